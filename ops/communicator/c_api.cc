@@ -1,0 +1,234 @@
+#include "ops/communicator/c_api.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/communicator/communicator.h"
+#include "ops/communicator/registry.h"
+#include "ops/schedule/choose.h"
+#include "ops/transport/ucx.h"
+
+namespace tf_strategies {
+namespace {
+
+// Failures on their way to Python.
+struct Mailbox {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Failure> failures;
+  bool closed = false;
+};
+
+struct State {
+  std::mutex mutex;
+  int64_t last_worker = 0;
+  std::map<int64_t, std::unique_ptr<UcxWorker>> workers;
+  std::map<int64_t, std::shared_ptr<Mailbox>> mailboxes;  // by communicator
+};
+
+State& TheState() {
+  static State* state = new State;
+  return *state;
+}
+
+std::string& LastError() {
+  thread_local std::string error;
+  return error;
+}
+
+int Report(const Status& status) {
+  if (!status.ok()) LastError() = status.message();
+  return static_cast<int>(status.code());
+}
+
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
+  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
+  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
+  return static_cast<int64_t>(text.size());
+}
+
+std::unique_ptr<UcxWorker> TakeWorker(int64_t id) {
+  State& state = TheState();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  const auto found = state.workers.find(id);
+  if (found == state.workers.end()) return nullptr;
+  auto worker = std::move(found->second);
+  state.workers.erase(found);
+  return worker;
+}
+
+std::shared_ptr<Mailbox> FindMailbox(int64_t communicator) {
+  State& state = TheState();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  const auto found = state.mailboxes.find(communicator);
+  return found == state.mailboxes.end() ? nullptr : found->second;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+void AppendCounts(std::ostringstream* json, const char* kind, const char* algorithm,
+                  const CommunicatorStats::PerAlgorithm& counts, bool* first) {
+  if (counts.calls == 0) return;
+  *json << (*first ? "" : ", ") << "{\"kind\": \"" << kind << "\", \"algorithm\": \"" << algorithm
+        << "\", \"calls\": " << counts.calls << ", \"bytes\": " << counts.bytes
+        << ", \"seconds\": " << counts.seconds << "}";
+  *first = false;
+}
+
+std::string ToJson(const CommunicatorStats& stats, const std::string& transport) {
+  std::ostringstream json;
+  json << "{\"transport\": \"" << transport << "\", \"bytes_sent\": " << stats.wire.bytes_sent
+       << ", \"bytes_received\": " << stats.wire.bytes_received
+       << ", \"messages_sent\": " << stats.wire.messages_sent
+       << ", \"messages_received\": " << stats.wire.messages_received << ", \"collectives\": [";
+  bool first = true;
+  for (size_t i = 0; i < stats.all_reduce.size(); ++i) {
+    AppendCounts(&json, "all_reduce", schedule::AllReduceAlgorithms()[i].name, stats.all_reduce[i], &first);
+  }
+  AppendCounts(&json, "broadcast", "binomial_tree", stats.broadcast, &first);
+  AppendCounts(&json, "all_gather", "ring", stats.all_gather, &first);
+  AppendCounts(&json, "barrier", "recursive_doubling", stats.barrier, &first);
+  json << "]}";
+  return json.str();
+}
+
+}  // namespace
+}  // namespace tf_strategies
+
+using tf_strategies::CopyOut;
+using tf_strategies::FindCommunicator;
+using tf_strategies::Report;
+using tf_strategies::Status;
+
+int64_t tfs_last_error(char* text, int64_t capacity) { return CopyOut(tf_strategies::LastError(), text, capacity); }
+
+int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker) {
+  std::unique_ptr<tf_strategies::UcxWorker> opened;
+  const Status status = tf_strategies::UcxWorker::Open({transports, net_devices}, &opened);
+  if (!status.ok()) return Report(status);
+  auto& state = tf_strategies::TheState();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  *worker = ++state.last_worker;
+  state.workers[*worker] = std::move(opened);
+  return 0;
+}
+
+int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity) {
+  auto& state = tf_strategies::TheState();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  const auto found = state.workers.find(worker);
+  return found == state.workers.end() ? -1 : CopyOut(found->second->address(), address, capacity);
+}
+
+void tfs_worker_close(int64_t worker) { tf_strategies::TakeWorker(worker); }
+
+int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses, const int64_t* address_sizes,
+                             const uint8_t* same_host, const char* peer_names, const char* algorithm,
+                             int64_t chunk_bytes, double timeout_seconds, int64_t* communicator) {
+  auto opened = tf_strategies::TakeWorker(worker);
+  if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
+  if (size < 1) return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
+  std::vector<std::string> peers;
+  std::vector<bool> shared;
+  for (int r = 0; r < size; ++r) {
+    peers.emplace_back(addresses, static_cast<size_t>(address_sizes[r]));
+    addresses += address_sizes[r];
+    shared.push_back(same_host[r] != 0);
+  }
+  std::unique_ptr<tf_strategies::Transport> transport;
+  const Status connected = tf_strategies::UcxWorker::Connect(std::move(opened), rank, std::move(peers),
+                                                             std::move(shared), &transport);
+  if (!connected.ok()) return Report(connected);
+
+  tf_strategies::CommunicatorOptions options;
+  options.algorithm = algorithm;
+  options.chunk_bytes = chunk_bytes;
+  options.timeout_seconds = timeout_seconds;
+  options.peer_names = tf_strategies::Lines(peer_names);
+  auto mailbox = std::make_shared<tf_strategies::Mailbox>();
+  auto made = std::make_shared<tf_strategies::Communicator>(
+      std::move(transport), std::move(options), [mailbox](const tf_strategies::Failure& failure) {
+        std::lock_guard<std::mutex> lock(mailbox->mutex);
+        mailbox->failures.push_back(failure);
+        mailbox->changed.notify_all();
+      });
+  *communicator = tf_strategies::RegisterCommunicator(std::move(made));
+  auto& state = tf_strategies::TheState();
+  std::lock_guard<std::mutex> lock(state.mutex);
+  state.mailboxes[*communicator] = std::move(mailbox);
+  return 0;
+}
+
+void tfs_communicator_close(int64_t communicator) {
+  const auto mailbox = tf_strategies::FindMailbox(communicator);
+  if (mailbox != nullptr) {
+    std::lock_guard<std::mutex> lock(mailbox->mutex);
+    mailbox->closed = true;
+    mailbox->changed.notify_all();
+  }
+  {
+    auto& state = tf_strategies::TheState();
+    std::lock_guard<std::mutex> lock(state.mutex);
+    state.mailboxes.erase(communicator);
+  }
+  tf_strategies::RemoveCommunicator(communicator);
+}
+
+void tfs_communicator_abort(int64_t communicator, int code, const char* message) {
+  const auto found = FindCommunicator(communicator);
+  if (found != nullptr) found->Abort(Status(static_cast<tf_strategies::Code>(code), message));
+}
+
+int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* code, int* instance, int* peer,
+                                  char* message, int64_t capacity, int64_t* message_size) {
+  const auto mailbox = tf_strategies::FindMailbox(communicator);
+  if (mailbox == nullptr) return -1;
+  std::unique_lock<std::mutex> lock(mailbox->mutex);
+  mailbox->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
+                            [&] { return mailbox->closed || !mailbox->failures.empty(); });
+  if (mailbox->closed) return -1;
+  if (mailbox->failures.empty()) return 0;
+  const tf_strategies::Failure failure = std::move(mailbox->failures.front());
+  mailbox->failures.pop_front();
+  *code = static_cast<int>(failure.status.code());
+  *instance = failure.instance;
+  *peer = failure.peer;
+  *message_size = CopyOut(failure.status.message(), message, capacity);
+  return 1;
+}
+
+int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text, int64_t capacity) {
+  const auto found = FindCommunicator(communicator);
+  return found == nullptr ? -1 : CopyOut(found->DescribeInstance(instance), text, capacity);
+}
+
+int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds, char* text,
+                                        int64_t capacity) {
+  const auto found = FindCommunicator(communicator);
+  if (found == nullptr) return -1;
+  const auto waiting = found->OldestWaiting();
+  *instance = waiting.instance;
+  *seconds = waiting.seconds;
+  return CopyOut(waiting.description, text, capacity);
+}
+
+int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacity) {
+  const auto found = FindCommunicator(communicator);
+  if (found == nullptr) return -1;
+  return CopyOut(tf_strategies::ToJson(found->stats(), found->DescribeTransport()), json, capacity);
+}

@@ -1,0 +1,60 @@
+// The core's face towards Python (ctypes): plain C, integers and bytes. Everything here is thread-safe.
+//
+// Life of a communicator: `tfs_worker_open` opens the transport and yields this rank's wire address; the ranks exchange
+// addresses (Python, over the TF_CONFIG addresses); `tfs_communicator_connect` makes the communicator and starts its
+// progress thread; ops name it by its id; `tfs_communicator_close` ends it.
+// Functions that can fail return 0 or a Code of ops/base/status.h and leave the reason to `tfs_last_error` (per thread).
+// Functions that yield text return its full length in bytes and write at most `capacity` of it, without a final zero;
+// they return -1 when there is no communicator of that id (any more).
+#ifndef OPS_COMMUNICATOR_C_API_H_
+#define OPS_COMMUNICATOR_C_API_H_
+
+#include <stdint.h>
+
+#define TFS_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+TFS_EXPORT int64_t tfs_last_error(char* text, int64_t capacity);
+
+// transports: what UCX may use ("" for its own choice, "tcp,self", ...); net_devices: on which interfaces ("" for all).
+TFS_EXPORT int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker);
+TFS_EXPORT int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity);
+TFS_EXPORT void tfs_worker_close(int64_t worker);  // of a worker that did not become a communicator
+
+// Takes the worker over, also when it fails. addresses: the concatenation of all ranks' addresses, by rank;
+// address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host;
+// peer_names: the names of the ranks joined by '\n'.
+TFS_EXPORT int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
+                                        const int64_t* address_sizes, const uint8_t* same_host,
+                                        const char* peer_names, const char* algorithm, int64_t chunk_bytes,
+                                        double timeout_seconds, int64_t* communicator);
+TFS_EXPORT void tfs_communicator_close(int64_t communicator);
+
+// code: a Code. Poisons the communicator; also the verdict on a suspicion.
+TFS_EXPORT void tfs_communicator_abort(int64_t communicator, int code, const char* message);
+
+// Waits up to timeout_ms for a failure. Returns 1 and fills in when there is one (each is told once), 0 when there is
+// none, -1 when there is no such communicator (any more). message_size: the full length of the message.
+TFS_EXPORT int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* code, int* instance,
+                                             int* peer, char* message, int64_t capacity, int64_t* message_size);
+
+TFS_EXPORT int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text,
+                                                      int64_t capacity);
+
+// The oldest outstanding collective; instance is -1 when there is none.
+TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds, char* text,
+                                                   int64_t capacity);
+
+// A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received",
+// "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...]}: bytes of payload, seconds from submission
+// to completion, both summed over calls.
+TFS_EXPORT int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // OPS_COMMUNICATOR_C_API_H_

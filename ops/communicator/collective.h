@@ -1,0 +1,57 @@
+// What a collective is: its kind, what the ranks must agree on, and the schedule that carries it out.
+#ifndef OPS_COMMUNICATOR_COLLECTIVE_H_
+#define OPS_COMMUNICATOR_COLLECTIVE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <map>
+#include <vector>
+
+#include "ops/base/dtype.h"
+#include "ops/base/status.h"
+#include "ops/communicator/plan.h"
+
+namespace tf_strategies {
+
+enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier };
+
+const char* CollectiveKindName(CollectiveKind kind);
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  std::string name;
+  std::string shape;
+  ReduceOp op = ReduceOp::kNone;
+  DType dtype = DType::kByte;
+  int64_t count = 0;
+  int root = 0;                  // of a broadcast
+  std::vector<int64_t> offsets;  // of an all-gather
+  int algorithm = -1;            // of an all-reduce: position in schedule::AllReduceAlgorithms
+
+  // "all_reduce 'gradients/3': float32 [128], sum"
+  std::string Describe() const;
+
+  // 16 bits that travel with each message: kind, reduction and dtype exactly; shape, count, root and algorithm hashed;
+  // and the low bits of how often the instance has been used.
+  uint16_t Signature(uint8_t uses) const;
+};
+
+// Makes plans, and keeps those it has made. Belongs to the progress thread.
+class Plans {
+ public:
+  Plans(int rank, int size, int64_t chunk_bytes) : rank_(rank), size_(size), chunk_bytes_(chunk_bytes) {}
+  Status For(const Collective& collective, std::shared_ptr<const Plan>* plan);
+
+ private:
+  using Key = std::tuple<CollectiveKind, int, DType, int64_t, int, std::vector<int64_t>>;
+
+  const int rank_, size_;
+  const int64_t chunk_bytes_;
+  std::map<Key, std::shared_ptr<const Plan>> plans_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_COMMUNICATOR_COLLECTIVE_H_

@@ -1,0 +1,104 @@
+// Communicator: a group of ranks that run collectives over one Transport.
+//
+// A progress thread of its own owns the transport: it matches, moves and reduces; callers only submit. Any number of
+// collectives may be in flight; they are told apart by `instance`, so ranks may submit them in any order.
+//
+// Failure: the first failure poisons the communicator. It is handed to `on_failure` (once), every outstanding
+// request fails, and every later one fails at once with the same cause. A *suspicion* (a mismatch seen here, a deadline
+// passed here) is first offered to the control plane through `on_failure`, which answers with Abort, so that
+// all ranks report one cause that names both sides; without an answer within `verdict_seconds` the local cause stands.
+#ifndef OPS_COMMUNICATOR_COMMUNICATOR_H_
+#define OPS_COMMUNICATOR_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/base/dtype.h"
+#include "ops/base/status.h"
+#include "ops/transport/transport.h"
+
+namespace tf_strategies {
+
+struct CommunicatorOptions {
+  std::string algorithm = "auto";      // or a name of schedule::AllReduceAlgorithms
+  int64_t chunk_bytes = 256 << 10;     // unit of pipelining; the same on all ranks
+  double timeout_seconds = 600;        // how long a collective may wait for its peers
+  double verdict_seconds = 2;          // how long a suspicion waits for the control plane
+  std::vector<std::string> peer_names; // "worker 2 (10.0.0.3:2222)", one a rank, for messages; may be empty
+};
+
+struct Failure {
+  Status status;
+  int instance = -1;  // the collective in which it was seen, or -1
+  int peer = -1;      // the other rank, or -1
+};
+
+struct CommunicatorStats {
+  struct PerAlgorithm {
+    int64_t calls = 0;
+    int64_t bytes = 0;      // of payload reduced: count x element size
+    double seconds = 0;     // from submission to completion, summed over calls
+  };
+  std::vector<PerAlgorithm> all_reduce;  // by position in schedule::AllReduceAlgorithms
+  PerAlgorithm broadcast;
+  PerAlgorithm all_gather;
+  PerAlgorithm barrier;
+  TransportCounters wire;
+};
+
+class Communicator {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  struct Request {
+    std::string name;            // for messages: "gradients/3"
+    std::string shape;           // must agree between ranks: "[128,10]", "[3,3] [3]"; part of messages
+    int instance = 0;            // 0..65535; the same on all ranks for the same collective, unique among those in flight
+    DType dtype = DType::kFloat32;
+    void* data = nullptr;        // [count] elements, in place; valid until done is called
+    int64_t count = 0;
+    std::shared_ptr<void> keep_alive;  // whatever owns data; after a failure kept until the communicator is destroyed
+    Done done;                   // called once, on the progress thread (or inside the call, when refused): must not block
+  };
+
+  Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options,
+               std::function<void(const Failure&)> on_failure);
+  ~Communicator();  // fails what is outstanding with kCancelled, joins the progress thread
+
+  int rank() const;
+  int size() const;
+
+  void AllReduce(ReduceOp op, Request request);
+  void Broadcast(int root, Request request);
+  // data is [offsets.back()] elements; this rank's part [offsets[rank], offsets[rank+1]) is filled in by the caller.
+  void AllGather(std::vector<int64_t> offsets, Request request);
+  void Barrier(Request request);  // data and count are ignored
+
+  // Poisons the communicator, or gives the verdict on a suspicion. Thread-safe; the first cause stays.
+  void Abort(Status cause);
+
+  // What this rank last asked for on an instance ("all_reduce 'gradients/3': float32[128], sum"), or "nothing".
+  std::string DescribeInstance(int instance) const;
+
+  // The oldest outstanding collective and the seconds it has waited; instance -1 when idle.
+  struct Waiting {
+    int instance = -1;
+    double seconds = 0;
+    std::string description;
+  };
+  Waiting OldestWaiting() const;
+
+  CommunicatorStats stats() const;
+  std::string DescribeTransport() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_COMMUNICATOR_COMMUNICATOR_H_

@@ -1,0 +1,154 @@
+#include "ops/communicator/execution.h"
+
+#include <string>
+#include <utility>
+
+#include "ops/reduce/reduce.h"
+
+namespace tf_strategies {
+
+using schedule::ActionKind;
+
+namespace {
+
+// Chunks of one collective that may be on their way into scratch memory at once: enough that one lands while another is
+// reduced and a third is announced.
+constexpr int kReductionWindow = 4;
+
+}  // namespace
+
+Execution::Execution(std::shared_ptr<const Plan> plan, const Target& target, Transport* transport,
+                     ScratchPool* scratch)
+    : plan_(std::move(plan)),
+      target_(target),
+      element_bytes_(static_cast<int64_t>(DTypeSize(target.dtype))),
+      transport_(transport),
+      scratch_(scratch),
+      scratch_bytes_(static_cast<size_t>(plan_->largest_reduction * element_bytes_)),
+      landings_(plan_->pieces.size()),
+      complete_(plan_->pieces.size(), false),
+      remaining_(plan_->pieces.size()) {
+  gates_.reserve(plan_->pieces.size());
+  for (const Piece& piece : plan_->pieces) gates_.push_back(piece.gate);
+}
+
+Execution::~Execution() {
+  for (Landing& landing : landings_) {
+    if (landing.scratch) scratch_->Return(std::move(landing.scratch), scratch_bytes_);
+  }
+}
+
+void Execution::Start() {
+  PostReductions();
+  for (size_t i = 0; i < plan_->pieces.size(); ++i) {
+    if (plan_->pieces[i].gate == 0) Open(static_cast<int>(i));
+  }
+}
+
+bool Execution::Advance() {
+  const bool any = !happened_.empty();
+  while (!happened_.empty() && failure_.ok()) {
+    handling_.swap(happened_);
+    for (const Happened& happened : handling_) {
+      if (happened.event == Event::kLanded) {
+        landings_[happened.piece].landed = true;
+        ReduceIfReady(happened.piece);
+      } else {
+        Complete(happened.piece);
+      }
+    }
+    handling_.clear();
+  }
+  return any;
+}
+
+std::set<int> Execution::PeersAwaited() const {
+  std::set<int> peers;
+  for (size_t i = 0; i < plan_->pieces.size(); ++i) {
+    if (!complete_[i] && plan_->pieces[i].kind != ActionKind::kSend) peers.insert(plan_->pieces[i].peer);
+  }
+  return peers;
+}
+
+void Execution::Open(int index) {
+  switch (plan_->pieces[index].kind) {
+    case ActionKind::kSend: return PostSend(index);
+    case ActionKind::kReceiveCopy: return PostCopy(index);
+    case ActionKind::kReceiveReduce: return ReduceIfReady(index);
+  }
+}
+
+void Execution::PostSend(int index) {
+  const Piece& piece = plan_->pieces[index];
+  transport_->Send(piece.peer, TagOf(piece), Address(piece), Bytes(piece),
+                   [this, index](const Status& status) { OnSent(index, status); });
+}
+
+void Execution::PostCopy(int index) {
+  const Piece& piece = plan_->pieces[index];
+  transport_->Receive(piece.peer, TagOf(piece), Address(piece), Bytes(piece),
+                      [this, index](const Status& status, const Received& received) {
+                        OnReceived(index, Event::kComplete, status, received);
+                      });
+}
+
+void Execution::PostReductions() {
+  while (posted_reductions_ < kReductionWindow && next_reduction_ < plan_->reductions.size()) {
+    const int index = plan_->reductions[next_reduction_++];
+    const Piece& piece = plan_->pieces[index];
+    landings_[index].scratch = scratch_->Take(scratch_bytes_);
+    ++posted_reductions_;
+    transport_->Receive(piece.peer, TagOf(piece), landings_[index].scratch.get(), Bytes(piece),
+                        [this, index](const Status& status, const Received& received) {
+                          OnReceived(index, Event::kLanded, status, received);
+                        });
+  }
+}
+
+void Execution::ReduceIfReady(int index) {
+  Landing& landing = landings_[index];
+  if (!landing.landed || gates_[index] > 0) return;
+  const Piece& piece = plan_->pieces[index];
+  Reduce(target_.op, target_.dtype, Address(piece), landing.scratch.get(), piece.range.size());
+  scratch_->Return(std::move(landing.scratch), scratch_bytes_);
+  --posted_reductions_;
+  Complete(index);
+  PostReductions();
+}
+
+void Execution::Complete(int index) {
+  complete_[index] = true;
+  --remaining_;
+  const Piece& piece = plan_->pieces[index];
+  for (int i = piece.first_dependent; i < piece.last_dependent; ++i) {
+    const int dependent = plan_->dependents[i];
+    if (--gates_[dependent] == 0) Open(dependent);
+  }
+}
+
+void Execution::OnSent(int index, const Status& status) {
+  if (!status.ok()) return Fail(status, plan_->pieces[index].peer);
+  happened_.push_back({index, Event::kComplete});
+}
+
+void Execution::OnReceived(int index, Event event, const Status& status, const Received& received) {
+  const Piece& piece = plan_->pieces[index];
+  if (received.signature != target_.signature && (status.ok() || status.code() == Code::kMismatch)) {
+    return Fail(Mismatch("the peer's message belongs to another operation, dtype, reduction or shape"), piece.peer);
+  }
+  if (!status.ok()) return Fail(status, piece.peer);
+  if (received.bytes != Bytes(piece)) {
+    return Fail(Mismatch("the peer sent " + std::to_string(received.bytes) + " bytes where " +
+                         std::to_string(Bytes(piece)) + " were expected"),
+                piece.peer);
+  }
+  happened_.push_back({index, event});
+}
+
+void Execution::Fail(const Status& status, int peer) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  failed_peer_ = peer;
+}
+
+}  // namespace tf_strategies

@@ -1,0 +1,88 @@
+// One collective in progress: carries out a plan over a transport, reducing chunks as they land.
+#ifndef OPS_COMMUNICATOR_EXECUTION_H_
+#define OPS_COMMUNICATOR_EXECUTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "ops/base/dtype.h"
+#include "ops/base/status.h"
+#include "ops/communicator/plan.h"
+#include "ops/communicator/scratch.h"
+#include "ops/transport/transport.h"
+
+namespace tf_strategies {
+
+// Belongs to the progress thread. Must outlive the transport's completions: destroy it when finished, or after
+// Transport::Cancel.
+class Execution {
+ public:
+  struct Target {
+    ReduceOp op = ReduceOp::kNone;
+    DType dtype = DType::kFloat32;
+    char* data = nullptr;
+    uint16_t instance = 0;
+    uint16_t signature = 0;
+  };
+
+  Execution(std::shared_ptr<const Plan> plan, const Target& target, Transport* transport, ScratchPool* scratch);
+  ~Execution();
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  void Start();
+  // Handles what the transport has completed since the last call. Returns whether there was anything.
+  bool Advance();
+
+  bool finished() const { return remaining_ == 0; }
+  const Status& failure() const { return failure_; }  // the first one
+  int failed_peer() const { return failed_peer_; }    // -1 when there is no failure
+  std::set<int> PeersAwaited() const;                 // from whom something is still to come
+
+ private:
+  enum class Event : uint8_t { kLanded, kComplete };
+  struct Happened {
+    int piece;
+    Event event;
+  };
+  struct Landing {  // of a receive-reduce piece
+    ScratchPool::Block scratch;
+    bool landed = false;
+  };
+
+  size_t Bytes(const Piece& piece) const { return static_cast<size_t>(piece.range.size()) * element_bytes_; }
+  char* Address(const Piece& piece) const { return target_.data + piece.range.begin * element_bytes_; }
+  Tag TagOf(const Piece& piece) const { return {target_.instance, piece.message, target_.signature}; }
+
+  void Open(int index);
+  void PostSend(int index);
+  void PostCopy(int index);
+  void PostReductions();
+  void ReduceIfReady(int index);
+  void Complete(int index);
+  void OnSent(int index, const Status& status);
+  void OnReceived(int index, Event event, const Status& status, const Received& received);
+  void Fail(const Status& status, int peer);
+
+  const std::shared_ptr<const Plan> plan_;
+  const Target target_;
+  const int64_t element_bytes_;
+  Transport* const transport_;
+  ScratchPool* const scratch_;
+  const size_t scratch_bytes_;
+  std::vector<int> gates_;         // by piece: how many completions it still waits for
+  std::vector<Landing> landings_;  // by piece
+  std::vector<bool> complete_;     // by piece
+  std::vector<Happened> happened_, handling_;
+  size_t next_reduction_ = 0;      // the first of plan.reductions not posted yet
+  int posted_reductions_ = 0;
+  size_t remaining_;
+  Status failure_;
+  int failed_peer_ = -1;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_COMMUNICATOR_EXECUTION_H_

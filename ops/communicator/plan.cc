@@ -1,0 +1,131 @@
+#include "ops/communicator/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "ops/base/check.h"
+
+namespace tf_strategies {
+namespace {
+
+using schedule::Action;
+using schedule::ActionKind;
+using schedule::Overlap;
+using schedule::Range;
+
+constexpr int kMaxMessages = std::numeric_limits<uint16_t>::max();
+
+bool Covers(const Range& outer, const Range& inner) {
+  return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+// The pieces that later pieces on one cell of the grid may have to wait for.
+struct Cell {
+  std::vector<int> readers;
+  std::vector<int> writers;
+};
+
+class Planner {
+ public:
+  Planner(int64_t count, int64_t chunk) : chunk_(chunk), cells_((count + chunk - 1) / chunk), plan_(new Plan) {}
+
+  // A step's sends read what was there before its receptions: they come first.
+  void Add(const schedule::Step& step) {
+    for (const Action& action : step) {
+      if (action.kind == ActionKind::kSend) Cut(action);
+    }
+    for (const Action& action : step) {
+      if (action.kind != ActionKind::kSend) Cut(action);
+    }
+  }
+
+  Status Finish(std::shared_ptr<const Plan>* plan) {
+    if (most_messages_ > kMaxMessages) {
+      return InvalidArgument("a collective of this size needs " + std::to_string(most_messages_) +
+                             " messages between two ranks, and at most " + std::to_string(kMaxMessages) +
+                             " are possible: use a larger chunk_bytes");
+    }
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      plan_->pieces[i].first_dependent = static_cast<int>(plan_->dependents.size());
+      plan_->dependents.insert(plan_->dependents.end(), waiting_[i].begin(), waiting_[i].end());
+      plan_->pieces[i].last_dependent = static_cast<int>(plan_->dependents.size());
+    }
+    *plan = std::move(plan_);
+    return Status::Ok();
+  }
+
+ private:
+  void Cut(const Action& action) {
+    TFS_CHECK(!action.range.empty());
+    for (int64_t begin = action.range.begin; begin < action.range.end;) {
+      const int64_t cell = begin / chunk_;
+      const int64_t end = std::min(action.range.end, (cell + 1) * chunk_);
+      Append(action, Range{begin, end}, &cells_[cell]);
+      begin = end;
+    }
+  }
+
+  void Append(const Action& action, const Range& range, Cell* cell) {
+    const int index = static_cast<int>(plan_->pieces.size());
+    const bool sends = action.kind == ActionKind::kSend;
+    int& messages = (sends ? sent_ : received_)[action.peer];
+    Piece piece;
+    piece.kind = action.kind;
+    piece.peer = action.peer;
+    piece.range = range;
+    piece.message = static_cast<uint16_t>(messages++);
+    most_messages_ = std::max(most_messages_, messages);
+    plan_->pieces.push_back(piece);
+    waiting_.emplace_back();
+
+    WaitFor(cell->writers, index);
+    if (sends) {
+      cell->readers.push_back(index);
+      return;
+    }
+    WaitFor(cell->readers, index);
+    Forget(&cell->writers, range);
+    Forget(&cell->readers, range);
+    cell->writers.push_back(index);
+    if (action.kind == ActionKind::kReceiveReduce) {
+      plan_->reductions.push_back(index);
+      plan_->largest_reduction = std::max(plan_->largest_reduction, range.size());
+    }
+  }
+
+  void WaitFor(const std::vector<int>& earlier, int index) {
+    for (int other : earlier) {
+      if (!Overlap(plan_->pieces[other].range, plan_->pieces[index].range)) continue;
+      waiting_[other].push_back(index);
+      plan_->pieces[index].gate += 1;
+    }
+  }
+
+  // Whoever waits for the piece that just overwrote all of these elements also waits for them.
+  void Forget(std::vector<int>* pieces, const Range& overwritten) {
+    pieces->erase(std::remove_if(pieces->begin(), pieces->end(),
+                                 [&](int i) { return Covers(overwritten, plan_->pieces[i].range); }),
+                  pieces->end());
+  }
+
+  const int64_t chunk_;
+  std::vector<Cell> cells_;
+  std::map<int, int> sent_, received_;  // messages by peer
+  int most_messages_ = 0;
+  std::vector<std::vector<int>> waiting_;
+  std::shared_ptr<Plan> plan_;
+};
+
+}  // namespace
+
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan) {
+  TFS_CHECK_GE(chunk_elements, 1);
+  Planner planner(schedule.count, chunk_elements);
+  for (const schedule::Step& step : schedule.steps) planner.Add(step);
+  return planner.Finish(plan);
+}
+
+}  // namespace tf_strategies

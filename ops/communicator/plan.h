@@ -1,0 +1,41 @@
+// A plan is a schedule cut into chunks, with what each chunk must wait for: what the execution of a collective reads.
+//
+// Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a range alike.
+// Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It holds back
+//   a send           until the elements it reads are final,
+//   a receive-copy   until nobody needs the elements it overwrites (the memory is handed to the wire),
+//   a receive-reduce only from adding into the buffer: what arrives first lands in scratch memory.
+#ifndef OPS_COMMUNICATOR_PLAN_H_
+#define OPS_COMMUNICATOR_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/schedule/step.h"
+
+namespace tf_strategies {
+
+struct Piece {
+  schedule::ActionKind kind = schedule::ActionKind::kSend;
+  int peer = 0;
+  schedule::Range range;
+  uint16_t message = 0;  // position among the messages from the sender to the receiver
+  int gate = 0;          // how many earlier pieces must be complete
+  int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
+};
+
+struct Plan {
+  std::vector<Piece> pieces;
+  std::vector<int> dependents;        // indices of pieces
+  std::vector<int> reductions;        // the receive-reduce pieces, in the order of the schedule
+  int64_t largest_reduction = 0;      // elements
+};
+
+// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count.
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan);
+
+}  // namespace tf_strategies
+
+#endif  // OPS_COMMUNICATOR_PLAN_H_

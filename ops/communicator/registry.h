@@ -1,0 +1,19 @@
+// The communicators of this process, by the integer that ops and Python name them with.
+#ifndef OPS_COMMUNICATOR_REGISTRY_H_
+#define OPS_COMMUNICATOR_REGISTRY_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "ops/communicator/communicator.h"
+
+namespace tf_strategies {
+
+// All thread-safe. An id is never used twice.
+int64_t RegisterCommunicator(std::shared_ptr<Communicator> communicator);
+std::shared_ptr<Communicator> FindCommunicator(int64_t id);    // null when there is none (any more)
+std::shared_ptr<Communicator> RemoveCommunicator(int64_t id);  // null when there is none (any more)
+
+}  // namespace tf_strategies
+
+#endif  // OPS_COMMUNICATOR_REGISTRY_H_

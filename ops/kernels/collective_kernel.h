@@ -1,0 +1,64 @@
+// What the kernels of all collectives share: attributes, the communicator they name, and how they complete.
+#ifndef OPS_KERNELS_COLLECTIVE_KERNEL_H_
+#define OPS_KERNELS_COLLECTIVE_KERNEL_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/communicator/registry.h"
+#include "ops/kernels/status_convert.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_strategies {
+
+// An async kernel that submits to a communicator and never blocks a thread of TensorFlow.
+// Attributes: communicator (its id), instance, label (for messages).
+class CollectiveKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction) : AsyncOpKernel(construction) {
+    OP_REQUIRES_OK(construction, construction->GetAttr("communicator", &communicator_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("instance", &instance_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("label", &label_));
+  }
+
+ protected:
+  // Null, with the context's status set, when the communicator was closed.
+  std::shared_ptr<Communicator> GetCommunicator(tensorflow::OpKernelContext* context) const {
+    auto communicator = FindCommunicator(communicator_);
+    if (communicator == nullptr) {
+      context->SetStatus(absl::CancelledError(absl::StrCat(
+          "collective '", label_, "' names a communicator that was closed: the strategy it belongs to has ended")));
+    }
+    return communicator;
+  }
+
+  Communicator::Request MakeRequest() const {
+    Communicator::Request request;
+    request.name = label_;
+    request.instance = static_cast<int>(instance_);
+    return request;
+  }
+
+  // Completions run on the progress thread; what TensorFlow does next must not: it goes to TensorFlow's own pool.
+  template <typename Work>
+  static void RunOnPool(tensorflow::OpKernelContext* context, Work work) {
+    context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(std::move(work));
+  }
+
+  static Communicator::Done Finish(tensorflow::OpKernelContext* context, DoneCallback done) {
+    return [context, done = std::move(done)](const Status& status) {
+      if (!status.ok()) context->SetStatus(ToTensorFlow(status));
+      RunOnPool(context, done);
+    };
+  }
+
+  int64_t communicator_ = 0;
+  int64_t instance_ = 0;
+  std::string label_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_KERNELS_COLLECTIVE_KERNEL_H_

@@ -1,0 +1,26 @@
+// The one place where the core's Status becomes TensorFlow's.
+#ifndef OPS_KERNELS_STATUS_CONVERT_H_
+#define OPS_KERNELS_STATUS_CONVERT_H_
+
+#include "ops/base/status.h"
+#include "absl/status/status.h"
+
+namespace tf_strategies {
+
+// A lost peer becomes UNAVAILABLE, which Python sees as tf.errors.UnavailableError (tfs.WorkerLostError).
+inline absl::Status ToTensorFlow(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return absl::OkStatus();
+    case Code::kInvalidArgument:
+    case Code::kMismatch: return absl::InvalidArgumentError(status.message());
+    case Code::kDeadlineExceeded: return absl::DeadlineExceededError(status.message());
+    case Code::kUnavailable: return absl::UnavailableError(status.message());
+    case Code::kCancelled: return absl::CancelledError(status.message());
+    case Code::kInternal: break;
+  }
+  return absl::InternalError(status.message());
+}
+
+}  // namespace tf_strategies
+
+#endif  // OPS_KERNELS_STATUS_CONVERT_H_

@@ -1,0 +1,28 @@
+// The list of algorithms, as functions from (rank, size, count) to a Schedule. Each is defined in the file of its name,
+// which opens with its card: restrictions, steps, bytes per rank, order of rounding, source.
+#ifndef OPS_SCHEDULE_ALGORITHMS_H_
+#define OPS_SCHEDULE_ALGORITHMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/schedule/step.h"
+
+namespace tf_strategies::schedule {
+
+// All-reduce. Every rank ends with the same bits in every element. 0 <= rank < size, count >= 0.
+Schedule Ring(int rank, int size, int64_t count);
+Schedule RecursiveDoubling(int rank, int size, int64_t count);  // any size: extra ranks are folded in first
+Schedule HalvingDoubling(int rank, int size, int64_t count);    // any size: extra ranks are folded in first
+Schedule BinaryBlocks(int rank, int size, int64_t count);
+
+// Broadcast of the root's buffer along a binomial tree.
+Schedule BroadcastTree(int rank, int size, int64_t count, int root);
+
+// All-gather: rank r contributes elements [offsets[r], offsets[r+1]); offsets has size + 1 entries, non-decreasing,
+// offsets[0] == 0. count is offsets[size].
+Schedule RingAllGather(int rank, int size, const std::vector<int64_t>& offsets);
+
+}  // namespace tf_strategies::schedule
+
+#endif  // OPS_SCHEDULE_ALGORITHMS_H_

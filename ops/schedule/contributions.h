@@ -1,0 +1,58 @@
+// Sets of ranks, as the symbolic execution of verify.h carries them in place of numbers.
+#ifndef OPS_SCHEDULE_CONTRIBUTIONS_H_
+#define OPS_SCHEDULE_CONTRIBUTIONS_H_
+
+#include <cstdint>
+
+namespace tf_strategies::schedule {
+
+// Exact, for ranks below 64 * kWords.
+template <int kWords>
+struct ExactSet {
+  uint64_t words[kWords] = {};
+
+  static ExactSet Of(int rank) {
+    ExactSet set;
+    set.words[rank / 64] = uint64_t{1} << (rank % 64);
+    return set;
+  }
+
+  // Returns false when the sets share a rank.
+  bool Add(const ExactSet& other) {
+    uint64_t shared = 0;
+    for (int i = 0; i < kWords; ++i) {
+      shared |= words[i] & other.words[i];
+      words[i] |= other.words[i];
+    }
+    return shared == 0;
+  }
+
+  bool operator==(const ExactSet& other) const {
+    for (int i = 0; i < kWords; ++i) {
+      if (words[i] != other.words[i]) return false;
+    }
+    return true;
+  }
+};
+
+// A sum of pseudo-random numbers, one a rank, for any number of ranks. Cannot see a shared rank while adding.
+struct Fingerprint {
+  uint64_t sum = 0;
+
+  // The finaliser of the splitmix64 generator (Steele, Lea and Flood, 2014) at position rank + 1.
+  static Fingerprint Of(int rank) {
+    uint64_t z = (static_cast<uint64_t>(rank) + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return {z ^ (z >> 31)};
+  }
+  bool Add(const Fingerprint& other) {
+    sum += other.sum;
+    return true;
+  }
+  bool operator==(const Fingerprint& other) const { return sum == other.sum; }
+};
+
+}  // namespace tf_strategies::schedule
+
+#endif  // OPS_SCHEDULE_CONTRIBUTIONS_H_

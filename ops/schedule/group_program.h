@@ -1,0 +1,55 @@
+// The schedules of all ranks of a group, checked one by one and packed: what verify runs.
+//
+// A *channel* is a pair (sender, receiver). A packed action takes 8 bytes, so that a ring of 4097 ranks (67 million
+// actions) fits in memory: ranges and channels are numbered and kept once.
+#ifndef OPS_SCHEDULE_GROUP_PROGRAM_H_
+#define OPS_SCHEDULE_GROUP_PROGRAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/schedule/step.h"
+
+namespace tf_strategies::schedule {
+
+// Yields the schedule of one rank; called more than once for the same rank, with the same result.
+using BuildRank = std::function<Schedule(int rank)>;
+
+struct PackedAction {
+  uint32_t channel;
+  uint32_t range : 29;
+  uint32_t kind : 2;
+  uint32_t ends_step : 1;
+};
+
+struct Channel {
+  int sender = 0;
+  int receiver = 0;
+  int64_t sends = 0;       // how many the sender lists
+  int64_t receptions = 0;  // how many the receiver lists
+};
+
+struct GroupProgram {
+  int size = 0;
+  int64_t count = 0;
+  std::vector<std::vector<PackedAction>> ranks;
+  std::vector<Channel> channels;
+  std::vector<Range> ranges;
+};
+
+// Builds all schedules and holds each against the contract of step.h as far as it can be seen alone: peers and ranges are
+// valid, nothing is empty, receptions of a step do not overlap. Errors name rank, step and action.
+Status PackGroup(int size, int64_t count, const BuildRank& build, GroupProgram* program);
+
+// "send [0,4) to rank 2", "add [0,4) from rank 1", "copy [0,4) from rank 1".
+std::string DescribeAction(const Action& action);
+
+// "rank 3, step 1, action 0 (send [0,4) to rank 2)" for the index-th action of a rank, counted over all steps.
+std::string DescribePlace(const BuildRank& build, int rank, int64_t index);
+
+}  // namespace tf_strategies::schedule
+
+#endif  // OPS_SCHEDULE_GROUP_PROGRAM_H_

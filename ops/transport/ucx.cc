@@ -1,0 +1,357 @@
+#include "ops/transport/ucx.h"
+
+#include <poll.h>
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "ops/base/check.h"
+#include "ops/transport/counters.h"
+
+namespace tf_strategies {
+
+struct UcxWorker::Handles {
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  int event_fd = -1;
+  std::string address;
+
+  ~Handles() {
+    if (worker != nullptr) ucp_worker_destroy(worker);
+    if (context != nullptr) ucp_cleanup(context);
+  }
+};
+
+namespace {
+
+Status FromUcx(ucs_status_t status, const std::string& what) {
+  const std::string message = what + ": UCX says \"" + ucs_status_string(status) + "\"";
+  switch (status) {
+    case UCS_ERR_MESSAGE_TRUNCATED: return Mismatch(message);
+    case UCS_ERR_CANCELED: return Cancelled(message);
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_TIMED_OUT: return Unavailable(message);
+    default: return Internal(message);
+  }
+}
+
+#define TFS_RETURN_IF_UCX_ERROR(call, what)                           \
+  do {                                                                \
+    const ucs_status_t ucx_status_ = (call);                          \
+    if (ucx_status_ != UCS_OK) return FromUcx(ucx_status_, (what));   \
+  } while (false)
+
+// A tag on the wire: source rank, instance, message, signature, 16 bits each; the signature is not matched.
+constexpr ucp_tag_t kMatchedBits = ~static_cast<ucp_tag_t>(0xffff);
+
+ucp_tag_t Encode(int source, const Tag& tag) {
+  return static_cast<ucp_tag_t>(static_cast<uint16_t>(source)) << 48 | static_cast<ucp_tag_t>(tag.instance) << 32 |
+         static_cast<ucp_tag_t>(tag.message) << 16 | tag.signature;
+}
+
+uint16_t SignatureOf(ucp_tag_t tag) { return static_cast<uint16_t>(tag & 0xffff); }
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(std::unique_ptr<UcxWorker::Handles> handles, int rank, std::vector<std::string> addresses,
+               std::vector<bool> same_host)
+      : handles_(std::move(handles)),
+        rank_(rank),
+        addresses_(std::move(addresses)),
+        same_host_(std::move(same_host)),
+        peers_(addresses_.size()) {
+    for (size_t peer = 0; peer < peers_.size(); ++peer) peers_[peer].transport = this;
+  }
+
+  ~UcxTransport() override {
+    if (!cancelled_) Flush();
+    Cancel();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(addresses_.size()); }
+
+  void Send(int peer, Tag tag, const void* data, size_t bytes, SendDone done) override {
+    const Status connected = Connect(peer);
+    if (!connected.ok()) return done(connected);
+    counters_.Sent(bytes);
+    auto* operation = new Operation{this, peer, nullptr, std::move(done), nullptr};
+    ucp_request_param_t param = Parameters(operation);
+    param.cb.send = &UcxTransport::OnSent;
+    void* request = ucp_tag_send_nbx(peers_[peer].endpoint, data, bytes, Encode(rank_, tag), &param);
+    if (request == nullptr) return operation->FinishSend(UCS_OK);
+    if (UCS_PTR_IS_ERR(request)) return operation->FinishSend(UCS_PTR_STATUS(request));
+    operation->request = request;
+    outstanding_.insert(operation);
+  }
+
+  void Receive(int peer, Tag tag, void* data, size_t bytes, ReceiveDone done) override {
+    if (peers_[peer].lost != UCS_OK) return done(LostPeer(peer), Received{});
+    auto* operation = new Operation{this, peer, nullptr, nullptr, std::move(done)};
+    ucp_request_param_t param = Parameters(operation);
+    param.cb.recv = &UcxTransport::OnReceived;
+    ucp_tag_recv_info_t info{};
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
+    param.recv_info.tag_info = &info;
+    void* request =
+        ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), kMatchedBits, &param);
+    if (request == nullptr) return operation->FinishReceive(UCS_OK, info);
+    if (UCS_PTR_IS_ERR(request)) return operation->FinishReceive(UCS_PTR_STATUS(request), info);
+    operation->request = request;
+    outstanding_.insert(operation);
+  }
+
+  bool Progress() override {
+    const bool moved = ucp_worker_progress(handles_->worker) != 0;
+    if (newly_lost_) FailReceptionsFromLostPeers();
+    return moved;
+  }
+
+  void Wait(int timeout_ms) override {
+    const ucs_status_t armed = ucp_worker_arm(handles_->worker);
+    if (armed == UCS_ERR_BUSY) return;
+    pollfd event{handles_->event_fd, POLLIN, 0};
+    poll(&event, 1, armed == UCS_OK ? timeout_ms : 1);
+  }
+
+  void Wake() override { ucp_worker_signal(handles_->worker); }
+
+  void Cancel() override {
+    if (handles_ == nullptr) return;
+    cancelled_ = true;
+    const std::vector<Operation*> operations(outstanding_.begin(), outstanding_.end());
+    for (Operation* operation : operations) {
+      if (operation->received) ucp_request_cancel(handles_->worker, operation->request);
+    }
+    for (int round = 0; round < kCancelRounds; ++round) ucp_worker_progress(handles_->worker);
+    for (Operation* operation : outstanding_) operation->transport = nullptr;
+    outstanding_.clear();
+  }
+
+  std::string Describe() const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::string text;
+    for (const std::string& name : used_) text += (text.empty() ? "" : ", ") + name;
+    return text.empty() ? "none yet" : text;
+  }
+
+  TransportCounters counters() const override { return counters_.Read(); }
+
+ private:
+  static constexpr int kCancelRounds = 64;
+  static constexpr std::chrono::seconds kFlushTime{2};
+
+  // A completed send may still lie in a buffer of UCX: let it leave before the worker goes.
+  void Flush() {
+    ucp_request_param_t param{};
+    void* request = ucp_worker_flush_nbx(handles_->worker, &param);
+    if (request == nullptr || UCS_PTR_IS_ERR(request)) return;
+    const auto end = std::chrono::steady_clock::now() + kFlushTime;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end) {
+      ucp_worker_progress(handles_->worker);
+    }
+    ucp_request_free(request);
+  }
+
+  struct Peer {
+    UcxTransport* transport = nullptr;
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t lost = UCS_OK;
+  };
+
+  struct Operation {
+    UcxTransport* transport;  // null once the transport has given it up
+    int peer;
+    void* request;
+    SendDone sent;
+    ReceiveDone received;
+
+    void FinishSend(ucs_status_t status) {
+      const std::unique_ptr<Operation> self(this);
+      if (transport == nullptr || transport->cancelled_) return;
+      sent(status == UCS_OK ? Status::Ok() : FromUcx(status, "sending to rank " + std::to_string(peer)));
+    }
+
+    void FinishReceive(ucs_status_t status, const ucp_tag_recv_info_t& info) {
+      const std::unique_ptr<Operation> self(this);
+      if (transport == nullptr || transport->cancelled_) return;
+      const Received got{SignatureOf(info.sender_tag), info.length};
+      if (status == UCS_OK) {
+        transport->counters_.Received(info.length);
+        received(Status::Ok(), got);
+      } else if (status == UCS_ERR_CANCELED && transport->peers_[peer].lost != UCS_OK) {
+        received(transport->LostPeer(peer), got);
+      } else {
+        received(FromUcx(status, "receiving from rank " + std::to_string(peer)), got);
+      }
+    }
+  };
+
+  static ucp_request_param_t Parameters(Operation* operation) {
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.user_data = operation;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    return param;
+  }
+
+  static void OnSent(void* request, ucs_status_t status, void* user_data) {
+    auto* operation = static_cast<Operation*>(user_data);
+    if (operation->transport != nullptr) operation->transport->outstanding_.erase(operation);
+    ucp_request_free(request);
+    operation->FinishSend(status);
+  }
+
+  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data) {
+    auto* operation = static_cast<Operation*>(user_data);
+    if (operation->transport != nullptr) operation->transport->outstanding_.erase(operation);
+    const ucp_tag_recv_info_t copy = info != nullptr ? *info : ucp_tag_recv_info_t{};
+    ucp_request_free(request);
+    operation->FinishReceive(status, copy);
+  }
+
+  static void OnPeerError(void* arg, ucp_ep_h, ucs_status_t status) {
+    auto* peer = static_cast<Peer*>(arg);
+    peer->lost = status;
+    peer->transport->newly_lost_ = true;
+  }
+
+  Status LostPeer(int peer) const {
+    return FromUcx(peers_[peer].lost, "the connection to rank " + std::to_string(peer) + " broke");
+  }
+
+  void FailReceptionsFromLostPeers() {
+    newly_lost_ = false;
+    const std::vector<Operation*> operations(outstanding_.begin(), outstanding_.end());
+    for (Operation* operation : operations) {
+      if (operation->received && peers_[operation->peer].lost != UCS_OK) {
+        ucp_request_cancel(handles_->worker, operation->request);
+      }
+    }
+  }
+
+  Status Connect(int peer) {
+    Peer& to = peers_[peer];
+    if (to.lost != UCS_OK) return LostPeer(peer);
+    if (to.endpoint != nullptr) return Status::Ok();
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    params.address = reinterpret_cast<const ucp_address_t*>(addresses_[peer].data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+    if (!same_host_[peer]) {
+      params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      params.err_handler.cb = &UcxTransport::OnPeerError;
+      params.err_handler.arg = &to;
+    }
+    TFS_RETURN_IF_UCX_ERROR(ucp_ep_create(handles_->worker, &params, &to.endpoint),
+                            "connecting to rank " + std::to_string(peer));
+    RecordTransports(to.endpoint, same_host_[peer]);
+    return Status::Ok();
+  }
+
+  void RecordTransports(ucp_ep_h endpoint, bool same_host) {
+    ucp_transport_entry_t entries[16];
+    ucp_ep_attr_t attr{};
+    attr.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+    attr.transports.entries = entries;
+    attr.transports.num_entries = 16;
+    attr.transports.entry_size = sizeof(ucp_transport_entry_t);
+    if (ucp_ep_query(endpoint, &attr) != UCS_OK) return;
+    std::set<std::string> names;
+    for (unsigned i = 0; i < attr.transports.num_entries; ++i) names.insert(entries[i].transport_name);
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
+    std::lock_guard<std::mutex> lock(mutex_);
+    used_.insert(text + (same_host ? " (same host)" : " (between hosts)"));
+  }
+
+  const std::unique_ptr<UcxWorker::Handles> handles_;
+  const int rank_;
+  const std::vector<std::string> addresses_;
+  const std::vector<bool> same_host_;
+  std::vector<Peer> peers_;
+  std::unordered_set<Operation*> outstanding_;
+  bool newly_lost_ = false;
+  bool cancelled_ = false;
+  WireCounters counters_;
+  mutable std::mutex mutex_;
+  std::set<std::string> used_;  // guarded by mutex_
+};
+
+Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& value) {
+  if (value.empty()) return Status::Ok();
+  const ucs_status_t status = ucp_config_modify(config, name, value.c_str());
+  return status == UCS_OK ? Status::Ok()
+                          : InvalidArgument(std::string("UCX refuses ") + name + "=" + value + ": " +
+                                            ucs_status_string(status));
+}
+
+Status OpenContext(const UcxOptions& options, ucp_context_h* context) {
+  ucp_config_t* config = nullptr;
+  TFS_RETURN_IF_UCX_ERROR(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
+  Status modified = ModifyConfig(config, "TLS", options.transports);
+  if (modified.ok()) modified = ModifyConfig(config, "NET_DEVICES", options.net_devices);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.name = "tf_strategies";
+  const ucs_status_t status = modified.ok() ? ucp_init(&params, config, context) : UCS_OK;
+  ucp_config_release(config);
+  TFS_RETURN_IF_ERROR(modified);
+  TFS_RETURN_IF_UCX_ERROR(status, "opening UCX (transports \"" + options.transports + "\")");
+  return Status::Ok();
+}
+
+}  // namespace
+
+UcxWorker::UcxWorker(std::unique_ptr<Handles> handles) : handles_(std::move(handles)) {}
+UcxWorker::~UcxWorker() = default;
+
+const std::string& UcxWorker::address() const { return handles_->address; }
+
+Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* worker) {
+  auto handles = std::make_unique<Handles>();
+  TFS_RETURN_IF_ERROR(OpenContext(options, &handles->context));
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_create(handles->context, &params, &handles->worker), "opening a UCX worker");
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_efd(handles->worker, &handles->event_fd), "asking UCX for its event fd");
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_address(handles->worker, &address, &bytes), "asking UCX for its address");
+  handles->address.assign(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(handles->worker, address);
+  worker->reset(new UcxWorker(std::move(handles)));
+  return Status::Ok();
+}
+
+Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses,
+                          std::vector<bool> same_host, std::unique_ptr<Transport>* transport) {
+  const int size = static_cast<int>(addresses.size());
+  if (rank < 0 || rank >= size) {
+    return InvalidArgument("rank " + std::to_string(rank) + " is not in a group of " + std::to_string(size));
+  }
+  if (size > (1 << 16)) return InvalidArgument("a group has at most 65536 ranks, not " + std::to_string(size));
+  TFS_CHECK_EQ(same_host.size(), addresses.size());
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank && (addresses[peer].empty() || addresses[peer].size() > kMaxAddressBytes)) {
+      return InvalidArgument("the UCX address of rank " + std::to_string(peer) + " has " +
+                             std::to_string(addresses[peer].size()) + " bytes");
+    }
+  }
+  transport->reset(new UcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host)));
+  return Status::Ok();
+}
+
+}  // namespace tf_strategies

@@ -1,0 +1,44 @@
+// Transport over UCX: shared memory between processes of one host, TCP (or RDMA, where UCX finds it) between hosts.
+#ifndef OPS_TRANSPORT_UCX_H_
+#define OPS_TRANSPORT_UCX_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/transport/transport.h"
+
+namespace tf_strategies {
+
+struct UcxOptions {
+  std::string transports;   // UCX_TLS: "" for UCX's own choice, "tcp,self", ...
+  std::string net_devices;  // UCX_NET_DEVICES: "" for all, "lo", "eth0", ...
+};
+
+// An opened UCX worker whose peers are not known yet: first the ranks learn each other's addresses, then Connect.
+class UcxWorker {
+ public:
+  // At most this many bytes of a peer's address are accepted.
+  static constexpr size_t kMaxAddressBytes = 64 << 10;
+
+  static Status Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* worker);
+  ~UcxWorker();
+
+  const std::string& address() const;  // opaque bytes
+
+  // Consumes the worker. addresses: one a rank. same_host[r]: rank r shares this host: such endpoints use shared
+  // memory and rely on the caller for failure detection; the others detect a lost peer by themselves.
+  // Endpoints are made when first needed.
+  static Status Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses,
+                        std::vector<bool> same_host, std::unique_ptr<Transport>* transport);
+
+  struct Handles;
+
+ private:
+  explicit UcxWorker(std::unique_ptr<Handles> handles);
+  std::unique_ptr<Handles> handles_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_TRANSPORT_UCX_H_
