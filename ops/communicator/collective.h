@@ -38,7 +38,7 @@ struct Collective {
   uint16_t Signature(uint8_t uses) const;
 };
 
-// Makes plans, and keeps those it has made. Belongs to the progress thread.
+// Makes plans, and keeps those it has made. Not thread-safe.
 class Plans {
  public:
   Plans(int rank, int size, int64_t chunk_bytes) : rank_(rank), size_(size), chunk_bytes_(chunk_bytes) {}

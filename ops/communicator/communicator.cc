@@ -23,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 // next chunk of a running collective, short enough not to take the core from TensorFlow when processes outnumber cores.
 constexpr std::chrono::microseconds kSpin{60};
 constexpr int kSleepMs = 50;
+// A caller lends its thread to messages of up to so many bytes, for so long at most.
+constexpr int64_t kLendBytes = 512 << 10;
+constexpr std::chrono::microseconds kLend{150};
 constexpr int kInstances = 1 << 16;
 
 double SecondsSince(Clock::time_point start) {
@@ -69,6 +72,7 @@ class Communicator::Impl {
   const CommunicatorOptions& options() const { return options_; }
 
   void Submit(Collective collective, Request request) {
+    const int64_t bytes = collective.count * static_cast<int64_t>(DTypeSize(collective.dtype));
     Status refusal = Check(request);
     if (refusal.ok()) {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -79,7 +83,8 @@ class Communicator::Impl {
       }
     }
     if (!refusal.ok()) return request.done(refusal);
-    if (sleeping_.load()) transport_->Wake();
+    const bool finished = bytes <= kLendBytes && Lend();
+    if (!finished && sleeping_.load()) transport_->Wake();
   }
 
   void Abort(Status cause) {
@@ -126,34 +131,67 @@ class Communicator::Impl {
     return Status::Ok();
   }
 
-  // ---- everything below runs on the progress thread ----
+  // Runs the engine on the caller's thread until it is idle or the time is up. Returns whether it is idle.
+  bool Lend() {
+    std::unique_lock<std::mutex> engine(engine_, std::try_to_lock);
+    if (!engine.owns_lock() || !running_.empty()) return false;
+    const auto end = Clock::now() + kLend;
+    do {
+      if (!Turn()) std::this_thread::yield();
+    } while (!running_.empty() && Clock::now() < end);
+    const bool idle = running_.empty();
+    Deliver(&engine);
+    return idle;
+  }
 
   void Run() {
     auto last_event = Clock::now();
     while (!stopping_.load()) {
-      bool busy = StartSubmitted();
-      busy = transport_->Progress() || busy;
-      busy = AdvanceAll() || busy;
-      Judge();
-      if (busy) {
+      std::unique_lock<std::mutex> engine(engine_);
+      if (Turn()) {
         last_event = Clock::now();
+        Deliver(&engine);
       } else if (running_.empty() || Clock::now() - last_event > kSpin) {
-        Sleep();
+        Sleep(&engine);
       } else {
+        engine.unlock();
         std::this_thread::yield();
       }
     }
+    std::unique_lock<std::mutex> engine(engine_);
     Poison(Cancelled("the communicator was closed"));
+    Deliver(&engine);
   }
 
-  void Sleep() {
+  // ---- everything below needs the engine's mutex ----
+
+  // Does what can be done without waiting. Returns whether anything happened.
+  bool Turn() {
+    bool busy = StartSubmitted();
+    busy = transport_->Progress() || busy;
+    busy = AdvanceAll() || busy;
+    Judge();
+    return busy || !completed_.empty();
+  }
+
+  // Tells the callers, who may submit again from within: not while the mutex is held.
+  void Deliver(std::unique_lock<std::mutex>* engine) {
+    std::vector<std::pair<Done, Status>> completed;
+    completed.swap(completed_);
+    engine->unlock();
+    for (auto& [done, status] : completed) done(status);
+  }
+
+  void Sleep(std::unique_lock<std::mutex>* engine) {
     sleeping_.store(true);
     bool idle;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       idle = submitted_.empty() && (verdict_.ok() || !cause_.ok());
     }
-    if (idle && !stopping_.load()) transport_->Wait(kSleepMs);
+    idle = idle && !stopping_.load() && transport_->Arm();
+    engine->unlock();
+    if (idle) transport_->Wait(kSleepMs);
     sleeping_.store(false);
   }
 
@@ -174,17 +212,11 @@ class Communicator::Impl {
       const Status twice = InvalidArgument(
           job.collective.Describe() + " was started again before it had finished: two calls of one collective are in "
           "flight at once, so workers could pair them differently; order them with tf.control_dependencies");
-      Suspect({twice, job.request.instance, -1});
-      job.request.done(twice);
-      return;
+      return Refuse(std::move(job), twice);
     }
     std::shared_ptr<const Plan> plan;
     const Status planned = plans_.For(job.collective, &plan);
-    if (!planned.ok()) {
-      Suspect({planned, job.request.instance, -1});
-      job.request.done(planned);
-      return;
-    }
+    if (!planned.ok()) return Refuse(std::move(job), planned);
     auto running = std::make_unique<Running>();
     Execution::Target target;
     const bool barrier = job.collective.kind == CollectiveKind::kBarrier;
@@ -198,6 +230,11 @@ class Communicator::Impl {
     running_.push_back(std::move(running));
     running_.back()->execution->Start();
     PublishOldest();
+  }
+
+  void Refuse(Job job, const Status& why) {
+    Suspect({why, job.request.instance, -1});
+    completed_.emplace_back(std::move(job.request.done), why);
   }
 
   bool AdvanceAll() {
@@ -233,7 +270,7 @@ class Communicator::Impl {
       counted.seconds += SecondsSince(running->job.submitted);
     }
     request.keep_alive.reset();
-    request.done(Status::Ok());
+    completed_.emplace_back(std::move(request.done), Status::Ok());
   }
 
   CommunicatorStats::PerAlgorithm& StatsOf(const Collective& collective) {
@@ -318,7 +355,7 @@ class Communicator::Impl {
     }
     running_.clear();
     PublishOldest();
-    for (Job& job : jobs) job.request.done(cause_);
+    for (Job& job : jobs) completed_.emplace_back(std::move(job.request.done), cause_);
   }
 
   struct Oldest {
@@ -334,10 +371,11 @@ class Communicator::Impl {
   const CommunicatorOptions options_;
   const std::function<void(const Failure&)> on_failure_;
 
-  // The progress thread's own.
-  Plans plans_;
+  std::mutex engine_;  // whoever holds it drives the transport
+  Plans plans_;        // guarded by engine_, as are the transport and what follows
   std::vector<uint8_t> uses_;  // by instance
   std::list<std::unique_ptr<Running>> running_;  // in order of submission
+  std::vector<std::pair<Done, Status>> completed_;  // not told yet
   Failure suspicion_;
   Clock::time_point suspected_at_;
 

@@ -1,7 +1,8 @@
 // Communicator: a group of ranks that run collectives over one Transport.
 //
-// A progress thread of its own owns the transport: it matches, moves and reduces; callers only submit. Any number of
-// collectives may be in flight; they are told apart by `instance`, so ranks may submit them in any order.
+// A progress thread moves and reduces; callers only submit, and for a small message that finds the communicator idle lend
+// their own thread for a moment, which saves two changes of thread. Any number of collectives may be in flight; they are
+// told apart by `instance`, so ranks may submit them in any order.
 //
 // Failure: the first failure poisons the communicator. It is handed to `on_failure` (once), every outstanding
 // request fails, and every later one fails at once with the same cause. A *suspicion* (a mismatch seen here, a deadline
@@ -61,7 +62,7 @@ class Communicator {
     void* data = nullptr;        // [count] elements, in place; valid until done is called
     int64_t count = 0;
     std::shared_ptr<void> keep_alive;  // whatever owns data; after a failure kept until the communicator is destroyed
-    Done done;                   // called once, on the progress thread (or inside the call, when refused): must not block
+    Done done;                   // called once, on the progress thread or inside the call: must not block
   };
 
   Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options,

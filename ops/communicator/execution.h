@@ -15,7 +15,7 @@
 
 namespace tf_strategies {
 
-// Belongs to the progress thread. Must outlive the transport's completions: destroy it when finished, or after
+// Not thread-safe. Must outlive the transport's completions: destroy it when finished, or after
 // Transport::Cancel.
 class Execution {
  public:

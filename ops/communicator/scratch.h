@@ -9,7 +9,7 @@
 
 namespace tf_strategies {
 
-// Not thread-safe: belongs to the progress thread.
+// Not thread-safe.
 class ScratchPool {
  public:
   using Block = std::unique_ptr<char[]>;

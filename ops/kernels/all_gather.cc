@@ -51,7 +51,8 @@ class AllGatherKernel final : public CollectiveKernel {
  public:
   explicit AllGatherKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {}
 
-  // First the ranks learn each other's first dimensions, then the output can be allocated and filled.
+  // First the ranks learn each other's first dimensions, then the output can be allocated and filled: on a thread of
+  // TensorFlow, not on the progress thread.
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
@@ -71,7 +72,8 @@ class AllGatherKernel final : public CollectiveKernel {
     request.count = static_cast<int64_t>(rows->size());
     request.keep_alive = rows;
     request.done = [this, context, rows, done = std::move(done)](const Status& status) {
-      RunOnPool(context, [this, context, rows, status, done] { Gather(context, *rows, status, done); });
+      context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
+          [this, context, rows, status, done] { Gather(context, *rows, status, done); });
     };
     communicator->AllReduce(ReduceOp::kSum, std::move(request));
   }

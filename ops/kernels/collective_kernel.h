@@ -41,16 +41,12 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     return request;
   }
 
-  // Completions run on the progress thread; what TensorFlow does next must not: it goes to TensorFlow's own pool.
-  template <typename Work>
-  static void RunOnPool(tensorflow::OpKernelContext* context, Work work) {
-    context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(std::move(work));
-  }
-
+  // Called on the progress thread, which `done` does not hold up: the executor of TensorFlow hands what becomes ready after
+  // an async kernel to its own pool.
   static Communicator::Done Finish(tensorflow::OpKernelContext* context, DoneCallback done) {
     return [context, done = std::move(done)](const Status& status) {
       if (!status.ok()) context->SetStatus(ToTensorFlow(status));
-      RunOnPool(context, done);
+      done();
     };
   }
 

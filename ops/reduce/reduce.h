@@ -16,7 +16,7 @@ namespace tf_strategies {
 // float32 and float64: a sum's NaN payload is the only thing that may depend on the order of the two sides.
 void Reduce(ReduceOp op, DType dtype, void* destination, const void* source, int64_t count);
 
-// buffer[i] = buffer[i] / divisor, rounded once; integers are divided towards zero. divisor >= 1.
+// buffer[i] = buffer[i] / divisor, rounded once; integers are divided towards zero. 1 <= divisor <= 2^24.
 void Divide(DType dtype, void* buffer, int64_t count, int64_t divisor);
 
 }  // namespace tf_strategies

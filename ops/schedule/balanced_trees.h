@@ -1,10 +1,11 @@
-// All-reduce of a few elements in which no rank does more than its share, to the element: what binary_blocks uses for the
-// elements that its blocks cannot split evenly.
+// All-reduce of a few elements in which no rank does more than its share, to the element: what binary_blocks
+// uses for the elements that its blocks cannot split evenly.
 //
-// A range of d*s elements is cut in d segments of s elements. Segment i is summed up a tree and copied back down it. A
-// rank may have children in several of the d trees, but never more than d in all. So it adds at most d*s elements, and
-// sends at most d*s upwards and d*s downwards: n and 2n for the n elements of the range. With d = 1 the tree is a
-// chain, and for one element no other way keeps the bound: a rank that may add once has one child.
+// A range of d*s elements is cut in d segments of s elements. Segment i is summed up a tree and copied back
+// down it. A rank may have children in several of the d trees, but never more than d in all. So it adds at
+// most d*s elements, and sends at most d*s upwards and d*s downwards: n and 2n for the n elements of the
+// range. With d = 1 the tree is a chain, and for one element no other way keeps the bound: a rank that may
+// add once has one child.
 #ifndef OPS_SCHEDULE_BALANCED_TREES_H_
 #define OPS_SCHEDULE_BALANCED_TREES_H_
 
@@ -12,7 +13,8 @@
 
 namespace tf_strategies::schedule {
 
-// A rank's place in one tree. Positions count ranks from the root, around: position p is rank (root + p) mod size.
+// A rank's place in one tree. Positions count ranks from the root, around: position p is rank (root + p) mod
+// size.
 struct TreePlace {
   int root = 0;           // rank
   int root_children = 0;  // how many children the root has

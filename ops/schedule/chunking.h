@@ -6,8 +6,8 @@
 
 namespace tf_strategies::schedule {
 
-// Part `index` of `parts` contiguous parts whose sizes differ by at most one, longer ones first; may be empty.
-// 0 <= index < parts.
+// Part `index` of `parts` contiguous parts whose sizes differ by at most one, longer ones first; may be
+// empty. 0 <= index < parts.
 Range Part(const Range& whole, int parts, int index);
 
 // The two halves of a range; the lower one has the odd element.

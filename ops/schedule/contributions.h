@@ -3,6 +3,7 @@
 #define OPS_SCHEDULE_CONTRIBUTIONS_H_
 
 #include <cstdint>
+#include <string>
 
 namespace tf_strategies::schedule {
 
@@ -27,6 +28,17 @@ struct ExactSet {
     return shared == 0;
   }
 
+  // How this set departs from the expected one: "lacks rank 3", "holds unduly rank 3", or "" when it does
+  // not.
+  std::string Departure(const ExactSet& expected) const {
+    for (int rank = 0; rank < 64 * kWords; ++rank) {
+      const uint64_t bit = uint64_t{1} << (rank % 64);
+      if ((words[rank / 64] & bit) == (expected.words[rank / 64] & bit)) continue;
+      return ((words[rank / 64] & bit) ? "holds unduly rank " : "lacks rank ") + std::to_string(rank);
+    }
+    return "";
+  }
+
   bool operator==(const ExactSet& other) const {
     for (int i = 0; i < kWords; ++i) {
       if (words[i] != other.words[i]) return false;
@@ -49,6 +61,9 @@ struct Fingerprint {
   bool Add(const Fingerprint& other) {
     sum += other.sum;
     return true;
+  }
+  std::string Departure(const Fingerprint& expected) const {
+    return *this == expected ? "" : "a contribution is missing, in excess or there twice";
   }
   bool operator==(const Fingerprint& other) const { return sum == other.sum; }
 };

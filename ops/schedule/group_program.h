@@ -1,7 +1,7 @@
 // The schedules of all ranks of a group, checked one by one and packed: what verify runs.
 //
-// A *channel* is a pair (sender, receiver). A packed action takes 8 bytes, so that a ring of 4097 ranks (67 million
-// actions) fits in memory: ranges and channels are numbered and kept once.
+// A *channel* is a pair (sender, receiver). A packed action takes 8 bytes, so that a ring of 4097 ranks (67
+// million actions) fits in memory: ranges and channels are numbered and kept once.
 #ifndef OPS_SCHEDULE_GROUP_PROGRAM_H_
 #define OPS_SCHEDULE_GROUP_PROGRAM_H_
 
@@ -40,14 +40,16 @@ struct GroupProgram {
   std::vector<Range> ranges;
 };
 
-// Builds all schedules and holds each against the contract of step.h as far as it can be seen alone: peers and ranges are
-// valid, nothing is empty, receptions of a step do not overlap. Errors name rank, step and action.
+// Builds all schedules and holds each against the contract of step.h as far as it can be seen alone: peers
+// and ranges are valid, nothing is empty, receptions of a step do not overlap. Errors name rank, step and
+// action.
 Status PackGroup(int size, int64_t count, const BuildRank& build, GroupProgram* program);
 
 // "send [0,4) to rank 2", "add [0,4) from rank 1", "copy [0,4) from rank 1".
 std::string DescribeAction(const Action& action);
 
-// "rank 3, step 1, action 0 (send [0,4) to rank 2)" for the index-th action of a rank, counted over all steps.
+// "rank 3, step 1, action 0 (send [0,4) to rank 2)" for the index-th action of a rank, counted over all
+// steps.
 std::string DescribePlace(const BuildRank& build, int rank, int64_t index);
 
 }  // namespace tf_strategies::schedule

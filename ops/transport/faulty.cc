@@ -44,8 +44,13 @@ class FaultyTransport final : public Transport {
     return moved;
   }
 
+  bool Arm() override {
+    wait_until_due_ = delayed_ != nullptr;
+    return inner_->Arm();
+  }
+
   void Wait(int timeout_ms) override {
-    if (delayed_) {
+    if (wait_until_due_) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due_ - Clock::now()).count();
       timeout_ms = std::min(timeout_ms, static_cast<int>(std::max<int64_t>(left, 0)) + 1);
     }
@@ -75,6 +80,7 @@ class FaultyTransport final : public Transport {
   const Fault fault_;
   int64_t actions_ = 0;
   std::function<void()> delayed_;
+  bool wait_until_due_ = false;
   Clock::time_point due_;
 };
 

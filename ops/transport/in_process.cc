@@ -104,6 +104,8 @@ class InProcessTransport final : public Transport {
     return AcceptReceipts() || moved;
   }
 
+  bool Arm() override { return true; }
+
   void Wait(int timeout_ms) override {
     auto& inbox = fabric_->inbox(rank_);
     std::unique_lock<std::mutex> lock(inbox.mutex);

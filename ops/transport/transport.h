@@ -1,7 +1,7 @@
 // Transport: moves bytes between the ranks of a group. One interface, three wires: UCX (processes and hosts), in-process
 // (ranks are threads, for tests), faulty (wraps another and fails or delays the N-th action).
 //
-// Threading: every member function but Wake is called by one thread, the communicator's progress thread.
+// Threading: one call at a time, from any thread; only Wait and Wake may run beside another call.
 // Ownership: memory named in Send and Receive belongs to the caller and must stay valid until the completion is called
 // or, after Cancel, until the transport is destroyed.
 // Matching: a reception matches the earliest unmatched message with the same (source, tag key); between one pair of
@@ -58,10 +58,14 @@ class Transport {
   // Moves what can move without blocking. Returns whether anything happened.
   virtual bool Progress() = 0;
 
-  // Sleeps until something may have happened, Wake is called, or the time (milliseconds) is over.
+  // Makes the next Wait end as soon as something happens from now on. Returns false when something already has: then
+  // call Progress instead of Wait.
+  virtual bool Arm() = 0;
+
+  // Sleeps until something has happened since Arm, Wake is called, or the time (milliseconds) is over.
   virtual void Wait(int timeout_ms) = 0;
 
-  // Ends a Wait in progress, or the next one. Thread-safe.
+  // Ends a Wait in progress, or the next one.
   virtual void Wake() = 0;
 
   // Gives up everything outstanding: no completion is called after this returns. The transport is of no use afterwards.

@@ -115,11 +115,11 @@ class UcxTransport final : public Transport {
     return moved;
   }
 
+  bool Arm() override { return ucp_worker_arm(handles_->worker) == UCS_OK; }
+
   void Wait(int timeout_ms) override {
-    const ucs_status_t armed = ucp_worker_arm(handles_->worker);
-    if (armed == UCS_ERR_BUSY) return;
     pollfd event{handles_->event_fd, POLLIN, 0};
-    poll(&event, 1, armed == UCS_OK ? timeout_ms : 1);
+    poll(&event, 1, timeout_ms);
   }
 
   void Wake() override { ucp_worker_signal(handles_->worker); }

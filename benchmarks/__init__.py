@@ -1,0 +1,1 @@
+"""Benchmarks: each compares in one run, in turn, and prints medians, spread and ratios."""

@@ -1,0 +1,53 @@
+#include "ops/reduce/paths.h"
+
+#include "ops/reduce/kernels.h"
+#include "ops/reduce/path_x86.h"
+
+namespace tf_strategies::reduce {
+namespace {
+
+// What every machine of the architecture has: 16 bytes.
+void ReducePortable(ReduceOp op, DType dtype, void* destination, const void* source, int64_t count) {
+  ReduceAny<16, SoftwareFloat16Format<16>>(op, dtype, destination, source, count);
+}
+
+void DividePortable(DType dtype, void* buffer, int64_t count, int64_t divisor) {
+  DivideAny<16, SoftwareFloat16Format<16>>(dtype, buffer, count, divisor);
+}
+
+#if defined(__x86_64__)
+// Every processor with AVX2 and FMA has F16C too, which not every compiler can ask for by name.
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+const Path& FindBest() {
+  const Path* best = &Paths().front();
+  for (const Path& path : Paths()) {
+    if (path.supported()) best = &path;
+  }
+  return *best;
+}
+
+}  // namespace
+
+const std::vector<Path>& Paths() {
+  static const std::vector<Path>* const paths = new std::vector<Path> {
+    {"portable", [] { return true; }, ReducePortable, DividePortable},
+#if defined(__x86_64__)
+        {"avx2", HasAvx2, ReduceAvx2, DivideAvx2}, {"avx512", HasAvx512, ReduceAvx512, DivideAvx512},
+#endif
+  };
+  return *paths;
+}
+
+const Path& BestPath() {
+  static const Path& best = FindBest();
+  return best;
+}
+
+}  // namespace tf_strategies::reduce

@@ -1,0 +1,74 @@
+#include "ops/schedule/choose.h"
+
+#include <algorithm>
+
+#include "ops/base/check.h"
+#include "ops/schedule/algorithms.h"
+
+namespace tf_strategies::schedule {
+namespace {
+
+bool IsPowerOfTwo(int size) { return (size & (size - 1)) == 0; }
+
+// The largest ratio of neighbouring blocks of binary_blocks: to how many ranks one rank may have to hand its
+// piece. 600 = 512 + 64 + 16 + 8: 8. 1 for a power of two.
+int LargestGap(int size) {
+  int gap = 1;
+  int larger = 0;
+  for (int block = 1 << 30; block >= 1; block /= 2) {
+    if (!(size & block)) continue;
+    if (larger > 0) gap = std::max(gap, larger / block);
+    larger = block;
+  }
+  return gap;
+}
+
+// A row applies when its predicate holds; the first that applies is taken. The bounds come from the cost
+// model (cost.h) with the latency of shared memory, 3 to 5 us, and 4 GB/s, and are tested against it.
+struct Row {
+  const char* algorithm;
+  bool (*applies)(int size, int64_t bytes);
+};
+
+constexpr Row kTable[] = {
+    // 2^k ranks: half the steps while a message costs no more than its latency.
+    {"recursive_doubling", [](int size, int64_t bytes) { return IsPowerOfTwo(size) && bytes <= 16 << 10; }},
+    {"halving_doubling", [](int size, int64_t) { return IsPowerOfTwo(size); }},
+    // A number or two a rank: there is nothing to cut.
+    {"recursive_doubling", [](int size, int64_t bytes) { return bytes < 16 * int64_t{size}; }},
+    // Short messages over a wide gap, where one rank serves many.
+    {"recursive_doubling",
+     [](int size, int64_t bytes) { return size > 8 && bytes <= LargestGap(size) * int64_t{2 << 10}; }},
+    // Three blocks of 7, or two of 3, in a row move the bytes slower than the few steps of a short ring.
+    {"ring", [](int size, int64_t bytes) { return (size == 3 || size == 7) && bytes > 64 << 20; }},
+    {"binary_blocks", [](int, int64_t) { return true; }},
+};
+
+}  // namespace
+
+const std::vector<Algorithm>& AllReduceAlgorithms() {
+  static const std::vector<Algorithm>* const algorithms = new std::vector<Algorithm>{
+      {"ring", Ring},
+      {"recursive_doubling", RecursiveDoubling},
+      {"halving_doubling", HalvingDoubling},
+      {"binary_blocks", BinaryBlocks},
+  };
+  return *algorithms;
+}
+
+const Algorithm* FindAlgorithm(const std::string& name) {
+  for (const Algorithm& algorithm : AllReduceAlgorithms()) {
+    if (name == algorithm.name) return &algorithm;
+  }
+  return nullptr;
+}
+
+const Algorithm& Choose(int size, int64_t bytes) {
+  TFS_CHECK_GE(size, 1);
+  TFS_CHECK_GE(bytes, 0);
+  const Row* row = kTable;
+  while (!row->applies(size, bytes)) ++row;
+  return *FindAlgorithm(row->algorithm);
+}
+
+}  // namespace tf_strategies::schedule

@@ -1,0 +1,25 @@
+"""What holds for all tests: no GPU unless asked for, few threads, a place for logs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+USE_GPU = os.environ.get("TFS_TEST_GPU", "0") != "0"
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+if not USE_GPU:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# A TF_CONFIG of the machine would make every strategy in the tests wait for its cluster.
+os.environ.pop("TF_CONFIG", None)
+
+
+def pytest_collection_modifyitems(items: list) -> None:
+    if USE_GPU:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a GPU: make test-gpu"))

@@ -1,0 +1,104 @@
+"""The picture of the layers as data: who may see whom.
+
+The tests hold the sources and the Bazel files against it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Iterator, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# C++: a folder of ops/ and the folders it may include from, besides itself.
+CORE = {
+    "base": set(),
+    "schedule": {"base"},
+    "reduce": {"base"},
+    "transport": {"base"},
+    "communicator": {"base", "schedule", "reduce", "transport"},
+}
+OPS = {
+    **CORE,
+    "kernels": {"base", "reduce", "communicator"},
+    "tools": set(CORE),
+}
+# Libraries that one layer alone may include: the start of the path in <> or "".
+FOREIGN_HEADERS = {
+    "kernels": ("tensorflow/", "absl/", "Eigen/", "unsupported/Eigen/"),
+    "transport": ("ucp/", "ucs/"),
+}
+
+# Python: a part of tf_strategies and the parts it may import, besides itself.
+# `tensorflow` among them: it may import TensorFlow.
+_FOUNDATION = {"_version", "addresses", "cluster", "errors", "options"}
+PARTS = {
+    "_version": set(),
+    "errors": set(),
+    "addresses": set(),
+    "options": {"errors"},
+    "cluster": {"addresses", "errors"},
+    "_tf": {"errors", "tensorflow"},
+    "control_plane": _FOUNDATION,
+    "native": _FOUNDATION | {"control_plane", "tensorflow"},
+    "collective": _FOUNDATION | {"_tf", "control_plane", "native", "tensorflow"},
+    "launch": _FOUNDATION,
+    "__init__": _FOUNDATION | {"collective", "tensorflow"},
+}
+PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
+ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"
+
+
+class Reference(NamedTuple):
+    """A place that names something: an include or an import."""
+
+    path: Path
+    line: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.name}"
+
+
+def cpp_files(folder: Path) -> list[Path]:
+    return sorted([*folder.rglob("*.cc"), *folder.rglob("*.h")])
+
+
+def python_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def includes(path: Path) -> Iterator[Reference]:
+    """Every #include of a file; the name keeps its brackets or quotes."""
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        found = re.match(r'\s*#\s*include\s*(<[^>]+>|"[^"]+"|\S+)', line)
+        if found:
+            yield Reference(path, number, found.group(1))
+
+
+def imports(path: Path) -> Iterator[Reference]:
+    """Every module a file imports, at any depth; of `from a import b` a.b, where that is a module, else a."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Reference(path, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            for alias in node.names:
+                module = ROOT.joinpath(*base, alias.name)
+                is_module = module.is_dir() or module.with_suffix(".py").exists() or base[0] == "tensorflow"
+                yield Reference(path, node.lineno, ".".join([*base, alias.name] if is_module else base))
+        elif _imports_by_name(node):
+            yield Reference(path, node.lineno, node.args[0].value)
+
+
+def _imports_by_name(node: ast.AST) -> bool:
+    """Whether this is importlib.import_module("...") or __import__("...")."""
+    if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return called in ("import_module", "__import__") and isinstance(node.args[0].value, str)

@@ -1,0 +1,90 @@
+"""setup.py takes in every source, and the Makefile, the README and the version agree."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.repo import layers
+
+MAKEFILE = layers.ROOT / "Makefile"
+
+
+def make_targets() -> set:
+    return {
+        target
+        for line in MAKEFILE.read_text().splitlines()
+        for target in re.findall(r"^([a-z0-9-]+):(?!=)", line)
+    }
+
+
+def test_setup_compiles_every_source():
+    program = "import compile_ops, pathlib; print(*compile_ops.sources(pathlib.Path('.')))"
+    listed = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=layers.ROOT,
+        env={**os.environ, "PYTHONPATH": str(layers.ROOT / "tools")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    expected = {
+        str(path.relative_to(layers.ROOT))
+        for path in (layers.ROOT / "ops").rglob("*.cc")
+        if path.relative_to(layers.ROOT).parts[1] != "tools"
+    }
+    assert set(listed) == expected
+
+
+def test_folders_named_in_the_builds_are_the_layers():
+    makefile = (layers.ROOT / "ops" / "core.mk").read_text()
+    named = re.search(r"^LAYERS := (.*)$", makefile, re.MULTILINE).group(1).split()
+    assert set(named) == set(layers.CORE)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+def test_make_commands_in_the_documents_exist(document):
+    text = (layers.ROOT / document).read_text()
+    named = {
+        target
+        for line in re.findall(r"`?\bmake ((?:[a-z0-9-]+ ?)+)", code_of(document, text))
+        for target in line.split()
+    }
+    assert named, f"{document} names no make target"
+    assert named <= make_targets()
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_files_named_in_the_documents_exist(document):
+    text = (layers.ROOT / document).read_text()
+    named = set(
+        re.findall(
+            r"\b(?:examples|benchmarks|tests|ops|tools|tf_strategies)/[\w/.-]*\w\.(?:py|cc|h|md|sh|mk)\b",
+            text,
+        )
+    )
+    named |= set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text))
+    missing = {name for name in named if not (layers.ROOT / name).exists()}
+    assert missing == set()
+
+
+def test_every_target_of_the_makefile_is_explained():
+    explained = set(re.findall(r"^([a-z0-9-]+):.*## \w", MAKEFILE.read_text(), re.MULTILINE))
+    assert make_targets() - explained <= {"sanitize-address", "sanitize-thread"}
+
+
+def test_changelog_has_a_place_for_what_is_next():
+    assert re.search(r"^## \[Unreleased\]$", (layers.ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def code_of(document: str, text: str) -> str:
+    """What stands in code: the prose of a document may use the word "make" as it likes."""
+    if not document.endswith(".md"):
+        return text
+    return "\n".join(
+        [*re.findall(r"```.*?\n(.*?)```", text, re.DOTALL), *re.findall(r"(?<!`)`[^`\n]+`(?!`)", text)]
+    )

@@ -1,0 +1,179 @@
+"""Nothing points up: every #include and every import against the table of layers."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.repo import layers
+
+
+def test_every_folder_of_ops_has_its_place():
+    folders = {
+        path.parent.relative_to(layers.ROOT / "ops").parts[0]
+        for path in layers.cpp_files(layers.ROOT / "ops")
+    }
+    assert folders <= set(layers.OPS), "add the folder to tests/repo/layers.py"
+
+
+def test_every_part_of_the_package_has_its_place():
+    parts = {part_of(path) for path in layers.python_files(layers.ROOT / "tf_strategies")}
+    assert parts <= set(layers.PARTS), "add the part to tests/repo/layers.py"
+
+
+@pytest.mark.parametrize("layer", layers.OPS)
+def test_includes_point_down(layer):
+    allowed = layers.OPS[layer] | {layer}
+    wrong = [
+        str(include)
+        for path in layers.cpp_files(layers.ROOT / "ops" / layer)
+        for include in layers.includes(path)
+        if not may_include(include.name, allowed)
+    ]
+    assert wrong == []
+
+
+def test_tests_of_the_core_see_no_tensorflow():
+    wrong = [
+        str(include)
+        for path in layers.cpp_files(layers.ROOT / "tests" / "core")
+        for include in layers.includes(path)
+        if not include.name.startswith(("<gtest/", '"gtest/', '"tests/core/'))
+        and not may_include(include.name, set(layers.CORE))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("part", layers.PARTS)
+def test_imports_point_down(part):
+    allowed = layers.PARTS[part] | {part}
+    wrong = [
+        str(reference)
+        for path in layers.python_files(layers.ROOT / "tf_strategies")
+        if part_of(path) == part
+        for reference in layers.imports(path)
+        if not may_import(reference.name, allowed)
+    ]
+    assert wrong == []
+
+
+def test_one_file_imports_private_tensorflow():
+    wrong = [
+        str(reference)
+        for folder in ("tf_strategies", "examples", "benchmarks", "tests")
+        for path in layers.python_files(layers.ROOT / folder)
+        if path != layers.ROOT / layers.ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW
+        for reference in layers.imports(path)
+        if reference.name.startswith(layers.PRIVATE_TENSORFLOW)
+    ]
+    assert wrong == []
+
+
+def test_examples_import_only_what_is_public():
+    wrong = [
+        str(reference)
+        for path in layers.python_files(layers.ROOT / "examples")
+        for reference in layers.imports(path)
+        if reference.name.startswith(("tf_strategies.", "tests", "benchmarks"))
+    ]
+    assert wrong == []
+
+
+def test_every_folder_of_the_package_is_a_package():
+    missing = {
+        str(path.parent.relative_to(layers.ROOT))
+        for path in layers.python_files(layers.ROOT / "tf_strategies")
+        if not (path.parent / "__init__.py").exists()
+    }
+    assert missing == set()
+
+
+@pytest.mark.parametrize(
+    ("include", "allowed", "verdict"),
+    [
+        ('"ops/base/status.h"', {"base"}, True),
+        ('"ops/kernels/x.h"', {"base"}, False),
+        ('"status.h"', {"base"}, False),
+        ("<vector>", {"base"}, True),
+        ("<sys/mman.h>", {"base"}, True),
+        ("<ucp/api/ucp.h>", {"base"}, False),
+        ("<ucp/api/ucp.h>", {"base", "transport"}, True),
+        ('"tensorflow/core/framework/op.h"', {"communicator"}, False),
+        ('"tensorflow/core/framework/op.h"', {"kernels"}, True),
+        ("MACRO_HEADER", {"base"}, False),
+    ],
+)
+def test_rule_for_includes_can_say_no(include, allowed, verdict):
+    assert may_include(include, allowed) is verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "verdict"),
+    [
+        ("json", set(), True),
+        ("tf_strategies.errors", {"errors"}, True),
+        ("tf_strategies.native.loader", {"errors"}, False),
+        ("tf_strategies", {"errors"}, False),
+        ("tensorflow", {"errors"}, False),
+        ("keras.layers", {"errors"}, False),
+        ("tensorflow", {"tensorflow"}, True),
+        ("tests.support", {"tensorflow"}, False),
+    ],
+)
+def test_rule_for_imports_can_say_no(name, allowed, verdict):
+    assert may_import(name, allowed) is verdict
+
+
+def test_imports_are_found_at_every_depth(tmp_path, monkeypatch):
+    monkeypatch.setattr(layers, "ROOT", tmp_path)
+    package = tmp_path / "tf_strategies" / "control_plane"
+    package.mkdir(parents=True)
+    (tmp_path / "tf_strategies" / "errors.py").touch()
+    source = package / "late.py"
+    source.write_text(
+        textwrap.dedent(
+            """
+            from .. import errors
+            from . import late
+            from tf_strategies import errors
+            from tensorflow import python
+            def wait():
+                import tensorflow as tf
+                importlib.import_module("tensorflow.python")
+            """
+        )
+    )
+    assert [reference.name for reference in layers.imports(source)] == [
+        "tf_strategies.errors",
+        "tf_strategies.control_plane.late",
+        "tf_strategies.errors",
+        "tensorflow.python",
+        "tensorflow",
+        "tensorflow.python",
+    ]
+
+
+def part_of(path) -> str:
+    """The part of tf_strategies a file belongs to: its folder, or its name directly below."""
+    return path.relative_to(layers.ROOT / "tf_strategies").with_suffix("").parts[0]
+
+
+def may_include(name: str, allowed: set) -> bool:
+    bare = name.strip('<>"')
+    if bare.startswith("ops/"):
+        return bare.split("/")[1] in allowed
+    for layer, prefixes in layers.FOREIGN_HEADERS.items():
+        if bare.startswith(prefixes):
+            return layer in allowed
+    standard = "/" not in bare or bare.startswith(("sys/", "netinet/", "arpa/", "linux/"))
+    return name.startswith("<") and standard
+
+
+def may_import(name: str, allowed: set) -> bool:
+    top, *rest = name.split(".")
+    if top == "tf_strategies":
+        return bool(rest) and rest[0] in allowed
+    if top in ("tensorflow", "keras", "tf_keras"):
+        return "tensorflow" in allowed
+    return top not in ("tests", "examples", "benchmarks", "tools")

@@ -1,0 +1,191 @@
+"""Real processes for tests: one log file each, every wait bounded, nothing left behind.
+
+Example:
+    with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
+        for index in range(3):
+            config = tf_config({"worker": ports.addresses}, "worker", index)
+            group.start(f"worker{index}", [sys.executable, "script.py"], env={"TF_CONFIG": config})
+        group["worker1"].wait_for_text("step 5", timeout=60)
+        group["worker1"].signal(signal.SIGKILL)
+        assert group["worker0"].wait(timeout=10) == 1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Callable, Mapping, Sequence
+
+from tf_strategies.launch.ports import ReservedPorts
+
+__all__ = [
+    "REPOSITORY",
+    "Process",
+    "ProcessGroup",
+    "ReservedPorts",
+    "light_environment",
+    "tf_config",
+    "wait_until",
+]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_POLL_SECONDS = 0.02
+_LOG_TAIL = 20_000
+
+
+def tf_config(cluster: Mapping[str, Sequence[str]], role: str, index: int) -> str:
+    """The text of TF_CONFIG for one task."""
+    spec = {name: list(addresses) for name, addresses in cluster.items()}
+    return json.dumps({"cluster": spec, "task": {"type": role, "index": index}})
+
+
+def light_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This environment without TF_CONFIG, importing from here, on one thread and no GPU; plus `extra`."""
+    env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    path = [str(REPOSITORY)] + [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part]
+    env.update(
+        PYTHONPATH=os.pathsep.join(path),
+        PYTHONUNBUFFERED="1",
+        OMP_NUM_THREADS="1",
+        TF_NUM_INTRAOP_THREADS="1",
+        TF_NUM_INTEROP_THREADS="1",
+        TF_CPP_MIN_LOG_LEVEL="2",
+        CUDA_VISIBLE_DEVICES="",
+    )
+    env.update(extra or {})
+    return env
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> float:
+    """Waits until `condition()` is true (returns the seconds); fails after `timeout`, naming `what`."""
+    start = time.monotonic()
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() - start > timeout:
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}")
+        pause.wait(_POLL_SECONDS)
+    return time.monotonic() - start
+
+
+class Process:
+    """One started program; its output (stdout and stderr) goes to `log_path`."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], log_path: Path, env: Mapping[str, str], cwd: Path | None
+    ) -> None:
+        self.name = name
+        self.log_path = log_path
+        with log_path.open("wb") as log:
+            self._popen = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                cwd=cwd or REPOSITORY,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status once ended (-N for signal N), else None."""
+        return self._popen.poll()
+
+    def log(self) -> str:
+        """All output so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def wait(self, timeout: float) -> int:
+        """Waits for the end and returns the exit status (-N for signal N)."""
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} (pid {self.pid}) still runs after {timeout:g} s") from None
+
+    def wait_for_text(self, pattern: str, timeout: float) -> re.Match[str]:
+        """Waits until the output matches the regular expression; fails when the process ends without."""
+        found: list[re.Match[str]] = []
+
+        def matches() -> bool:
+            ended = self.returncode is not None
+            match = re.search(pattern, self.log(), re.MULTILINE)
+            if match:
+                found.append(match)
+            elif ended:
+                raise AssertionError(f"{self.name} ended with {self.returncode} and never wrote {pattern!r}")
+            return bool(match)
+
+        wait_until(matches, timeout, f"{pattern!r} in the output of {self.name}")
+        return found[0]
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to this process alone (not to its children); nothing when it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kills the process and its whole process group and reaps it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait(30)
+
+
+class ProcessGroup:
+    """Started processes by name. Leaving the block kills what still runs, and prints the logs on failure."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._processes: dict[str, Process] = {}
+
+    def start(
+        self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Process:
+        """Starts a program; `env` is added to `light_environment()`. The log is `<log_dir>/<name>.log`."""
+        if name in self._processes:
+            raise ValueError(f"a process named {name!r} was started before; use another name for its log")
+        process = Process(name, argv, self._log_dir / f"{name}.log", light_environment(env), cwd)
+        self._processes[name] = process
+        return process
+
+    def start_python(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> Process:
+        """Starts this Python with the given arguments."""
+        return self.start(name, [sys.executable, *argv], env=env)
+
+    def __getitem__(self, name: str) -> Process:
+        return self._processes[name]
+
+    def wait_all(self, timeout: float) -> dict[str, int]:
+        """Waits for all, `timeout` seconds together; the exit status by name."""
+        end = time.monotonic() + timeout
+        return {
+            name: process.wait(max(0.0, end - time.monotonic())) for name, process in self._processes.items()
+        }
+
+    def print_logs(self) -> None:
+        for process in self._processes.values():
+            status = "running" if process.returncode is None else f"exit status {process.returncode}"
+            print(f"===== {process.name} (pid {process.pid}, {status}) =====\n{process.log()[-_LOG_TAIL:]}")
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.print_logs()
+        for process in self._processes.values():
+            process.kill()

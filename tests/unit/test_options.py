@@ -1,0 +1,95 @@
+"""CommunicationOptions: defaults, what is refused, what must agree between workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import ALGORITHMS, TRANSPORTS, CommunicationOptions
+
+
+def test_defaults():
+    options = CommunicationOptions()
+    assert dataclasses.asdict(options) == {
+        "algorithm": "auto",
+        "bytes_per_pack": 8 << 20,
+        "chunk_bytes": 256 << 10,
+        "timeout": 600.0,
+        "transport": "auto",
+    }
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_every_algorithm_and_transport_is_accepted(algorithm, transport):
+    options = CommunicationOptions(algorithm=algorithm, transport=transport)
+    assert (options.algorithm, options.transport) == (algorithm, transport)
+
+
+def test_whole_numbers_of_numpy_are_accepted_as_plain_ones():
+    options = CommunicationOptions(chunk_bytes=np.int64(4096), timeout=np.float32(2))
+    assert type(options.chunk_bytes) is int
+    assert type(options.timeout) is float
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("algorithm", "RING"),
+        ("algorithm", None),
+        ("algorithm", 1),
+        ("transport", "rdma"),
+        ("transport", []),
+        ("bytes_per_pack", 0),
+        ("bytes_per_pack", -1),
+        ("bytes_per_pack", 1.5),
+        ("bytes_per_pack", "8"),
+        ("bytes_per_pack", True),
+        ("bytes_per_pack", 1 << 41),
+        ("chunk_bytes", 1023),
+        ("chunk_bytes", (1 << 30) + 1),
+        ("timeout", 0),
+        ("timeout", -1.0),
+        ("timeout", math.nan),
+        ("timeout", math.inf),
+        ("timeout", "30"),
+        ("timeout", None),
+        ("timeout", True),
+        ("timeout", 10**400),
+    ],
+)
+def test_a_bad_value_is_named_with_the_option(option, value):
+    with pytest.raises(OptionsError) as caught:
+        CommunicationOptions(**{option: value})
+    assert str(caught.value).startswith(f"{option} must be ")
+    assert str(caught.value).endswith(f"; got {value!r}")
+
+
+def test_is_keyword_only_and_frozen():
+    with pytest.raises(TypeError):
+        CommunicationOptions("ring")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CommunicationOptions().timeout = 1.0
+
+
+def test_replace_validates_again():
+    options = dataclasses.replace(CommunicationOptions(algorithm="ring"), timeout=3)
+    assert (options.algorithm, options.timeout) == ("ring", 3.0)
+    with pytest.raises(OptionsError):
+        dataclasses.replace(options, transport="pigeon")
+
+
+def test_equal_options_are_equal_also_after_pickling():
+    options = CommunicationOptions(algorithm="ring")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options) == hash(CommunicationOptions(algorithm="ring"))
+
+
+def test_all_but_the_timeout_must_agree():
+    fields = {field.name for field in dataclasses.fields(CommunicationOptions)}
+    assert set(CommunicationOptions().digest_fields()) == fields - {"timeout"}

@@ -1,0 +1,1 @@
+"""The private side of TensorFlow."""

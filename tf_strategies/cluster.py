@@ -1,0 +1,224 @@
+"""The cluster that TF_CONFIG describes, parsed and checked once. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, Mapping
+
+from tf_strategies import addresses as _addresses
+from tf_strategies.errors import ClusterConfigError
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+_TRAINING_ROLES = ("chief", "worker")
+_VARIABLE = "TF_CONFIG"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One process of a cluster: a role of `ROLES` and its index within the role."""
+
+    role: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The tasks of a training job and which of them this process is.
+
+    Chief and workers are the group that trains together: `worker_tasks` lists them, the chief first, and the
+    position there is the rank. An evaluator need not be listed among the addresses.
+
+    Attributes:
+        addresses: role -> the "host:port" of each index, as TF_CONFIG spells them.
+        task: this process.
+    """
+
+    addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(hash=False)
+    task: Task
+
+    @classmethod
+    def from_tf_config(
+        cls, text: str | None = None, *, environ: Mapping[str, str] = os.environ
+    ) -> Cluster | None:
+        """Reads TF_CONFIG.
+
+        Args:
+            text: the JSON; by default the environment variable TF_CONFIG.
+            environ: where to look the variable up.
+
+        Returns:
+            The cluster, or None when there is none: TF_CONFIG is unset or empty, or names no cluster.
+
+        Raises:
+            ClusterConfigError: one line saying what was found and how to mend it.
+
+        Example:
+            >>> config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
+            >>> Cluster.from_tf_config(config).rank
+            1
+        """
+        if text is None:
+            text = environ.get(_VARIABLE, "")
+        if not text.strip():
+            return None
+        config = _parse_object(text)
+        if "cluster" not in config or config["cluster"] == {}:
+            return None
+        cluster = _parse_cluster(config["cluster"])
+        return cls(addresses=cluster, task=_parse_task(config, cluster))
+
+    @property
+    def worker_tasks(self) -> tuple[Task, ...]:
+        """The tasks that train, by rank: the chief, then the workers by index."""
+        return tuple(
+            Task(role, index)
+            for role in _TRAINING_ROLES
+            for index in range(len(self.addresses.get(role, ())))
+        )
+
+    @property
+    def rank(self) -> int | None:
+        """This task's position in `worker_tasks`; None for a parameter server or evaluator."""
+        tasks = self.worker_tasks
+        return tasks.index(self.task) if self.task in tasks else None
+
+    @property
+    def size(self) -> int:
+        """The number of `worker_tasks`."""
+        return len(self.worker_tasks)
+
+    def address_of(self, task: Task) -> str:
+        """The "host:port" of a task; KeyError when the cluster lists none for it."""
+        listed = self.addresses.get(task.role, ())
+        if not 0 <= task.index < len(listed):
+            raise KeyError(f"the cluster lists no address for {task}")
+        return listed[task.index]
+
+    def name_of(self, task: Task) -> str:
+        """The task as messages name it: "worker 2 (10.0.0.3:2222)"."""
+        listed = self.addresses.get(task.role, ())
+        return f"{task} ({listed[task.index]})" if 0 <= task.index < len(listed) else str(task)
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    try:
+        config = json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise _wrong(
+            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            'write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}',
+        ) from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ClusterConfigError):
+            raise
+        raise _wrong(
+            "is not JSON that can be read: nested too deep or a number too long", "simplify it"
+        ) from None
+    if not isinstance(config, dict):
+        raise _wrong(f"is {_show(config)}", 'write an object {"cluster": ..., "task": ...}')
+    return config
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _wrong(f"has the key {_show(key)} twice in one object", "keep one of them")
+        result[key] = value
+    return result
+
+
+def _parse_cluster(found: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(found, dict):
+        raise _wrong(
+            f'"cluster" is {_show(found)}', 'write an object of lists: {"worker": ["host:port", ...]}'
+        )
+    used: dict[tuple[str, int], Task] = {}
+    cluster: dict[str, tuple[str, ...]] = {}
+    for role, listed in found.items():
+        _check_role(role, '"cluster" has the role')
+        if not isinstance(listed, list):
+            raise _wrong(
+                f'"cluster" gives {role} {_show(listed)}', 'write a list of addresses ["host:port", ...]'
+            )
+        if not listed:
+            raise _wrong(f'"cluster" gives {role} an empty list', f"list its addresses, or leave {role} out")
+        for index, address in enumerate(listed):
+            _claim_address(address, Task(role, index), used)
+        cluster[role] = tuple(listed)
+    if len(cluster.get("chief", ())) > 1:
+        raise _wrong(
+            f'"cluster" lists {len(cluster["chief"])} chiefs', 'keep one and move the others to "worker"'
+        )
+    if not any(role in cluster for role in _TRAINING_ROLES):
+        raise _wrong(f'"cluster" has only {", ".join(cluster)}', 'list at least one "worker" or a "chief"')
+    return cluster
+
+
+def _claim_address(address: Any, task: Task, used: dict[tuple[str, int], Task]) -> None:
+    if not isinstance(address, str):
+        raise _wrong(f"the address of {task} is {_show(address)}", 'write it as "host:port"')
+    try:
+        host, port = _addresses.split_address(address)
+    except ValueError as error:
+        raise _wrong(
+            f"the address of {task} is {_show(address)}: {error}", 'write it as "host:port"'
+        ) from None
+    first = used.setdefault((host.lower(), port), task)
+    if first != task:
+        raise _wrong(
+            f"{first} and {task} have the same address {_show(address)}", "give each task its own port"
+        )
+
+
+def _parse_task(config: dict[str, Any], cluster: Mapping[str, tuple[str, ...]]) -> Task:
+    if "task" not in config:
+        raise _wrong('has no "task"', 'add which process this is: "task": {"type": "worker", "index": 0}')
+    found = config["task"]
+    if not isinstance(found, dict):
+        raise _wrong(f'"task" is {_show(found)}', 'write {"type": "worker", "index": 0}')
+    for key, example in (("type", '"worker"'), ("index", "0")):
+        if key not in found:
+            raise _wrong(f'"task" has no "{key}"', f'add it, as in "{key}": {example}')
+    role, index = found["type"], found["index"]
+    if not isinstance(role, str):
+        raise _wrong(f'the task\'s "type" is {_show(role)}', f"write one of {', '.join(ROLES)}")
+    _check_role(role, 'the task\'s "type" is')
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise _wrong(f'the task\'s "index" is {_show(index)}', "write a whole number from 0, without quotes")
+    if role != "evaluator" and role not in cluster:
+        raise _wrong(
+            f"the task is {role} {_show(index)}, but the cluster has no {role}", "list it in the cluster"
+        )
+    count = len(cluster.get(role, ("unlisted",)))
+    if not 0 <= index < count:
+        raise _wrong(
+            f"the task is {role} {_show(index)}, but the cluster has {count} of that role",
+            f"use an index from 0 to {count - 1}",
+        )
+    return Task(role, index)
+
+
+def _check_role(role: str, where: str) -> None:
+    if role == "master":
+        raise _wrong(f'{where} "master", which TensorFlow 1 used', 'rename it to "chief"')
+    if role not in ROLES:
+        raise _wrong(f"{where} {_show(role)}, which is unknown", f"use {', '.join(ROLES)}")
+
+
+def _wrong(found: str, remedy: str) -> ClusterConfigError:
+    return ClusterConfigError(f"{_VARIABLE} {found}; {remedy}")
+
+
+def _show(value: Any) -> str:
+    """A value on one line of ASCII, cut when long."""
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 60 else text[:57] + "..."

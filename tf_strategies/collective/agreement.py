@@ -1,0 +1,41 @@
+"""Workers compare what must be equal on all of them, before a difference can hang or corrupt training."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["exchange_texts", "require_agreement"]
+
+_END = -1
+
+
+def exchange_texts(group, text: str, name: str) -> list:
+    """Returns the text of every worker, by rank. A collective; runs at once, also while a tf.function is traced."""
+    codes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
+    with tf.init_scope():
+        gathered = group.all_gather(tf.constant(np.append(codes, np.int32(_END))), name=name).numpy()
+    parts = np.split(gathered, np.flatnonzero(gathered == _END) + 1)[: group.size]
+    return [part[:-1].astype(np.uint8).tobytes().decode("utf-8") for part in parts]
+
+
+def require_agreement(group, what: str, text: str) -> None:
+    """Raises on all workers unless all have the same text.
+
+    Args:
+        group: the workers.
+        what: the subject of the message: "the dataset given to fit".
+        text: this worker's side.
+
+    Raises:
+        ValueError: naming the first worker that differs from worker 0, and both sides.
+    """
+    if group.size == 1:
+        return
+    texts = exchange_texts(group, text, name=f"agreement on {what}")
+    for rank, other in enumerate(texts):
+        if other != texts[0]:
+            raise ValueError(
+                f"{what} differs between workers: {group.name_of(0)} has {texts[0]}, but {group.name_of(rank)} has {other}; "
+                "every worker must run the same script with the same settings"
+            )

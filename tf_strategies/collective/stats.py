@@ -1,0 +1,82 @@
+"""What a strategy has communicated so far, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Tuple
+
+__all__ = ["CollectiveStats", "CommunicationStats"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectiveStats:
+    """One kind of collective under one algorithm.
+
+    Attributes:
+        kind: "all_reduce", "broadcast", "all_gather" or "barrier".
+        algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`; for other kinds than all_reduce what the
+            communicator reports.
+        calls: how often.
+        bytes: payload handed in, summed over calls.
+        seconds: from submission to completion, summed over calls (calls overlap, so this may exceed the time passed).
+    """
+
+    kind: str
+    algorithm: str
+    calls: int
+    bytes: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CommunicationStats:
+    """Counters of this worker since the strategy was made.
+
+    Attributes:
+        transport: what carries the bytes, in words; "none" for a single worker.
+        bytes_sent: bytes this worker sent to others.
+        bytes_received: bytes this worker received.
+        collectives: one entry a kind and algorithm used.
+    """
+
+    transport: str
+    bytes_sent: int
+    bytes_received: int
+    collectives: Tuple[CollectiveStats, ...]
+
+    @classmethod
+    def from_counters(cls, counters: Mapping[str, Any]) -> CommunicationStats:
+        """Reads what `Communicator.stats()` returns; entries never called are left out."""
+        collectives = tuple(
+            CollectiveStats(
+                kind=entry["kind"],
+                algorithm=entry.get("algorithm") or "",
+                calls=int(entry["calls"]),
+                bytes=int(entry["bytes"]),
+                seconds=float(entry["seconds"]),
+            )
+            for entry in counters["collectives"]
+            if entry["calls"]
+        )
+        return cls(
+            transport=counters["transport"],
+            bytes_sent=int(counters["bytes_sent"]),
+            bytes_received=int(counters["bytes_received"]),
+            collectives=collectives,
+        )
+
+    @property
+    def algorithms(self) -> Tuple[str, ...]:
+        """The all-reduce algorithms used, the one that moved most bytes first."""
+        used = sorted((entry for entry in self.collectives if entry.kind == "all_reduce"), key=lambda entry: -entry.bytes)
+        return tuple(entry.algorithm for entry in used)
+
+    @property
+    def calls(self) -> int:
+        """The number of collectives of any kind."""
+        return sum(entry.calls for entry in self.collectives)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all collectives, summed."""
+        return sum(entry.seconds for entry in self.collectives)

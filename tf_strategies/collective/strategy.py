@@ -1,0 +1,111 @@
+"""`CollectiveAllReduceStrategy`: synchronous training on many workers without a central node."""
+
+from __future__ import annotations
+
+import sys
+from typing import Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.collective.agreement import require_agreement
+from tf_strategies.collective.extended import CollectiveAllReduceExtended
+from tf_strategies.collective.group import form_group
+from tf_strategies.collective.stats import CommunicationStats
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import CommunicationOptions
+
+__all__ = ["CollectiveAllReduceStrategy"]
+
+
+class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
+    """Every replica of every worker computes gradients on its part of the batch; all-reduce adds them up.
+
+    The workers are those that TF_CONFIG names (chief and workers); each runs the same script and makes this strategy once,
+    which waits until all are there. Without TF_CONFIG, or with one worker, there is no network.
+    Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers. Batch-norm statistics
+    are those of each worker, as Keras keeps them. P workers with batch b train as one process with batch P*b:
+    batch sizes given to Keras and `experimental_distribute_dataset` are global.
+    To TensorFlow and Keras it is a MultiWorkerMirroredStrategy, so that they gather predictions of all workers.
+
+    Args:
+        communication_options: algorithm, pack size, deadline; the default suits most.
+        devices: this worker's devices, the same number on each; by default all its GPUs, or its CPU.
+        cluster: the workers, in place of what TF_CONFIG says.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is wrong, or this task is one that does not train.
+        OptionsError: an argument has a value it cannot have.
+        BootstrapError: the workers did not meet within the deadline, or disagree on options.
+
+    Example:
+        >>> strategy = CollectiveAllReduceStrategy()
+        >>> strategy.num_replicas_in_sync
+        1
+    """
+
+    _collective_key_base = 0
+
+    def __init__(
+        self,
+        communication_options: Optional[CommunicationOptions] = None,
+        *,
+        devices: Optional[Sequence[str]] = None,
+        cluster: Optional[Cluster] = None,
+    ) -> None:
+        options = CommunicationOptions() if communication_options is None else communication_options
+        if not isinstance(options, CommunicationOptions):
+            raise OptionsError(f"communication_options must be a tfs.CommunicationOptions; got {options!r}")
+        if devices is not None and (isinstance(devices, str) or not devices):
+            raise OptionsError(f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}')
+        cluster = Cluster.from_tf_config() if cluster is None else cluster
+        self._group = form_group(cluster, options)
+        extended = CollectiveAllReduceExtended(
+            self, group=self._group, options=options, devices=devices, cluster_resolver=_resolver(cluster)
+        )
+        tf.distribute.Strategy.__init__(self, extended)
+        self._require_equal_replicas()
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0 (the chief) to `size` - 1."""
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self._group.size
+
+    def communication_stats(self) -> CommunicationStats:
+        """What this worker has sent and received so far, by which algorithm and transport."""
+        return CommunicationStats.from_counters(self._group.stats())
+
+    def reduce(self, reduce_op, value, axis):
+        """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
+
+        Two calls that Keras 3 makes differ: the mean over axis 0 of scalars is their mean, and the first batch, which it
+        reduces only to learn shapes, stays on this worker.
+        """
+        if axis is None and _asks_for_shapes(sys._getframe(1)):
+            return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
+        if axis == 0 and all(part.shape.rank == 0 for part in self.experimental_local_results(value)):
+            axis = None
+        return super().reduce(reduce_op, value, axis)
+
+    def _require_equal_replicas(self) -> None:
+        require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
+
+
+def _asks_for_shapes(caller) -> bool:
+    return caller.f_code.co_name == "_maybe_symbolic_build"
+
+
+def _resolver(cluster: Optional[Cluster]) -> tf.distribute.cluster_resolver.ClusterResolver:
+    if cluster is None:
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}))
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({role: list(listed) for role, listed in cluster.addresses.items()}),
+        task_type=cluster.task.role,
+        task_id=cluster.task.index,
+        rpc_layer="grpc",
+    )

@@ -1,0 +1,17 @@
+"""How the workers of a group meet, agree, and learn of each other's end.
+
+Rank 0 serves on its TF_CONFIG address; every other rank holds one stream to it for the life of the group (a
+star). The stream carries small JSON messages; tensors never pass here. From the top down:
+
+    control_plane   the public class
+    member, link    one rank's side               coordinator   rank 0's side: decides, one thread, no locks
+    remote_link     a member's stream (gRPC)      server        the streams of all members (gRPC)
+    local_link      the same for rank 0 itself
+    agreement, roster, gathering, verdict, stall_inspector      what the coordinator decides with: plain state
+    channel_options, messages                                   settings and the encoding of the wire
+"""
+
+from tf_strategies.control_plane.control_plane import ControlPlane
+from tf_strategies.control_plane.messages import Failure
+
+__all__ = ["ControlPlane", "Failure"]

@@ -1,0 +1,38 @@
+"""Rank 0's own stream to the coordinator in its process: queues instead of a connection."""
+
+from __future__ import annotations
+
+from tf_strategies.control_plane.coordinator import Coordinator
+from tf_strategies.control_plane.link import OnMessage
+from tf_strategies.control_plane.messages import Message
+
+
+class LocalLink:
+    """The member's end; the coordinator's end is a `_LocalConnection`."""
+
+    def __init__(self, coordinator: Coordinator, on_message: OnMessage) -> None:
+        self._coordinator = coordinator
+        self._connection = _LocalConnection(self, on_message)
+
+    def send(self, message: Message) -> None:
+        """Queues a message for the coordinator."""
+        self._coordinator.post(self._connection, message)
+
+    def close(self) -> None:
+        """Nothing to do: the coordinator is ended by its owner."""
+
+
+class _LocalConnection:
+    """The coordinator's end: hands messages to the member on the coordinator's thread."""
+
+    peer = "this process"
+
+    def __init__(self, link: LocalLink, on_message: OnMessage) -> None:
+        self._link = link
+        self._on_message = on_message
+
+    def send(self, message: Message) -> None:
+        self._on_message(self._link, message)
+
+    def end(self) -> None:
+        """Nothing to do: no stream needs ending."""

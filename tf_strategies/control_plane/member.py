@@ -1,0 +1,273 @@
+"""One rank's side of the group: joins it, takes part in exchanges, hears of failures, leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import Any, Callable, NamedTuple
+
+from tf_strategies.control_plane.link import Link, Opener
+from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.control_plane.stall_inspector import LEFT_SECONDS, left_while_waiting
+from tf_strategies.errors import BootstrapError, Code
+
+_log = logging.getLogger("tf_strategies")
+
+_REPORT_SECONDS = 1.0
+_FAREWELL_SECONDS = 2.0
+_EXTRA_SECONDS = 5.0  # the coordinator's own deadline, which names who is missing, comes first
+_RETRY_SECONDS = (0.1, 1.0)
+_FIRST_PROGRESS_SECONDS = 5.0
+
+
+class Callbacks(NamedTuple):
+    """What a member asks of its owner; see ControlPlane.join."""
+
+    on_abort: Callable[[int, str], None]
+    describe: Callable[[int], str]
+    waiting: Callable[[], tuple[int, float, str] | None]
+
+
+class Member:
+    """This rank in its group.
+
+    Args:
+        rank: this rank.
+        tasks: the tasks by rank, "worker 1".
+        names: the same with their addresses, "worker 1 (10.0.0.3:2222)".
+        terms: what must agree (agreement.terms_of).
+        timeout: seconds for joining, and for each exchange.
+        callbacks: called on threads of the control plane.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        tasks: tuple[str, ...],
+        names: tuple[str, ...],
+        terms: dict[str, Any],
+        timeout: float,
+        callbacks: Callbacks,
+    ) -> None:
+        self._rank, self._task, self._names = rank, tasks[rank], names
+        self._terms, self._timeout, self._callbacks = terms, timeout, callbacks
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._closed_reason: str | None = None  # of the current link
+        self._refusal: Message | None = None
+        self._missing = ""  # who the coordinator last said has not joined
+        self._epoch: int | None = None
+        self._failure: Failure | None = None
+        self._gathered: dict[int, dict[int, Any]] = {}
+        self._sequence = 0
+        self._left: set[int] = set()
+        self._closing = threading.Event()
+        self._monitor = threading.Thread(target=self._watch, name="tf_strategies monitor", daemon=True)
+
+    @property
+    def epoch(self) -> int:
+        """The group's number; 0 before it has formed."""
+        return self._epoch or 0
+
+    def failed(self) -> Failure | None:
+        """The first cause, or None."""
+        return self._failure
+
+    # ---- joining
+
+    def join(self, open_link: Opener) -> None:
+        """Opens links until one leads into a group; BootstrapError at the deadline, or when refused."""
+        start = time.monotonic()
+        deadline = start + self._timeout + (_EXTRA_SECONDS if self._rank == 0 else 0.0)
+        pause, next_progress = _RETRY_SECONDS[0], _FIRST_PROGRESS_SECONDS
+        mine, first = self._names[self._rank], self._names[0]
+        while True:
+            reason = self._attempt(open_link, deadline)
+            if reason is None:
+                self._monitor.start()
+                return
+            waited = time.monotonic() - start
+            if waited + pause >= self._timeout:
+                raise BootstrapError(
+                    f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start what "
+                    f"is missing, check the address of {first} in TF_CONFIG and the firewall, or raise the "
+                    "timeout"
+                )
+            if waited >= next_progress:
+                next_progress *= 2
+                _log.warning("%s waits for %s (%.0f s): %s", mine, first, waited, reason)
+            self._closing.wait(pause)
+            pause = min(2 * pause, _RETRY_SECONDS[1])
+
+    def _attempt(self, open_link: Opener, deadline: float) -> str | None:
+        """One link; None when it led into a group, else why another must be tried."""
+        with self._changed:
+            self._link = self._closed_reason = self._refusal = None
+        try:
+            link = open_link(self._on_message, self._on_closed)
+        except OSError as error:
+            return f"its host cannot be resolved ({error})"
+        with self._changed:
+            self._link = link
+            link.send(self._hello())
+            self._changed.wait_for(self._attempt_is_over, max(0.0, deadline - time.monotonic()))
+            epoch, failure, refusal, reason = self._epoch, self._failure, self._refusal, self._closed_reason
+        if failure is not None:
+            raise BootstrapError(failure.message)
+        if epoch is not None:
+            return None
+        link.close()
+        if refusal is None:
+            return reason or f"it still waits for {self._missing or 'other workers'}"
+        if not refusal["retry"]:
+            raise BootstrapError(str(refusal["message"]))
+        return str(refusal["message"])
+
+    def _hello(self) -> Message:
+        return {
+            "type": "hello",
+            "rank": self._rank,
+            "task": self._task,
+            "process": f"process {os.getpid()} on {socket.gethostname()}",
+            "terms": self._terms,
+        }
+
+    def _attempt_is_over(self) -> bool:
+        return any(x is not None for x in (self._epoch, self._failure, self._refusal, self._closed_reason))
+
+    # ---- in the group
+
+    def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:
+        """All-gather of small JSON objects, by rank; BootstrapError when the group fails before."""
+        size = len(self._names)
+        with self._changed:
+            sequence = self._sequence
+            self._sequence += 1
+            self._gathered[sequence] = {}
+            self._send({"type": "exchange", "sequence": sequence, "what": what, "payload": payload})
+            self._changed.wait_for(
+                lambda: self._failure is not None or len(self._gathered[sequence]) == size or self._alone(),
+                self._timeout + _EXTRA_SECONDS,
+            )
+            payloads = self._gathered.pop(sequence)
+            failure = self._failure
+        if len(payloads) == size:
+            return [payloads[rank] for rank in range(size)]
+        if failure is not None:
+            raise BootstrapError(failure.message)
+        raise BootstrapError(
+            f"{self._names[self._rank]}: {what!r} was not complete within {self._timeout:g} s, and "
+            f"{self._names[0]} has left or does not answer; see its log"
+        )
+
+    def report_failure(self, code: int, message: str, instance: int, peer: int) -> None:
+        """Tells the coordinator of a suspicion; the verdict comes through on_abort. Never blocks."""
+        with self._changed:
+            alone = self._alone()
+            self._send(
+                {"type": "report", "code": int(code), "message": message, "instance": instance, "peer": peer}
+            )
+        if alone:
+            self._fail(Failure(Code(code), message))
+
+    def close(self) -> None:
+        """Leaves the group; bounded. on_abort is no longer called. The coordinator is ended by its owner."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        with self._changed:
+            link = self._link
+            if link is not None:
+                self._send({"type": "leave"})
+                self._changed.wait_for(
+                    lambda: self._rank in self._left or self._closed_reason is not None, _FAREWELL_SECONDS
+                )
+        if link is not None:
+            link.close()
+        if self._monitor.is_alive() and self._monitor is not threading.current_thread():
+            self._monitor.join(_FAREWELL_SECONDS)
+
+    def _send(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.send({**message, "epoch": self._epoch})
+
+    def _alone(self) -> bool:
+        """Whether the coordinator has left, in good order, and is gone."""
+        return 0 in self._left and self._closed_reason is not None
+
+    # ---- on the link's thread
+
+    def _on_message(self, link: Link, message: Message) -> None:
+        kind = message["type"]
+        if kind == "describe":
+            text = self._callbacks.describe(message["instance"])
+            with self._changed:
+                self._send({"type": "described", "instance": message["instance"], "text": text})
+        elif kind == "abort":
+            with self._changed:
+                self._send({"type": "aborted"})
+            self._fail(Failure(Code(message["code"]), message["message"]))
+        elif kind == "waiting_for":
+            self._missing = ", ".join(message["missing"])
+            _log.warning("%s and %s wait for %s", self._names[self._rank], self._names[0], self._missing)
+        else:
+            with self._changed:
+                self._take(kind, message)
+                self._changed.notify_all()
+
+    def _take(self, kind: str, message: Message) -> None:
+        if kind == "welcome":
+            self._epoch = message["epoch"]
+        elif kind == "refused":
+            self._refusal = message
+        elif kind == "left":
+            self._left.add(message["rank"])
+        elif kind == "gathered" and message["sequence"] in self._gathered:
+            for offset, payload in enumerate(message["payloads"]):
+                self._gathered[message["sequence"]][message["first"] + offset] = payload
+
+    def _on_closed(self, link: Link, reason: str) -> None:
+        with self._changed:
+            if self._link is not None and link is not self._link:
+                return
+            self._closed_reason = reason
+            self._changed.notify_all()
+            expected = self._closing.is_set() or 0 in self._left or self._rank in self._left
+            lost = self._epoch is not None and not expected
+            refusal = self._refusal
+        if lost and refusal is not None:
+            self._fail(Failure(Code.INTERNAL, str(refusal["message"])))
+        elif lost:
+            cause = (
+                f"{self._names[0]} is lost: its connection to {self._names[self._rank]} ended without a "
+                f"farewell ({reason}); see its log, then restart all workers"
+            )
+            self._fail(Failure(Code.UNAVAILABLE, cause))
+
+    def _fail(self, failure: Failure) -> None:
+        with self._changed:
+            if self._failure is not None:
+                return
+            self._failure = failure
+            in_group = self._epoch is not None
+            self._changed.notify_all()
+        if in_group and not self._closing.is_set():
+            self._callbacks.on_abort(int(failure.code), failure.message)
+
+    # ---- on the monitor's thread
+
+    def _watch(self) -> None:
+        said_idle = True
+        while not self._closing.wait(_REPORT_SECONDS) and self._failure is None:
+            state = self._callbacks.waiting()
+            instance, seconds, text = (-1, 0.0, "") if state is None else state
+            with self._changed:
+                if instance >= 0 or not said_idle:
+                    self._send({"type": "waiting", "instance": instance, "seconds": seconds, "text": text})
+                said_idle = instance < 0
+                alone = self._alone()
+            if alone and instance >= 0 and seconds > LEFT_SECONDS:
+                self._fail(left_while_waiting(self._names[0], self._names[self._rank], text))

@@ -1,0 +1,77 @@
+"""The messages of the control plane: JSON objects with a "type", as bytes of at most `MAX_MESSAGE_BYTES`.
+
+member -> rank 0                                    rank 0 -> member
+hello      who I am, what must agree                waiting_for  who is missing (while joining)
+exchange   sequence, what, payload                  welcome      epoch: the group is complete
+waiting    instance, seconds, text; or idle         refused      message, retry
+report     code, message, instance, peer            gathered     sequence, first, payloads (a run of ranks)
+described  id, text                                 describe     id, instance
+leave      my script has ended                      left         rank; farewell when it is the receiver itself
+aborted    I have heard of the failure              abort        code, message
+
+After `welcome` every message of a member carries the group's epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, NamedTuple
+
+from tf_strategies.errors import Code
+
+Message = Dict[str, Any]
+
+MAX_MESSAGE_BYTES = 1 << 20
+PROTOCOL = 1
+
+
+class Failure(NamedTuple):
+    """Why a group failed."""
+
+    code: Code
+    message: str
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message.
+
+    Raises:
+        ValueError: when it is larger than `MAX_MESSAGE_BYTES`.
+    """
+    data = json.dumps(message, separators=(",", ":")).encode("ascii")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(
+            f"a {message.get('type')} message has {len(data)} bytes; at most {MAX_MESSAGE_BYTES} are sent"
+        )
+    return data
+
+
+def decode(data: bytes) -> Message:
+    """The message in `data`.
+
+    Raises:
+        ValueError: when it is not one.
+    """
+    try:
+        message = json.loads(data)
+    except RecursionError:
+        raise ValueError("a message is nested too deep") from None
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ValueError("a message must be an object with a type")
+    return message
+
+
+def integer(message: Message, key: str) -> int:
+    """An integer field; ValueError when it is missing or something else."""
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be an integer")
+    return value
+
+
+def text(message: Message, key: str) -> str:
+    """A text field; ValueError when it is missing or something else."""
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a text")
+    return value

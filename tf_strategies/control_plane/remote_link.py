@@ -1,0 +1,103 @@
+"""A member's stream to rank 0 over gRPC."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from typing import Any, Callable, Iterator
+
+from tf_strategies.addresses import split_address
+from tf_strategies.control_plane import channel_options
+from tf_strategies.control_plane.messages import Message, decode, encode
+
+channel_options.set_environment_defaults()
+import grpc  # noqa: E402  (reads its environment when it is imported)
+
+from tf_strategies.control_plane.server import METHOD, SERVICE  # noqa: E402
+
+_JOIN_SECONDS = 2.0
+
+
+class RemoteLink:
+    """One attempt at a stream, from its opening to its end.
+
+    Args:
+        address: the "host:port" of rank 0.
+        on_message: called with each message, on the link's own thread.
+        on_closed: called once with the reason when the stream has ended, on that thread too.
+
+    Raises:
+        OSError: when the host's name cannot be resolved (now).
+    """
+
+    def __init__(
+        self,
+        address: str,
+        on_message: Callable[[RemoteLink, Message], None],
+        on_closed: Callable[[RemoteLink, str], None],
+    ) -> None:
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._channel = grpc.insecure_channel(_target(address), options=channel_options.member_options())
+        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
+        self._thread = threading.Thread(
+            target=self._read, args=(self._call,), name="tf_strategies member", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, message: Message) -> None:
+        """Queues a message; never blocks or raises, also when the stream is broken."""
+        self._outgoing.put(message)
+
+    def close(self) -> None:
+        """Breaks the stream and joins the thread; bounded. `on_closed` is called if it was not before."""
+        self._outgoing.put(None)
+        if self._call is not None:
+            self._call.cancel()
+        self._channel.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+        # The call's finalizer takes a lock that a daemon thread of gRPC's may hold: it must not be left to the
+        # interpreter's exit, which stops that thread wherever it is.
+        self._call = None
+
+    def _requests(self) -> Iterator[bytes]:
+        while True:
+            message = self._outgoing.get()
+            if message is None:
+                return
+            yield encode(message)
+
+    def _read(self, call: Any) -> None:
+        reason = "it ended the connection"
+        try:
+            for data in call:
+                self._on_message(self, decode(data))
+        except ValueError as error:
+            reason = f"it does not speak this protocol ({error})"
+        except grpc.RpcError as error:
+            reason = _one_line(error)
+        finally:
+            self._outgoing.put(None)
+            self._on_closed(self, reason)
+
+
+def _target(address: str) -> str:
+    host, port = split_address(address)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family = found[0][0]
+    places = dict.fromkeys(str(entry[4][0]) for entry in found if entry[0] == family)
+    if family == socket.AF_INET6:
+        return "ipv6:" + ",".join(f"[{place}]:{port}" for place in places)
+    return "ipv4:" + ",".join(f"{place}:{port}" for place in places)
+
+
+def _one_line(error: Exception) -> str:
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if not callable(code) or not callable(details):
+        return str(error)
+    status = code()
+    name = status.name if isinstance(status, grpc.StatusCode) else str(status)
+    return f"{name}: {' '.join(str(details()).split())[:300]}"

@@ -1,0 +1,160 @@
+"""The gRPC server of rank 0, on its TF_CONFIG address only: gives each member's stream to the coordinator."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import socket
+import threading
+from concurrent import futures
+from typing import Any, Callable, Iterator
+
+from tf_strategies.addresses import join_address, split_address
+from tf_strategies.control_plane import channel_options
+from tf_strategies.control_plane.messages import Message, decode, encode
+from tf_strategies.control_plane.roster import Connection
+from tf_strategies.errors import BootstrapError
+
+channel_options.set_environment_defaults()
+import grpc  # noqa: E402  (reads its environment when it is imported)
+
+SERVICE = "tf_strategies.ControlPlane"
+METHOD = "Join"
+
+_SPARE_STREAMS = 16
+_HELLO_SECONDS = 10.0
+
+Post = Callable[[Connection, "Message | None"], None]
+
+
+class ControlServer:
+    """Serves while it exists; `stop` ends it.
+
+    Args:
+        name: this task, for messages.
+        address: its "host:port" of TF_CONFIG.
+        size: the number of ranks.
+        post: receives every message of every stream, and None when a stream ends.
+
+    Raises:
+        BootstrapError: when the address cannot be listened on.
+    """
+
+    def __init__(self, name: str, address: str, size: int, post: Post) -> None:
+        self._post = post
+        handler = grpc.stream_stream_rpc_method_handler(self._serve)
+        self._server = grpc.server(
+            _ThreadPerStream(),
+            handlers=[grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})],
+            options=channel_options.server_options(size),
+            maximum_concurrent_rpcs=size + _SPARE_STREAMS,
+        )
+        for target in _listenable(name, address):
+            try:
+                self._server.add_insecure_port(target)
+            except RuntimeError as error:
+                raise BootstrapError(_cannot_listen(name, target, str(error))) from error
+        self._server.start()
+
+    def stop(self) -> None:
+        """Ends all streams and the server; bounded, and starts no thread."""
+        self._server.stop(None)
+
+    def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        stream = _Stream(context.peer())
+        if not context.add_callback(stream.end):
+            return
+        reader = threading.Thread(
+            target=self._read, args=(requests, stream), name="tf_strategies reader", daemon=True
+        )
+        reader.start()
+        if not stream.opened.wait(_HELLO_SECONDS):
+            return
+        yield from stream.outgoing()
+
+    def _read(self, requests: Iterator[bytes], stream: _Stream) -> None:
+        try:
+            for data in requests:
+                self._post(stream, decode(data))
+                stream.opened.set()
+        except (ValueError, grpc.RpcError):
+            pass
+        except Exception as error:  # gRPC ends the requests of a broken stream with a bare Exception
+            if type(error) is not Exception:
+                raise
+        finally:
+            stream.end()
+            self._post(stream, None)
+
+
+class _Stream:
+    """One member's stream: a roster.Connection."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.opened = threading.Event()  # the first message has come, or never will
+        self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+
+    def send(self, message: Message) -> None:
+        self._outgoing.put(message)
+
+    def end(self) -> None:
+        self._outgoing.put(None)
+        self.opened.set()
+
+    def outgoing(self) -> Iterator[bytes]:
+        while True:
+            message = self._outgoing.get()
+            if message is None:
+                return
+            yield encode(message)
+
+
+class _ThreadPerStream(futures.Executor):
+    """A daemon thread for each stream: an executor that the interpreter's exit does not wait for."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        future: futures.Future[Any] = futures.Future()
+
+        def work() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="tf_strategies stream", daemon=True).start()
+        return future
+
+
+def _listenable(name: str, address: str) -> list[str]:
+    """The numeric addresses of `address` on this machine, each found free."""
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise BootstrapError(_cannot_listen(name, address, f"{host} cannot be resolved ({error})")) from error
+    targets: list[str] = []
+    reason = ""
+    for family, kind, protocol, _, place in dict.fromkeys(found):
+        target = join_address(str(place[0]), port)
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+                probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise BootstrapError(_cannot_listen(name, target, "the port is taken")) from error
+            reason = f"{target}: {error.strerror}"
+        else:
+            targets.append(target)
+    if not targets:
+        raise BootstrapError(_cannot_listen(name, address, f"it is no address of this machine ({reason})"))
+    return targets
+
+
+def _cannot_listen(name: str, target: str, reason: str) -> str:
+    return (
+        f"{name} cannot listen on {target}: {reason}; end the process that uses the port (an earlier run, or "
+        "a second process with this index), or correct this task's address in TF_CONFIG"
+    )

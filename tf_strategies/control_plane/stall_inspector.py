@@ -1,0 +1,100 @@
+"""Looks at who waits in which collective, and tells a wait that cannot end from one that takes long."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tf_strategies.control_plane.messages import Failure
+from tf_strategies.control_plane.roster import Roster, Waiting
+from tf_strategies.control_plane.verdict import describe_by_text
+from tf_strategies.errors import Code
+
+_log = logging.getLogger("tf_strategies")
+
+LEFT_SECONDS = 1.0  # how long a member may wait for one that has left
+CROSSED_SECONDS = 2.0  # how long all may wait in different collectives
+WARN_SECONDS = 10.0  # how long some may wait for others before a warning
+
+
+class StallInspector:
+    """Inspects a roster again and again; remembers which warnings were given."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._next_warning = WARN_SECONDS
+
+    def inspect(self) -> Failure | None:
+        """The reason why the group cannot go on, if there is one; logs a warning for a long wait."""
+        waiting = {rank: entry.waiting for rank, entry in self._roster.present() if entry.waiting is not None}
+        if not waiting:
+            self._next_warning = WARN_SECONDS
+            return None
+        failure = self._waits_for_a_leaver(waiting) or self._waits_crosswise(waiting)
+        if failure is None:
+            self._warn_of_missing(waiting)
+        return failure
+
+    def _waits_for_a_leaver(self, waiting: dict[int, Waiting]) -> Failure | None:
+        names = self._roster.names
+        now = time.monotonic()
+        for leaver in self._roster.leavers():
+            left = self._roster.entries[leaver].left
+            for rank, state in waiting.items():
+                heard_since = left is not None and state.heard > left and now - left > LEFT_SECONDS
+                if heard_since and state.seconds > LEFT_SECONDS:
+                    return left_while_waiting(names[leaver], names[rank], state.text)
+        return None
+
+    def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:
+        # `since` counts from when the coordinator first heard of the wait, so that a member which has just
+        # gone on to another collective is not compared by what it last said.
+        now = time.monotonic()
+        if len(waiting) < self._roster.size or len({state.instance for state in waiting.values()}) < 2:
+            return None
+        if any(
+            _seconds(state) <= CROSSED_SECONDS or now - state.since <= CROSSED_SECONDS
+            for state in waiting.values()
+        ):
+            return None
+        described = describe_by_text(
+            {rank: f"collective {state.instance}, {state.text}" for rank, state in waiting.items()},
+            self._roster.names,
+        )
+        return Failure(
+            Code.MISMATCH,
+            f"workers wait for each other in different collectives: {described}; make every worker run the "
+            "same collectives in the same order",
+        )
+
+    def _warn_of_missing(self, waiting: dict[int, Waiting]) -> None:
+        names = self._roster.names
+        longest_rank, longest = max(waiting.items(), key=lambda item: _seconds(item[1]))
+        missing = [names[rank] for rank, _ in self._roster.present() if rank not in waiting]
+        seconds = _seconds(longest)
+        if seconds < WARN_SECONDS:
+            self._next_warning = WARN_SECONDS
+        if not missing or seconds < self._next_warning:
+            return
+        _log.warning(
+            "%s has waited %.0f s in %s for %s, which are in no collective",
+            names[longest_rank],
+            seconds,
+            longest.text,
+            ", ".join(missing),
+        )
+        while self._next_warning <= seconds:
+            self._next_warning *= 2
+
+
+def left_while_waiting(leaver: str, waiter: str, text: str) -> Failure:
+    """The cause when a member waits for one whose script has ended."""
+    return Failure(
+        Code.UNAVAILABLE,
+        f"{leaver} left the group (its script ended) while {waiter} was still training, waiting in {text}; "
+        "give every worker the same number of steps",
+    )
+
+
+def _seconds(state: Waiting) -> float:
+    return state.seconds + time.monotonic() - state.heard

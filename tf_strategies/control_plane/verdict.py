@@ -1,0 +1,72 @@
+"""From one member's suspicion to the cause that all members report."""
+
+from __future__ import annotations
+
+import time
+from typing import Sequence
+
+from tf_strategies.control_plane.messages import Failure
+from tf_strategies.errors import Code
+
+COLLECT_SECONDS = 1.5  # less than the core's verdict_seconds (2), after which a member's local cause stands
+
+_REMEDY = {
+    Code.MISMATCH: "run the same script with the same model, batch shape and options on every worker",
+    Code.DEADLINE_EXCEEDED: "see the logs of the workers that did not take part, or raise the timeout option",
+    Code.UNAVAILABLE: "see that worker's log, then restart all workers",
+}
+
+
+class Verdict:
+    """A suspicion being looked into: what does each member know of the instance?
+
+    Args:
+        reporter: the rank that reported.
+        failure: the cause as it sees it.
+        instance: the collective, or -1.
+        peer: the other rank it suspects, or -1.
+        asked: the ranks that were asked to describe the instance.
+    """
+
+    def __init__(
+        self, reporter: int, failure: Failure, instance: int, peer: int, asked: Sequence[int]
+    ) -> None:
+        self.reporter = reporter
+        self.failure = failure
+        self.instance = instance
+        self.peer = peer
+        self.texts: dict[int, str] = {}
+        self._asked = tuple(asked)
+        self._until = time.monotonic() + COLLECT_SECONDS
+
+    def ready(self) -> bool:
+        """Whether all have answered or the time for it is over."""
+        return len(self.texts) == len(self._asked) or time.monotonic() >= self._until
+
+    def conclude(self, names: Sequence[str]) -> Failure:
+        """The one cause; `names` are the members' names by rank."""
+        code, message = self.failure
+        answers = {rank: self.texts.get(rank, "no answer") for rank in self._asked}
+        described = describe_by_text(answers, names) if self.instance >= 0 else ""
+        remedy = _REMEDY.get(code, "see the workers' logs")
+        if code == Code.MISMATCH and len(set(self.texts.values())) > 1:
+            return Failure(code, f"workers disagree about collective {self.instance}: {described}; {remedy}")
+        head = f"{names[self.reporter]} reports: {message}"
+        if 0 <= self.peer < len(names) and names[self.peer] not in message:
+            head += f" (the other side is {names[self.peer]})"
+        if described:
+            head += f"; collective {self.instance}: {described}"
+        return Failure(code, f"{head}; {remedy}")
+
+
+def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
+    """The members' descriptions in one sentence, those of equal text together.
+
+    Example:
+        >>> describe_by_text({0: "sum", 1: "mean", 2: "sum"}, ["worker 0", "worker 1", "worker 2"])
+        'worker 0, worker 2: sum; worker 1: mean'
+    """
+    by_text: dict[str, list[int]] = {}
+    for rank in sorted(texts):
+        by_text.setdefault(texts[rank], []).append(rank)
+    return "; ".join(f"{', '.join(names[rank] for rank in ranks)}: {text}" for text, ranks in by_text.items())

@@ -1,0 +1,101 @@
+"""Who runs where: from the counts on the command line to TF_CONFIG for each process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Callable, Sequence
+
+from tf_strategies.addresses import join_address
+
+LOCAL_HOST = "127.0.0.1"
+TRAINING_ROLES = ("chief", "worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How many processes of each role."""
+
+    workers: int
+    chief: bool = False
+    ps: int = 0
+    evaluator: bool = False
+
+    def tasks(self) -> list[tuple[str, int]]:
+        """(role, index) of all processes: the chief, the workers, the servers, the evaluator."""
+        listed = [("chief", 0)] if self.chief else []
+        listed += [("worker", index) for index in range(self.workers)]
+        listed += [("ps", index) for index in range(self.ps)]
+        return [*listed, ("evaluator", 0)] if self.evaluator else listed
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedProcess:
+    """One process of the cluster."""
+
+    role: str
+    index: int
+    host: str
+    address: str  # "" for the evaluator, to which nobody connects
+    tf_config: str
+
+    @property
+    def name(self) -> str:
+        """As messages name it, "worker 0"."""
+        return f"{self.role} {self.index}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a chief or worker."""
+        return self.role in TRAINING_ROLES
+
+
+def plan_cluster(
+    counts: Counts, hosts: Sequence[str], port_of: Callable[[str, int], int]
+) -> list[PlannedProcess]:
+    """Plans all processes of a cluster, the same on whichever host it is called.
+
+    The training processes are laid over the hosts in order, in blocks as equal as can be, and so are the
+    servers; the evaluator runs on the first host.
+
+    Args:
+        counts: the processes; at least one trains.
+        hosts: where, at least one.
+        port_of: the port on a host of the n-th process of all.
+
+    Raises:
+        ValueError: a host would have nothing to run.
+    """
+    tasks = counts.tasks()
+    training = [task for task in tasks if task[0] in TRAINING_ROLES]
+    servers = [task for task in tasks if task[0] == "ps"]
+    host_of = {("evaluator", 0): hosts[0], **_lay_over(training, hosts), **_lay_over(servers, hosts)}
+    used = {host_of[task] for task in tasks}
+    idle = [host for host in hosts if host not in used]
+    if idle:
+        raise ValueError(
+            f"host {idle[0]} has no process to run: {len(training)} training processes on {len(hosts)} "
+            "hosts; start more workers or name fewer hosts"
+        )
+    addresses = {
+        task: join_address(host_of[task], port_of(host_of[task], position))
+        for position, task in enumerate(tasks)
+        if task[0] != "evaluator"
+    }
+    cluster: dict[str, list[str]] = {}
+    for (role, _), address in addresses.items():
+        cluster.setdefault(role, []).append(address)
+    return [
+        PlannedProcess(
+            role,
+            index,
+            host_of[(role, index)],
+            addresses.get((role, index), ""),
+            json.dumps({"cluster": cluster, "task": {"type": role, "index": index}}),
+        )
+        for role, index in tasks
+    ]
+
+
+def _lay_over(tasks: Sequence[tuple[str, int]], hosts: Sequence[str]) -> dict[tuple[str, int], str]:
+    return {task: hosts[position * len(hosts) // len(tasks)] for position, task in enumerate(tasks)}

@@ -1,0 +1,39 @@
+"""Which of the given hosts is this one."""
+
+from __future__ import annotations
+
+import socket
+from typing import Sequence
+
+
+def find_this_host(hosts: Sequence[str]) -> str:
+    """The one of `hosts` whose name or address is this machine's.
+
+    Raises:
+        ValueError: none or several are.
+    """
+    mine = [host for host in hosts if _is_here(host)]
+    if len(mine) == 1:
+        return mine[0]
+    found = "none of" if not mine else f"more than one ({', '.join(mine)}) of"
+    raise ValueError(f"{found} the hosts {','.join(hosts)} is this machine; name it with --this-host")
+
+
+def _is_here(host: str) -> bool:
+    """A host is here when one of its addresses can be bound."""
+    if host.lower() in (socket.gethostname().lower(), socket.getfqdn().lower()):
+        return True
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(_can_bind(family, place) for family, _, _, _, place in found)
+
+
+def _can_bind(family: int, place: tuple[object, ...]) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(place)
+    except OSError:
+        return False
+    return True

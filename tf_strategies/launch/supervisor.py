@@ -1,0 +1,192 @@
+"""From the first start to the last end: relays output and signals, and ends the others when one fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import selectors
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Mapping, Sequence
+
+from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launch.output import LineWriter, prefixes, wants_colour
+from tf_strategies.launch.process import LaunchedProcess, adopt_orphans, kill_orphans
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DRAIN_SECONDS = 1.0
+_READ_BYTES = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """Seconds.
+
+    Attributes:
+        survivor_wait: after one process failed, for the others to end with their own messages.
+        grace: after a signal to end, before SIGKILL; and for servers to end by themselves after the workers.
+    """
+
+    survivor_wait: float = 6.0
+    grace: float = 5.0
+
+
+def say(text: str) -> None:
+    """One line of the launcher's own."""
+    print(f"tfs-run: {text}", file=sys.stderr, flush=True)
+
+
+class Supervisor:
+    """Runs a host's processes.
+
+    Args:
+        plan: the processes.
+        environments: the environment of each.
+        command: what each runs.
+        patience: the time limits.
+    """
+
+    def __init__(
+        self,
+        plan: Sequence[PlannedProcess],
+        environments: Sequence[Mapping[str, str]],
+        command: Sequence[str],
+        patience: Patience,
+    ) -> None:
+        self._plan, self._environments, self._command = plan, environments, command
+        self._patience = patience
+        self._processes: list[LaunchedProcess] = []
+        self._selector = selectors.DefaultSelector()
+        self._writers: dict[int, LineWriter] = {}  # by the descriptor read
+        self._status = 0  # of the first failure, or of the signal received
+        self._signals: list[int] = []
+        self._deadlines: list[
+            tuple[float, int]
+        ] = []  # (when, which signal to those that still run), in order
+
+    def run(self) -> int:
+        """Returns the exit status of tfs-run, after every process and all their descendants have ended."""
+        adopt_orphans()
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        before_wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        before = {number: signal.getsignal(number) for number in (*_FORWARDED, signal.SIGCHLD)}
+        self._selector.register(reader, selectors.EVENT_READ)
+        try:
+            for number in _FORWARDED:
+                if before[number] != signal.SIG_IGN:
+                    signal.signal(number, self._on_signal)
+            signal.signal(signal.SIGCHLD, lambda number, frame: None)
+            self._start()
+            while any(process.running for process in self._processes):
+                self._step(reader)
+            self._drain()
+        finally:
+            for process in self._processes:
+                process.signal(signal.SIGKILL)
+            kill_orphans()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before_wakeup)
+            self._selector.close()
+            os.close(reader)
+            os.close(writer)
+        for planned, process in zip(self._plan, self._processes):
+            say(
+                f"{process.name}{f' ({planned.address})' if planned.address else ''} {process.describe_end()}"
+            )
+        return self._status
+
+    def _start(self) -> None:
+        names = [planned.name for planned in self._plan]
+        targets = [sys.stdout.fileno(), sys.stderr.fileno()]
+        texts = [prefixes(names, wants_colour(target)) for target in targets]
+        for position, planned in enumerate(self._plan):
+            process = LaunchedProcess(planned.name, self._command, self._environments[position])
+            self._processes.append(process)
+            for stream, target, prefix in zip(process.streams, targets, texts):
+                os.set_blocking(stream.fileno(), False)
+                self._writers[stream.fileno()] = LineWriter(target, prefix[position])
+                self._selector.register(stream.fileno(), selectors.EVENT_READ)
+
+    def _step(self, reader: int) -> None:
+        timeout = max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else None
+        self._relay(timeout, reader)
+        while self._signals:
+            self._forward(self._signals.pop(0))
+        for process in self._processes:
+            if process.check_ended():
+                self._on_end(process)
+        while self._deadlines and time.monotonic() >= self._deadlines[0][0]:
+            self._end_others(self._deadlines.pop(0)[1])
+
+    def _relay(self, timeout: float | None, reader: int | None = None) -> bool:
+        """Relays what is there to read; whether there was any output."""
+        found = False
+        for key, _ in self._selector.select(timeout):
+            descriptor = key.fd
+            if descriptor == reader:
+                os.read(descriptor, _READ_BYTES)
+                continue
+            if descriptor not in self._writers:
+                continue
+            found = True
+            data = os.read(descriptor, _READ_BYTES)
+            try:
+                if data:
+                    self._writers[descriptor].feed(data)
+                else:
+                    self._writers[descriptor].finish()
+            except BrokenPipeError:
+                self._signals.append(signal.SIGTERM)  # nobody listens any more
+                data = b""
+            if not data:
+                self._selector.unregister(descriptor)
+                del self._writers[descriptor]
+        return found
+
+    def _drain(self) -> None:
+        end = time.monotonic() + _DRAIN_SECONDS
+        while self._writers and time.monotonic() < end and self._relay(0.0):
+            pass
+        for writer in self._writers.values():
+            writer.finish()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+    def _forward(self, number: int) -> None:
+        again = any(process.told_to_end for process in self._processes if process.running)
+        self._status = self._status or 128 + number
+        self._end_others(signal.SIGKILL if again else number)
+        self._deadlines = [(time.monotonic() + self._patience.grace, signal.SIGKILL)]
+
+    def _on_end(self, process: LaunchedProcess) -> None:
+        if process.status != 0 and self._status == 0 and not process.told_to_end:
+            self._status = process.status
+            others = sum(other.running for other in self._processes)
+            wait = self._patience.survivor_wait
+            remark = f"; the other {others} are ended in {wait:g} s" if others else ""
+            say(f"{process.name} {process.describe_end()}{remark}")
+            self._end_after(wait)
+        elif self._status == 0 and not self._deadlines and self._only_servers_left():
+            self._end_after(self._patience.grace)
+
+    def _only_servers_left(self) -> bool:
+        """Whether the training processes of this host, if it had any, have ended and servers still run."""
+        trained = [process for planned, process in zip(self._plan, self._processes) if planned.trains]
+        left = [planned.role for planned, process in zip(self._plan, self._processes) if process.running]
+        return bool(trained) and bool(left) and set(left) == {"ps"}
+
+    def _end_after(self, seconds: float) -> None:
+        first = time.monotonic() + seconds
+        self._deadlines = [(first, signal.SIGTERM), (first + self._patience.grace, signal.SIGKILL)]
+
+    def _end_others(self, number: int) -> None:
+        for process in self._processes:
+            if process.running:
+                process.told_to_end = True
+                process.signal(number)

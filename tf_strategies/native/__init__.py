@@ -1,0 +1,1 @@
+"""The face of the compiled library: loading it, its communicators, and its operations."""

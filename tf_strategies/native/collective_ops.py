@@ -1,0 +1,85 @@
+"""The collectives as TensorFlow operations, eager and in graphs. All of them are matched between workers by an instance
+number (`Communicator.next_instance`), so workers must create the same collectives in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_strategies.native import communicator as communicators
+from tf_strategies.native import loader
+from tf_strategies.native.communicator import Communicator
+
+
+def all_reduce(
+    tensors: Sequence[tf.Tensor], *, communicator: Communicator, reduction: str = "sum", name: str
+) -> list[tf.Tensor]:
+    """Reduces a pack of tensors, elementwise, over all workers; every worker gets the same bits.
+
+    Args:
+        tensors: one or more, of one dtype: float32, float64, float16, bfloat16, int32 or int64. Shapes and number agree
+            between workers.
+        communicator: the group.
+        reduction: "sum", "mean" (the sum, divided once by the number of workers), "min" or "max".
+        name: for messages.
+
+    Returns:
+        One tensor of the same shape for each.
+
+    Raises:
+        tf.errors.UnavailableError: a worker is lost.
+        tf.errors.InvalidArgumentError: workers asked for different things.
+        tf.errors.DeadlineExceededError: a worker did not come within the timeout.
+    """
+    return loader.library().tf_strategies_all_reduce(
+        tensors=list(tensors),
+        reduction=reduction,
+        communicator=communicator.id,
+        instance=communicator.next_instance(),
+        label=name,
+    )
+
+
+def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
+    """Gives every worker the tensor of worker `root`. Any numeric dtype or bool; shapes agree. Raises as `all_reduce`."""
+    return loader.library().tf_strategies_broadcast(
+        tensor=tensor,
+        root=root,
+        communicator=communicator.id,
+        instance=communicator.next_instance(),
+        label=name,
+    )
+
+
+def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str) -> tf.Tensor:
+    """Concatenates the workers' tensors along axis 0, by rank; first dimensions may differ. Raises as `all_reduce`."""
+    return loader.library().tf_strategies_all_gather(
+        tensor=tensor,
+        communicator=communicator.id,
+        instance=communicator.next_instance(count=2),
+        label=name,
+    )
+
+
+def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
+    """Completes when every worker has called it. Raises as `all_reduce`."""
+    return loader.library().tf_strategies_barrier(
+        communicator=communicator.id, instance=communicator.next_instance(), label=name
+    )
+
+
+@tf.RegisterGradient("TfStrategies>AllReduce")
+def _all_reduce_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor]:
+    """Each worker's input adds to every worker's output, so the gradient is the all-reduce of the upstream gradients."""
+    reduction = op.get_attr("reduction").decode()
+    if reduction not in ("sum", "mean"):
+        raise LookupError(f"all_reduce with reduction {reduction!r} has no gradient; use 'sum' or 'mean'")
+    label = op.get_attr("label").decode()
+    return all_reduce(
+        upstream,
+        communicator=communicators.find(op.get_attr("communicator")),
+        reduction=reduction,
+        name=f"{label}/gradient",
+    )

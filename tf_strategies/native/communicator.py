@@ -1,0 +1,175 @@
+"""A group of workers that run collectives: formed over the TF_CONFIG addresses, named in ops by an integer."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import threading
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tf_strategies._version import __version__
+from tf_strategies.addresses import split_address
+from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane import ControlPlane
+from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.native import core, host
+from tf_strategies.options import CommunicationOptions
+
+_WATCH_SECONDS = 0.5
+_JOIN_SECONDS = 5.0
+_GRAPH_INSTANCES = 1 << 15
+
+_by_id: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
+
+
+def find(communicator_id: int) -> Communicator:
+    """The open communicator with this id.
+
+    Raises:
+        KeyError: there is none (any more).
+    """
+    return _by_id[communicator_id]
+
+
+class Communicator:
+    """The data plane of one worker, and its link to the control plane.
+
+    Made by `connect`, ended by `close`. Thread-safe.
+
+    Attributes:
+        id: what ops name it with.
+        rank, size: this worker's place in the group.
+    """
+
+    def __init__(self, rank: int, size: int, names: list[str]) -> None:
+        self.id = -1
+        self.rank = rank
+        self.size = size
+        self._names = names
+        self._lock = threading.Lock()
+        self._cause: tuple[int, str] | None = None
+        self._control: ControlPlane | None = None
+        self._watcher: threading.Thread | None = None
+        self._graph_counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._eager_count = itertools.count()
+        self._closed = False
+
+    @classmethod
+    def connect(cls, cluster: Cluster, options: CommunicationOptions) -> Communicator:
+        """Forms the group: blocks until every worker of the cluster is there.
+
+        Raises:
+            BootstrapError: a worker is missing after `options.timeout` seconds, workers disagree, or the transport
+                cannot be opened.
+        """
+        if cluster.rank is None:
+            raise BootstrapError(f"{cluster.name_of(cluster.task)} is not a worker: it takes no part in collectives")
+        names = [cluster.name_of(task) for task in cluster.worker_tasks]
+        self = cls(cluster.rank, cluster.size, names)
+        my_host, _ = split_address(cluster.address_of(cluster.task))
+        worker, address = core.open_worker(
+            transports=host.transports(options.transport), net_devices=host.net_devices(my_host)
+        )
+        with contextlib.ExitStack() as undo:
+            undo.callback(core.close_worker, worker)
+            agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
+            self._control = ControlPlane.join(
+                cluster,
+                options=agreed,
+                timeout=options.timeout,
+                on_abort=self._on_abort,
+                describe=self._describe,
+                waiting=self._waiting,
+            )
+            undo.callback(self._control.close)
+            mine = {"address": base64.b64encode(address).decode(), "host": host.identity()}
+            theirs = self._control.exchange(mine, what="transport addresses")
+            self.id = core.connect(
+                worker,
+                rank=self.rank,
+                addresses=[base64.b64decode(each["address"], validate=True) for each in theirs],
+                same_host=[each["host"] == mine["host"] for each in theirs],
+                peer_names=names,
+                algorithm=options.algorithm,
+                chunk_bytes=options.chunk_bytes,
+                timeout=options.timeout,
+            )
+            undo.callback(core.close, self.id)
+            self._pass_on_cause()
+            self._control.barrier("connected")
+            undo.pop_all()
+        _by_id[self.id] = self
+        self._watcher = threading.Thread(target=self._watch, name="tf_strategies failures", daemon=True)
+        self._watcher.start()
+        return self
+
+    def next_instance(self, *, count: int = 1) -> int:
+        """The number of the next collective, and of the count − 1 after it: alike on all workers.
+
+        Inside a graph the collectives are numbered from its outermost function, so a worker that traces a function once
+        more than another keeps the same numbers; outside they are numbered in the order of calls.
+        """
+        with self._lock:
+            if tf.executing_eagerly():
+                first = next(self._eager_count)
+                for _ in range(count - 1):
+                    next(self._eager_count)
+                return _GRAPH_INSTANCES + first % (_GRAPH_INSTANCES - count)
+            graph = tf.compat.v1.get_default_graph()
+            while getattr(graph, "outer_graph", None) is not None and hasattr(graph.outer_graph, "outer_graph"):
+                graph = graph.outer_graph
+            first = self._graph_counts.get(graph, 0)
+            self._graph_counts[graph] = first + count
+            return first % (_GRAPH_INSTANCES - count)
+
+    def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
+        """Gathers a small JSON object from every worker, by rank, over the control plane."""
+        if self._control is None:
+            raise BootstrapError("the group is closed")
+        return self._control.exchange(payload, what=what)
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
+        return core.stats(self.id)
+
+    def close(self) -> None:
+        """Leaves the group. Outstanding collectives fail; later ones are refused. Bounded in time; safe to repeat."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        core.close(self.id)
+        if self._control is not None:
+            self._control.close()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(_JOIN_SECONDS)
+
+    def _on_abort(self, code: int, message: str) -> None:
+        with self._lock:
+            if self._cause is None:
+                self._cause = (int(code), message)
+        self._pass_on_cause()
+
+    def _pass_on_cause(self) -> None:
+        if self._cause is not None and self.id >= 0:
+            core.abort(self.id, *self._cause)
+
+    def _describe(self, instance: int) -> str:
+        return core.describe_instance(self.id, instance)
+
+    def _waiting(self) -> tuple[int, float, str] | None:
+        waiting = core.oldest_waiting(self.id) if self.id >= 0 else None
+        return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)
+            except KeyError:
+                return
+            if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
+                self._control.report_failure(failure.code, failure.message, failure.instance, failure.peer)

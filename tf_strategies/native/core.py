@@ -1,0 +1,167 @@
+"""The C functions of ops/communicator/c_api.h, with Python's types."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+from typing import Any, Callable
+
+from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.native import loader
+
+_TEXT_BYTES = 4096
+_ADDRESS_BYTES = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What the data plane saw go wrong, before the control plane has judged it."""
+
+    code: Code
+    message: str
+    instance: int
+    peer: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """The oldest outstanding collective of a communicator."""
+
+    instance: int
+    seconds: float
+    description: str
+
+
+def _core() -> ctypes.CDLL:
+    core = loader.core()
+    for name in (
+        "tfs_last_error",
+        "tfs_worker_address",
+        "tfs_communicator_describe_instance",
+        "tfs_communicator_oldest_waiting",
+        "tfs_communicator_stats",
+    ):
+        getattr(core, name).restype = ctypes.c_int64
+    return core
+
+
+def _text(call: Callable[..., int], *arguments: Any, capacity: int = _TEXT_BYTES) -> bytes | None:
+    """What a C function that yields text says; None when its communicator is gone."""
+    while True:
+        buffer = ctypes.create_string_buffer(capacity)
+        size = call(*arguments, buffer, ctypes.c_int64(capacity))
+        if size <= capacity:
+            return None if size < 0 else buffer.raw[:size]
+        capacity = size
+
+
+def _raise_if_failed(core: ctypes.CDLL, code: int, what: str) -> None:
+    if code:
+        reason = _text(core.tfs_last_error) or b""
+        raise BootstrapError(f"{what}: {reason.decode(errors='replace')}")
+
+
+def open_worker(*, transports: str, net_devices: str) -> tuple[int, bytes]:
+    """Opens the transport. Returns its id and this rank's wire address."""
+    core = _core()
+    worker = ctypes.c_int64()
+    code = core.tfs_worker_open(transports.encode(), net_devices.encode(), ctypes.byref(worker))
+    _raise_if_failed(core, code, "the transport could not be opened")
+    address = _text(core.tfs_worker_address, worker, capacity=_ADDRESS_BYTES)
+    return worker.value, address or b""
+
+
+def close_worker(worker: int) -> None:
+    _core().tfs_worker_close(ctypes.c_int64(worker))
+
+
+def connect(
+    worker: int,
+    *,
+    rank: int,
+    addresses: list[bytes],
+    same_host: list[bool],
+    peer_names: list[str],
+    algorithm: str,
+    chunk_bytes: int,
+    timeout: float,
+) -> int:
+    """Makes the communicator of a group and returns its id; the worker is consumed."""
+    core = _core()
+    size = len(addresses)
+    communicator = ctypes.c_int64()
+    code = core.tfs_communicator_connect(
+        ctypes.c_int64(worker),
+        rank,
+        size,
+        b"".join(addresses),
+        (ctypes.c_int64 * size)(*map(len, addresses)),
+        (ctypes.c_uint8 * size)(*same_host),
+        "\n".join(peer_names).encode(),
+        algorithm.encode(),
+        ctypes.c_int64(chunk_bytes),
+        ctypes.c_double(timeout),
+        ctypes.byref(communicator),
+    )
+    _raise_if_failed(core, code, f"{peer_names[rank]} could not connect to its peers")
+    return communicator.value
+
+
+def close(communicator: int) -> None:
+    _core().tfs_communicator_close(ctypes.c_int64(communicator))
+
+
+def abort(communicator: int, code: int, message: str) -> None:
+    _core().tfs_communicator_abort(ctypes.c_int64(communicator), int(code), message.encode())
+
+
+def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
+    """The next failure, or None when there is none within `timeout` seconds.
+
+    Raises:
+        KeyError: the communicator was closed.
+    """
+    code, instance, peer, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int64()
+    message = ctypes.create_string_buffer(_TEXT_BYTES)
+    found = _core().tfs_communicator_wait_failure(
+        ctypes.c_int64(communicator),
+        int(timeout * 1000),
+        ctypes.byref(code),
+        ctypes.byref(instance),
+        ctypes.byref(peer),
+        message,
+        ctypes.c_int64(_TEXT_BYTES),
+        ctypes.byref(size),
+    )
+    if found < 0:
+        raise KeyError(communicator)
+    if not found:
+        return None
+    text = message.raw[: min(size.value, _TEXT_BYTES)].decode(errors="replace")
+    return Failure(Code(code.value), text, instance.value, peer.value)
+
+
+def describe_instance(communicator: int, instance: int) -> str:
+    """What this rank last asked for on an instance, in words."""
+    text = _text(_core().tfs_communicator_describe_instance, ctypes.c_int64(communicator), instance)
+    return "nothing: its communicator is closed" if text is None else text.decode(errors="replace")
+
+
+def oldest_waiting(communicator: int) -> Waiting | None:
+    instance, seconds = ctypes.c_int(-1), ctypes.c_double()
+    text = _text(
+        _core().tfs_communicator_oldest_waiting,
+        ctypes.c_int64(communicator),
+        ctypes.byref(instance),
+        ctypes.byref(seconds),
+    )
+    if text is None or instance.value < 0:
+        return None
+    return Waiting(instance.value, seconds.value, text.decode(errors="replace"))
+
+
+def stats(communicator: int) -> dict[str, Any]:
+    """The counts of `tfs_communicator_stats`; empty when the communicator is closed."""
+    text = _text(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
+    return {} if text is None else json.loads(text)

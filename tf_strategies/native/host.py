@@ -1,0 +1,82 @@
+"""What a worker must know of its host before it opens a transport."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+_SIOCGIFCONF = 0x8912
+_IFREQ_BYTES = 40
+
+
+def identity() -> str:
+    """Equal for two processes exactly when they can share memory: same kernel, same network and IPC namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    namespaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "ipc")]
+    return " ".join([boot, *namespaces])
+
+
+def interface_of(host: str) -> str | None:
+    """The network interface that has the host's address; None when no interface of this machine has it."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    mine = {**_ipv4_interfaces(), **_ipv6_interfaces()}
+    for family, _, _, _, address in found:
+        packed = socket.inet_pton(family, str(address[0]).partition("%")[0])
+        if packed in mine:
+            return mine[packed]
+        if family == socket.AF_INET and packed[0] == 127:
+            return "lo"
+    return None
+
+
+def _ipv4_interfaces() -> dict[bytes, str]:
+    buffer = array.array("B", bytes(_IFREQ_BYTES * 256))
+    address, size = buffer.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        request = fcntl.ioctl(handle, _SIOCGIFCONF, struct.pack("iL", size, address))
+    used = struct.unpack("iL", request)[0]
+    interfaces = {}
+    for begin in range(0, used, _IFREQ_BYTES):
+        name = bytes(buffer[begin : begin + 16]).split(b"\0")[0].decode().partition(":")[0]
+        interfaces[bytes(buffer[begin + 20 : begin + 24])] = name
+    return interfaces
+
+
+def _ipv6_interfaces() -> dict[bytes, str]:
+    table = Path("/proc/net/if_inet6")
+    if not table.exists():
+        return {}
+    rows = (line.split() for line in table.read_text(encoding="ascii").splitlines())
+    return {bytes.fromhex(row[0]): row[-1] for row in rows}
+
+
+def net_devices(host: str) -> str:
+    """The value for UCX_NET_DEVICES that keeps UCX to the interface TF_CONFIG names; "" for all of them.
+
+    All are left open when the user set UCX_NET_DEVICES, when the host has RDMA devices (which are no interfaces), and
+    when no interface here has the address (a name that is translated on the way).
+    """
+    if "UCX_NET_DEVICES" in os.environ or any(Path("/sys/class").glob("infiniband/*")):
+        return ""
+    return interface_of(host) or ""
+
+
+def transports(choice: str) -> str:
+    """The value for UCX_TLS of a `CommunicationOptions.transport`; "" leaves the choice to UCX and its environment."""
+    if choice == "tcp":
+        return "tcp,self"
+    if choice == "shared_memory":
+        return "sm,self"
+    return ""
+
+
+if sys.platform != "linux":
+    raise ImportError(f"tf_strategies runs on Linux; this is {sys.platform}")

@@ -1,0 +1,132 @@
+"""Finds and loads the shared library that holds the core and the TensorFlow operations.
+
+A library fits the TensorFlow it was built against and no other, since TensorFlow's C++ interface changes with
+every release. So it lies in a folder named after that version, `lib/tf-2.15.1/`, with a record of how it was
+built beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Dict
+
+from tf_strategies.errors import BuildMismatchError
+
+LIBRARIES = Path(__file__).resolve().parent / "lib"
+NAME = "libtf_strategies_ops.so"
+
+
+@functools.cache
+def library() -> ModuleType:
+    """Returns the module with one function for each operation, loading the library on the first call.
+
+    Raises:
+        BuildMismatchError: nothing was built for the TensorFlow that runs, or what was built does not load.
+    """
+    tf = _tensorflow()
+    path = find_library(tf.__version__, tf.version.GIT_VERSION)
+    _load_ucx()
+    try:
+        return tf.load_op_library(str(path))
+    except (tf.errors.OpError, OSError) as error:
+        raise BuildMismatchError(
+            f"{path} does not load into TensorFlow {tf.__version__}: {error}. {_remedy(tf.__version__)}"
+        ) from error
+
+
+@functools.cache
+def core() -> ctypes.CDLL:
+    """Returns the same library as plain C functions: those of ops/communicator/c_api.h.
+
+    Raises:
+        BuildMismatchError: as `library`.
+    """
+    library()
+    tf = _tensorflow()
+    return ctypes.CDLL(str(find_library(tf.__version__, tf.version.GIT_VERSION)))
+
+
+def build_info() -> Dict[str, Any]:
+    """Returns what is on record about the library in use: TensorFlow, compiler, ABI flags, UCX.
+
+    Raises:
+        BuildMismatchError: nothing was built for the TensorFlow that runs.
+    """
+    tf = _tensorflow()
+    return _read_record(find_library(tf.__version__, tf.version.GIT_VERSION))
+
+
+def find_library(version: str, git_version: str, libraries: Path = LIBRARIES) -> Path:
+    """Returns the library built for a TensorFlow.
+
+    Args:
+        version: of the TensorFlow that runs, as tf.__version__ has it.
+        git_version: the commit of that TensorFlow, as tf.version.GIT_VERSION has it.
+        libraries: the folder with one folder for each version.
+
+    Raises:
+        BuildMismatchError: there is none, or its record names another TensorFlow.
+    """
+    path = libraries / f"tf-{version}" / NAME
+    if not path.exists():
+        built = sorted(found.parent.name[len("tf-") :] for found in libraries.glob(f"tf-*/{NAME}"))
+        what = f"only for TensorFlow {', '.join(built)}" if built else "for no TensorFlow at all"
+        raise BuildMismatchError(
+            f"this process runs TensorFlow {version}, but the operations of tf_strategies were built {what}. "
+            f"{_remedy(version)}"
+        )
+    record = _read_record(path)
+    if (record.get("tensorflow"), record.get("tensorflow_git")) != (version, git_version):
+        raise BuildMismatchError(
+            f"this process runs TensorFlow {version} ({git_version}), but {path} was built for TensorFlow "
+            f"{record.get('tensorflow')} ({record.get('tensorflow_git')}). {_remedy(version)}"
+        )
+    return path
+
+
+def _tensorflow() -> ModuleType:
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise BuildMismatchError(
+            "tf_strategies needs TensorFlow, which is not installed here. Install it, then build the "
+            f"operations for it: {sys.executable} -m pip install tensorflow; {_command()}"
+        ) from error
+    return tf
+
+
+def _load_ucx() -> None:
+    """Brings UCX into the process, so that the library finds it wherever it is installed."""
+    import libucx
+
+    libucx.load_library()
+
+
+def _read_record(path: Path) -> Dict[str, Any]:
+    record = path.with_name("build_info.json")
+    try:
+        return dict(json.loads(record.read_text()))
+    except (OSError, ValueError) as error:
+        raise BuildMismatchError(
+            f"{record}, the record of how the operations were built, cannot be read: {error}. "
+            f"Build them again: {_command()}"
+        ) from error
+
+
+def _remedy(version: str) -> str:
+    return f"Build them for {version}: {_command()}"
+
+
+def _command() -> str:
+    install = f"{sys.executable} -m pip install --no-deps"
+    checkout = LIBRARIES.parents[2]
+    if (checkout / "setup.py").exists():
+        return f"{install} -e {checkout}"
+    return f"{install} --force-reinstall . (in the source tree of tf_strategies)"

@@ -1,0 +1,95 @@
+"""How workers communicate, as data: one frozen object, validated once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from typing import Any
+
+from tf_strategies.errors import OptionsError
+
+ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks")
+TRANSPORTS = ("auto", "shared_memory", "tcp")
+
+_KIB = 1 << 10
+_MIB = 1 << 20
+_PACK_RANGE = (1, 1 << 40)
+_CHUNK_RANGE = (_KIB, 1 << 30)
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class CommunicationOptions:
+    """Options of collective communication, the same on every worker (only `timeout` may differ).
+
+    Args:
+        algorithm: the all-reduce algorithm: "auto" (chosen by group size and bytes), "ring",
+            "recursive_doubling", "halving_doubling" or "binary_blocks".
+        bytes_per_pack: gradients are packed into all-reduces of about this many bytes.
+        chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB.
+        timeout: seconds a collective, and the forming of the group, may wait for other workers.
+        transport: "auto" (shared memory where peers share a host, else the network), "shared_memory", "tcp".
+
+    Raises:
+        OptionsError: naming the option, the value received and what is accepted.
+
+    Example:
+        >>> CommunicationOptions(algorithm="ring", timeout=30).timeout
+        30.0
+    """
+
+    algorithm: str
+    bytes_per_pack: int
+    chunk_bytes: int
+    timeout: float
+    transport: str
+
+    def __init__(
+        self,
+        *,
+        algorithm: str = "auto",
+        bytes_per_pack: int = 8 * _MIB,
+        chunk_bytes: int = 256 * _KIB,
+        timeout: float = 600.0,
+        transport: str = "auto",
+    ) -> None:
+        values = {
+            "algorithm": _choice("algorithm", algorithm, ALGORITHMS),
+            "bytes_per_pack": _bytes("bytes_per_pack", bytes_per_pack, _PACK_RANGE),
+            "chunk_bytes": _bytes("chunk_bytes", chunk_bytes, _CHUNK_RANGE),
+            "timeout": _seconds("timeout", timeout),
+            "transport": _choice("transport", transport, TRANSPORTS),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def digest_fields(self) -> dict[str, Any]:
+        """The options that must agree between the workers of a group, by name."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "timeout"}
+
+
+def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise OptionsError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+    return value
+
+
+def _bytes(name: str, value: Any, limits: tuple[int, int]) -> int:
+    low, high = limits
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not low <= number <= high:
+        raise OptionsError(f"{name} must be a whole number of bytes from {low} to {high}; got {value!r}")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise OptionsError(f"{name} must be a finite number of seconds above 0; got {value!r}")
+    return number
