@@ -75,6 +75,18 @@ def test_all_learn_one_epoch_and_gather_by_rank(group):
         assert "aborts=0" in worker.log()
 
 
+@pytest.mark.parametrize("ending", ["leave", "lose rank 0"])
+def test_no_call_of_grpc_outlives_close(group, ending):
+    """Its finalizer can hang the interpreter's exit."""
+    workers = group.start_all(["barrier"], *([["hold"]] if ending == "lose rank 0" else []))
+    if ending == "lose rank 0":
+        joined(workers)
+        workers[0].kill()
+    for worker in workers[1:]:
+        worker.wait_for_text("^REMAINING 0$", JOIN_SECONDS)
+        assert worker.wait(5) == (3 if ending == "lose rank 0" else 0)
+
+
 def test_large_payloads_come_whole(group):
     workers = [group.start(rank, ["exchange_text", 700_000 + rank]) for rank in range(3)]
     for worker in workers:

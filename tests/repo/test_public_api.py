@@ -7,9 +7,11 @@ import re
 import tf_strategies as tfs
 
 PUBLIC = {
+    "BootstrapError",
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
+    "OptionsError",
     "WorkerLostError",
     "__version__",
 }

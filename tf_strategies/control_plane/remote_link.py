@@ -79,6 +79,9 @@ class RemoteLink:
             reason = f"it does not speak this protocol ({error})"
         except grpc.RpcError as error:
             reason = _one_line(error)
+            error.__traceback__ = (
+                None  # the error is the call itself: with its traceback it would keep itself alive
+            )
         finally:
             self._outgoing.put(None)
             self._on_closed(self, reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,7 @@ def library() -> ModuleType:
     Raises:
         BuildMismatchError: nothing was built for the TensorFlow that runs, or what was built does not load.
     """
-    tf = _tensorflow()
+    tf = require_tensorflow()
     path = find_library(tf.__version__, tf.version.GIT_VERSION)
     _load_ucx()
     try:
@@ -47,7 +48,7 @@ def core() -> ctypes.CDLL:
         BuildMismatchError: as `library`.
     """
     library()
-    tf = _tensorflow()
+    tf = require_tensorflow()
     return ctypes.CDLL(str(find_library(tf.__version__, tf.version.GIT_VERSION)))
 
 
@@ -57,7 +58,7 @@ def build_info() -> Dict[str, Any]:
     Raises:
         BuildMismatchError: nothing was built for the TensorFlow that runs.
     """
-    tf = _tensorflow()
+    tf = require_tensorflow()
     return _read_record(find_library(tf.__version__, tf.version.GIT_VERSION))
 
 
@@ -89,7 +90,12 @@ def find_library(version: str, git_version: str, libraries: Path = LIBRARIES) ->
     return path
 
 
-def _tensorflow() -> ModuleType:
+def require_tensorflow() -> ModuleType:
+    """Returns the module `tensorflow`, of whichever package: `tensorflow` or `tensorflow-cpu`.
+
+    Raises:
+        BuildMismatchError: there is none.
+    """
     try:
         import tensorflow as tf
     except ModuleNotFoundError as error:
@@ -103,7 +109,11 @@ def _tensorflow() -> ModuleType:
 
 
 def _load_ucx() -> None:
-    """Brings UCX into the process, so that the library finds it wherever it is installed."""
+    """Brings UCX into the process, so that the library finds it wherever it is installed.
+
+    Its warnings are about requests that were outstanding when a group failed: the error says that better.
+    """
+    os.environ.setdefault("UCX_LOG_LEVEL", "error")
     import libucx
 
     libucx.load_library()

@@ -1,0 +1,118 @@
+# `make help` lists the targets. Needs Python 3.11, g++, make and a package registry; the rest is set up below, once.
+PYTHON ?= python3.11
+TENSORFLOW_2_15 ?= tensorflow==2.15.*
+TENSORFLOW_NEWEST ?= tensorflow>=2.21,<2.22 tf_keras>=2.21,<2.22
+WORKERS ?= 3
+JOBS ?= $(shell nproc)
+PYTEST ?= -q
+SHELL := /bin/bash
+
+OLD := .venv/tf2.15
+NEW := .venv/tf-newest
+TOOLS := .venv/tools
+# setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
+BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
+OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/transport ops/communicator ops/kernels -name '*.cc' -o -name '*.h')
+BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/compile_ops.py tools/find_tensorflow.py ops/exports.map
+CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h')
+LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))
+CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
+
+# Tests use the CPU unless asked for the GPU, and share few cores between many processes.
+TEST_ENVIRON := TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1
+# The library is not instrumented, and its memory hooks and the sanitizers' would meet.
+SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp \
+                     LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 test-gpu test-bazel sanitize lint format bench tools clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(NEW)/.built ## set up, then train with three workers and Keras 3
+	$(NEW)/bin/tfs-run --workers $(WORKERS) examples/02_fit_three_workers.py
+
+test: test-core test-python ## set up, then all tests: the C++ core, and Python on both TensorFlow lines
+
+setup: $(OLD)/.built $(NEW)/.built ## both virtual environments, with the ops built in each
+
+# --- environments: a stamp file each, so that a second run is quick -------------------------------------------------------
+
+$(OLD)/.installed: Makefile
+	@tools/quietly.sh venv-tf2.15 $(PYTHON) -m venv $(OLD)
+	@tools/quietly.sh pip-tf2.15 $(OLD)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
+	@tools/quietly.sh tensorflow-2.15 $(OLD)/bin/python -m pip install "$(TENSORFLOW_2_15)"
+	@touch $@
+
+$(NEW)/.installed: Makefile
+	@tools/quietly.sh venv-tf-newest $(PYTHON) -m venv $(NEW)
+	@tools/quietly.sh pip-tf-newest $(NEW)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
+	@tools/quietly.sh tensorflow-newest $(NEW)/bin/python -m pip install $(foreach name,$(TENSORFLOW_NEWEST),"$(name)")
+	@touch $@
+
+$(TOOLS)/.installed: Makefile
+	@tools/quietly.sh venv-tools $(PYTHON) -m venv $(TOOLS)
+	@tools/quietly.sh pip-tools $(TOOLS)/bin/python -m pip install --upgrade pip libucx-cu12 numpy grpcio \
+	    'ruff==0.17.*' 'mypy==2.4.*' clang-format==14.0.6
+	@touch $@
+
+%/.built: %/.installed $(BUILD_FILES) $(OPS_SOURCES)
+	@tools/quietly.sh build-$(notdir $*) $*/bin/python -m pip install --no-build-isolation -e '.[test]'
+	@touch $@
+
+# --- tests -----------------------------------------------------------------------------------------------------------------
+
+test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part of it
+	@$(CORE) test
+
+test-python: test-old test-newest test-keras2 ## the Python tests on both lines, and on tf_keras
+
+test-old: $(OLD)/.built ## the Python tests on TensorFlow 2.15
+	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest $(PYTEST)
+
+test-newest: $(NEW)/.built ## the Python tests on the newest TensorFlow
+	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST)
+
+test-keras2: $(NEW)/.built ## those that depend on Keras, again with tf_keras
+	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest $(PYTEST) -m keras
+
+test-gpu: $(NEW)/.built ## the tests that need a GPU
+	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu
+
+test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
+	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
+
+sanitize: sanitize-address sanitize-thread ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
+
+.PHONY: sanitize-address sanitize-thread
+sanitize-address: $(TOOLS)/.installed
+	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+
+sanitize-thread: $(TOOLS)/.installed
+	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+
+# --- the rest --------------------------------------------------------------------------------------------------------------
+
+tools: $(TOOLS)/.installed ## print_schedule and the like, in .build/core/bin
+	@$(CORE) tools
+
+lint: $(TOOLS)/.installed ## ruff, mypy, clang-format: report only
+	$(TOOLS)/bin/ruff check .
+	$(TOOLS)/bin/ruff format --check .
+	$(TOOLS)/bin/mypy
+	$(TOOLS)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
+	$(TOOLS)/bin/ruff check --fix-only --select I,F401 .
+	$(TOOLS)/bin/ruff format .
+	$(TOOLS)/bin/clang-format -i $(CXX_FILES)
+
+bench: $(NEW)/.built ## all-reduce against TensorFlow's own, in one run
+	$(NEW)/bin/python benchmarks/allreduce.py
+
+clean: ## remove what was built; the virtual environments stay (rm -r .venv)
+	rm -rf .build .bazel tf_strategies/native/lib tf_strategies.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -f .venv/*/.built

@@ -1,0 +1,73 @@
+"""Builds the operations of tf_strategies against the TensorFlow that is installed.
+
+Everything else stands in pyproject.toml. The library goes to tf_strategies/native/lib/tf-<version>/, so that
+environments with different TensorFlow versions can share one checkout in editable mode. `BUILD` is a file of
+Bazel, hence `.build` for what is built.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import compile_ops  # noqa: E402
+import find_tensorflow  # noqa: E402
+
+LIBRARIES = Path("tf_strategies", "native", "lib")
+NAMES = ("libtf_strategies_ops.so", "build_info.json")
+
+
+class CleanBuild(build):
+    """Starts from an empty folder, so that no file of an earlier build is shipped; objects lie elsewhere."""
+
+    def run(self) -> None:
+        shutil.rmtree(Path(self.build_lib, "tf_strategies"), ignore_errors=True)
+        super().run()
+
+
+class BuildOps(build_ext):
+    """Compiles ops/ where setuptools would compile an extension module."""
+
+    editable_mode = False
+
+    def run(self) -> None:
+        in_place = self.inplace or self.editable_mode
+        found = find_tensorflow.find_installation()
+        folder = LIBRARIES / f"tf-{found.tensorflow}"
+        target = (ROOT if in_place else Path(self.build_lib).resolve()) / folder
+        work = ROOT / ".build" / f"tf-{found.tensorflow}"
+        self._built = [folder / name for name in NAMES]
+        compile_ops.build_library(ROOT, work, target / NAMES[0], found, editable=bool(in_place))
+        record = {
+            "tensorflow": found.tensorflow,
+            "tensorflow_git": found.git_version,
+            "compiler": compile_ops.compiler_version(),
+            "abi_flags": [flag for flag in found.compile_flags if not flag.startswith("-I")],
+            "ucx": found.ucx_version,
+        }
+        (target / NAMES[1]).write_text(json.dumps(record, indent=2) + "\n")
+
+    def get_outputs(self) -> list:
+        return [str(Path(self.build_lib, path)) for path in getattr(self, "_built", [])]
+
+    def get_output_mapping(self) -> dict:
+        return {str(Path(self.build_lib, path)): str(path) for path in getattr(self, "_built", [])}
+
+    def get_source_files(self) -> list:
+        return [str(path) for path in compile_ops.sources(ROOT)]
+
+
+setup(
+    ext_modules=[Extension("tf_strategies.native.libtf_strategies_ops", sources=[])],
+    cmdclass={"build": CleanBuild, "build_ext": BuildOps},
+    options={"build": {"build_base": ".build/python"}},
+)

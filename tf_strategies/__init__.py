@@ -1,0 +1,47 @@
+"""Distribution strategies for TensorFlow: plug one into Keras `fit`, set TF_CONFIG on each node, train.
+
+Names are imported when first used, so that tools which need no TensorFlow (`tfs-run`) do not load it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tf_strategies._version import __version__
+from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsError
+from tf_strategies.options import CommunicationOptions
+
+if TYPE_CHECKING:
+    from tf_strategies.collective import CollectiveAllReduceStrategy
+    from tf_strategies.native.errors import WorkerLostError
+
+__all__ = [
+    "BootstrapError",
+    "ClusterConfigError",
+    "CollectiveAllReduceStrategy",
+    "CommunicationOptions",
+    "OptionsError",
+    "WorkerLostError",
+    "__version__",
+]
+
+_HOMES = {
+    "CollectiveAllReduceStrategy": "tf_strategies.collective",
+    "WorkerLostError": "tf_strategies.native.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tf_strategies.native import loader
+
+    loader.require_tensorflow()
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,158 @@
+"""Compiles the sources under ops/ into one shared library, and again only what changed.
+
+Beside each object lie the list of headers it was made from (written by the compiler) and the command that
+made it; it is compiled again when one of them is newer or when the command is another.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from find_tensorflow import Installation
+
+LAYERS = ("base", "schedule", "reduce", "transport", "communicator", "kernels")
+OPTIMIZE = ("-O3", "-g0", "-DNDEBUG", "-fPIC", "-pthread")
+WARN = ("-Wall", "-Wextra")
+
+
+def sources(root: Path) -> list[Path]:
+    """The sources of the library, relative to the root of the repository."""
+    return [
+        path.relative_to(root) for layer in LAYERS for path in sorted((root / "ops" / layer).rglob("*.cc"))
+    ]
+
+
+def build_library(root: Path, work: Path, library: Path, found: Installation, editable: bool) -> None:
+    """Brings the library up to date.
+
+    Args:
+        root: the repository.
+        work: where objects are kept from one build to the next.
+        library: the file to make.
+        found: what to compile and link against.
+        editable: the library stays in the source tree, so that it names the place of UCX in full.
+    """
+    compiler = shlex.split(os.environ.get("CXX", "g++"))
+    if shutil.which(compiler[0]) is None:
+        raise SystemExit(
+            f"tf_strategies: no C++17 compiler: {compiler[0]!r} is not found. Install g++, or set CXX."
+        )
+    commands = {source: _compile_command(compiler, source, found) for source in sources(root)}
+    stale = [source for source, command in commands.items() if not _is_current(root, work, source, command)]
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(_jobs()) as pool:
+        jobs = {pool.submit(_compile, root, work, source, commands[source]): source for source in stale}
+        for number, job in enumerate(concurrent.futures.as_completed(jobs), start=1):
+            error = job.exception()
+            if error is not None:
+                pool.shutdown(cancel_futures=True)
+                raise error
+            print(f"[{number}/{len(stale)}] {jobs[job]} ({time.monotonic() - started:.0f} s)", flush=True)
+    objects = [_object(work, source) for source in commands]
+    _link(root, work, compiler, objects, library, found, editable)
+
+
+def compiler_version() -> str:
+    """The first line of what the compiler says of itself."""
+    command = [*shlex.split(os.environ.get("CXX", "g++")), "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def _jobs() -> int:
+    return max(1, int(os.environ.get("TF_STRATEGIES_JOBS", min(os.cpu_count() or 1, 8))))
+
+
+def _compile_command(compiler: list[str], source: Path, found: Installation) -> list[str]:
+    command = [*compiler, *OPTIMIZE, *WARN]
+    if os.environ.get("TF_STRATEGIES_WERROR", "0") != "0":
+        command.append("-Werror")
+    abi = [flag for flag in found.compile_flags if not flag.startswith("-I")]
+    command += [*abi, "-I.", "-isystem", str(found.ucx / "include")]
+    if source.parts[1] == "kernels":
+        for flag in found.compile_flags:
+            if flag.startswith("-I"):
+                command += ["-isystem", flag[2:]]
+    return command
+
+
+def _recorded(command: list[str]) -> str:
+    """The command, but for what makes no difference to the object."""
+    return shlex.join(word for word in command if word != "-Werror")
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
+
+
+def _object(work: Path, source: Path) -> Path:
+    return work / source.with_suffix(".o")
+
+
+def _is_current(root: Path, work: Path, source: Path, command: list[str]) -> bool:
+    target = _object(work, source)
+    made_by, headers = target.with_suffix(".cmd"), target.with_suffix(".d")
+    if not (target.exists() and headers.exists() and _holds(made_by, _recorded(command))):
+        return False
+    made = target.stat().st_mtime_ns
+    names = shlex.split(headers.read_text().partition(": ")[2].replace("\\\n", " "))
+    for name in names:
+        path = root / name
+        if not path.exists() or path.stat().st_mtime_ns > made:
+            return False
+    return True
+
+
+def _compile(root: Path, work: Path, source: Path, command: list[str]) -> None:
+    target = _object(work, source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made_by = target.with_suffix(".cmd")
+    made_by.unlink(missing_ok=True)
+    _run(
+        [*command, "-MMD", "-MF", str(target.with_suffix(".d")), "-c", str(source), "-o", str(target)],
+        root,
+        str(source),
+    )
+    made_by.write_text(_recorded(command))
+
+
+def _link(
+    root: Path,
+    work: Path,
+    compiler: list[str],
+    objects: list[Path],
+    library: Path,
+    found: Installation,
+    editable: bool,
+) -> None:
+    command = [*compiler, "-shared", "-pthread", "-Wl,--version-script=ops/exports.map", "-Wl,-z,defs"]
+    command += [str(path) for path in objects]
+    command += [*found.link_flags, f"-L{found.ucx / 'lib'}", "-lucp", "-lucs"]
+    to_site_packages = "/".join([".."] * 4)
+    command.append(f"-Wl,-rpath,$ORIGIN/{to_site_packages}/libucx/lib")
+    if editable:
+        command.append(f"-Wl,-rpath,{found.ucx / 'lib'}")
+    linked_by = work / "link.cmd"
+    newest = max(path.stat().st_mtime_ns for path in [*objects, root / "ops" / "exports.map"])
+    text = shlex.join([*command, "-o", str(library)])
+    if library.exists() and library.stat().st_mtime_ns >= newest and _holds(linked_by, text):
+        return
+    library.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = library.with_suffix(".unfinished")
+    _run([*command, "-o", str(unfinished)], root, library.name)
+    unfinished.replace(library)
+    linked_by.write_text(text)
+
+
+def _run(command: list[str], cwd: Path, what: str) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"tf_strategies: building {what} failed:\n{shlex.join(command)}\n{done.stderr}")
+    if done.stderr:
+        print(done.stderr, file=sys.stderr)
