@@ -5,7 +5,7 @@
 Fits a linear model to scikit-learn's breast-cancer data. A replica divides its loss by the global batch size, so the sum of the
 gradients over all replicas is that of the whole batch. The chief prints an epoch a line and ends with
 
-    train accuracy 0.97 with 2 workers
+    train accuracy 0.98 with 2 workers
 
 Takes about 20 seconds; with plain `python` it runs as one worker.
 """

@@ -2,7 +2,7 @@
 #
 #   make -f ops/core.mk test LIBUCX=<folder with include/ and lib/> [GTEST=<prefix>] [CORE_BUILD=.build/core] [SANITIZE=address,undefined]
 #
-# Every tests/core/**/*_test.cc becomes a program of its own, every ops/tools/*.cc a tool in $(CORE_BUILD)/bin; what else lies
+# Every tests/core/**/*_test.cc becomes a program of its own, every .cc of ops/tools/ and ops/bench/ a program in $(CORE_BUILD)/bin; what else lies
 # in tests/core/ is linked to all tests. FILTER=<part of a path> runs only the tests that carry it.
 CORE_BUILD ?= .build/core
 SANITIZE ?=
@@ -20,13 +20,13 @@ $(if $(wildcard $(LIBUCX)/include/ucp/api/ucp.h),,$(error LIBUCX=$(LIBUCX) has n
 LAYERS := base schedule reduce transport communicator
 find_sources = $(shell find $(1) -name '*.cc' 2>/dev/null | LC_ALL=C sort)
 CORE_SOURCES := $(foreach layer,$(LAYERS),$(call find_sources,ops/$(layer)))
-TOOL_SOURCES := $(call find_sources,ops/tools)
+TOOL_SOURCES := $(call find_sources,ops/tools ops/bench)
 TEST_SOURCES := $(filter %_test.cc,$(call find_sources,tests/core))
 SUPPORT_SOURCES := $(filter-out %_test.cc,$(call find_sources,tests/core))
 
 object = $(patsubst %.cc,$(CORE_BUILD)/%.o,$(1))
 OBJECTS := $(call object,$(CORE_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(SUPPORT_SOURCES))
-TOOLS := $(patsubst ops/tools/%.cc,$(CORE_BUILD)/bin/%,$(TOOL_SOURCES))
+TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(TOOL_SOURCES))))
 TESTS := $(patsubst %.cc,$(CORE_BUILD)/%,$(TEST_SOURCES))
 SELECTED := $(if $(FILTER),$(foreach test,$(TESTS),$(if $(findstring $(FILTER),$(test)),$(test))),$(TESTS))
 
@@ -57,10 +57,17 @@ $(TESTS): %: %.o $(call object,$(SUPPORT_SOURCES)) $(CORE_BUILD)/libcore.a
 	@echo "  LD   $@"
 	@$(CXX) $(LDFLAGS) $^ $(GTEST_LIBS) $(UCX_LIBS) -o $@
 
-$(TOOLS): $(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/tools/%.o $(CORE_BUILD)/libcore.a
+define link_tool
 	@mkdir -p $(@D)
 	@echo "  LD   $@"
 	@$(CXX) $(LDFLAGS) $^ $(UCX_LIBS) -o $@
+endef
+
+$(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/tools/%.o $(CORE_BUILD)/libcore.a
+	$(link_tool)
+
+$(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/bench/%.o $(CORE_BUILD)/libcore.a
+	$(link_tool)
 
 test: tools $(SELECTED)
 	@tools/run_core_tests.sh $(TEST_SECONDS) $(SELECTED)

@@ -28,6 +28,7 @@ REGISTER_OP("TfStrategies>AllGather")
     .Attr("instance: int >= 0")
     .Attr("label: string")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle shape;
       TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &shape));

@@ -31,6 +31,7 @@ REGISTER_OP("TfStrategies>AllReduce")
     .Attr("instance: int >= 0")
     .Attr("label: string")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
       return absl::OkStatus();

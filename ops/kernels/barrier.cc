@@ -14,6 +14,7 @@ REGISTER_OP("TfStrategies>Barrier")
     .Attr("instance: int >= 0")
     .Attr("label: string")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
 Completes when every rank of the communicator has called it.

@@ -26,6 +26,7 @@ REGISTER_OP("TfStrategies>Broadcast")
     .Attr("instance: int >= 0")
     .Attr("label: string")
     .SetIsStateful()
+    .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
 Gives every rank the value that the tensor has on the root.

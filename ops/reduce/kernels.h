@@ -196,14 +196,16 @@ TFS_INLINE float OddQuotient(float dividend, double divisor) {
   return quotient;
 }
 
-// A quotient x/d of a 16-bit number x is either the middle m of two neighbouring ones or at least 2^-12/d of itself
-// away from it, since x and m*d are multiples of half a last place. So float32, with its 24 bits, never rounds
-// onto a middle as long as d is below 2^11, and two roundings equal one. Larger divisors take the careful way.
+// A quotient x/d of a 16-bit number x is either the middle m of two neighbouring ones or at least 2^-12/d of
+// itself away from it, since x and m*d are multiples of half a last place. So float32, with its 24 bits,
+// never rounds onto a middle as long as d is below 2^11, and two roundings equal one. Larger divisors take
+// the careful way.
 template <typename Format, int kBytes>
 TFS_INLINE void DivideHalves(uint16_t* buffer, int64_t count, int64_t divisor) {
   constexpr int kLanes = kBytes / 4;
   constexpr int64_t kSmallDivisor = 1 << 11;
-  typename Lanes<float, kBytes>::Vector a = {};
+  typename Lanes<float, kBytes>::Vector a;
+  float lanes[kLanes];
   uint16_t block[kLanes];
   for (int64_t i = 0; i < count; i += kLanes) {
     const size_t bytes = (count - i < kLanes ? static_cast<size_t>(count - i) : kLanes) * sizeof(uint16_t);
@@ -213,7 +215,9 @@ TFS_INLINE void DivideHalves(uint16_t* buffer, int64_t count, int64_t divisor) {
     if (divisor < kSmallDivisor) {
       a = a / static_cast<float>(divisor);
     } else {
-      for (int lane = 0; lane < kLanes; ++lane) a[lane] = OddQuotient(a[lane], static_cast<double>(divisor));
+      std::memcpy(lanes, &a, sizeof(lanes));
+      for (float& lane : lanes) lane = OddQuotient(lane, static_cast<double>(divisor));
+      std::memcpy(&a, lanes, sizeof(lanes));
     }
     Format::Store(a, block);
     std::memcpy(buffer + i, block, bytes);

@@ -20,7 +20,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import tests.support.without_tensorflow  # noqa: F401
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.processes import ProcessGroup, wait_until
 
-RUN = "import tests.support.without_tensorflow; from tf_strategies.launch.run import main; raise SystemExit(main())"
+RUN = ("-m", "tf_strategies.launch.run")
 
 
 class Launcher:
@@ -27,8 +27,7 @@ class Launcher:
         script.write_text(PRELUDE + code)
         return self.group.start_python(
             "tfs-run",
-            "-c",
-            RUN,
+            *RUN,
             *arguments,
             str(script),
             *script_arguments,
@@ -137,9 +136,7 @@ def test_a_module_can_be_run(launcher):
         "PYTHONPATH": os.pathsep.join([str(launcher.folder), str(Path(__file__).parents[2])]),
         "DIR": str(launcher.folder),
     }
-    process = launcher.group.start_python(
-        "tfs-run", "-c", RUN, "--workers", "2", "-m", "my_module", "-v", env=env
-    )
+    process = launcher.group.start_python("tfs-run", *RUN, "--workers", "2", "-m", "my_module", "-v", env=env)
     assert process.wait(20) == 0
     assert [entry["argv"] for entry in launcher.seen().values()] == [["-v"], ["-v"]]
 
@@ -335,7 +332,7 @@ def test_wrong_arguments_are_refused_in_one_line(launcher, arguments, message):
 
 
 def test_a_script_that_is_not_there_is_named(launcher):
-    process = launcher.group.start_python("tfs-run", "-c", RUN, "nowhere.py")
+    process = launcher.group.start_python("tfs-run", *RUN, "nowhere.py")
     assert process.wait(10) == 2
     assert process.log() == "tfs-run: error: there is no script 'nowhere.py'; for a module write -m\n"
 
@@ -343,9 +340,11 @@ def test_a_script_that_is_not_there_is_named(launcher):
 def test_closing_its_output_ends_all(launcher):
     script = launcher.folder / "talks.py"
     script.write_text(PRELUDE + "note()\nwhile True: print('again', flush=True); time.sleep(0.01)")
-    line = 'set -o pipefail; "$0" -c "$1" --workers 2 --grace 1 "$2" 2>/dev/null | head -n 3'
+    line = (
+        'set -o pipefail; "$0" -m tf_strategies.launch.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
+    )
     process = launcher.group.start(
-        "shell", ["bash", "-c", line, sys.executable, RUN, str(script)], env={"DIR": str(launcher.folder)}
+        "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
     )
     assert process.wait(15) == 143
     assert all(gone(entry["pid"]) for entry in launcher.seen().values())

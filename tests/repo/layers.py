@@ -24,7 +24,10 @@ OPS = {
     **CORE,
     "kernels": {"base", "reduce", "communicator"},
     "tools": set(CORE),
+    "bench": set(CORE),
 }
+# Programs: no part of the library.
+PROGRAMS = {"tools", "bench"}
 # Libraries that one layer alone may include: the start of the path in <> or "".
 FOREIGN_HEADERS = {
     "kernels": ("tensorflow/", "absl/", "Eigen/", "unsupported/Eigen/"),
@@ -45,7 +48,7 @@ PARTS = {
     "native": _FOUNDATION | {"control_plane", "tensorflow"},
     "collective": _FOUNDATION | {"_tf", "control_plane", "native", "tensorflow"},
     "launch": _FOUNDATION,
-    "__init__": _FOUNDATION | {"collective", "tensorflow"},
+    "__init__": _FOUNDATION | {"collective", "native", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

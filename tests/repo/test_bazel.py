@@ -42,7 +42,7 @@ def package(folder: str) -> Package:
     return Package(layers.ROOT / folder)
 
 
-@pytest.mark.parametrize("layer", [*layers.CORE, "tools"])
+@pytest.mark.parametrize("layer", [*layers.CORE, *sorted(layers.PROGRAMS)])
 def test_build_file_names_every_source(layer):
     folder = f"ops/{layer}"
     assert set(layers.cpp_files(layers.ROOT / folder)) == package(folder).sources()

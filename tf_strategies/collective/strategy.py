@@ -80,6 +80,10 @@ class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """What this worker has sent and received so far, by which algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
 
+    def close(self) -> None:
+        """Leaves the workers; what communicates later fails. Happens by itself when the program ends."""
+        self._group.close()
+
     def reduce(self, reduce_op, value, axis):
         """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
 

@@ -52,15 +52,15 @@ class RemoteLink:
         self._outgoing.put(message)
 
     def close(self) -> None:
-        """Breaks the stream and joins the thread; bounded. `on_closed` is called if it was not before."""
+        """Breaks the stream and joins the thread; bounded. `on_closed` is called if it was not."""
         self._outgoing.put(None)
         if self._call is not None:
             self._call.cancel()
         self._channel.close()
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
-        # The call's finalizer takes a lock that a daemon thread of gRPC's may hold: it must not be left to the
-        # interpreter's exit, which stops that thread wherever it is.
+        # The call's finalizer takes a lock that a daemon thread of gRPC may hold: leave it not to the interpreter's
+        # exit, which stops that thread wherever it is.
         self._call = None
 
     def _requests(self) -> Iterator[bytes]:
@@ -79,9 +79,7 @@ class RemoteLink:
             reason = f"it does not speak this protocol ({error})"
         except grpc.RpcError as error:
             reason = _one_line(error)
-            error.__traceback__ = (
-                None  # the error is the call itself: with its traceback it would keep itself alive
-            )
+            error.__traceback__ = None  # the error is the call itself, which this would keep alive
         finally:
             self._outgoing.put(None)
             self._on_closed(self, reason)

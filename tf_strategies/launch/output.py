@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from typing import Sequence
 
 _LONGEST_LINE = 1 << 16
@@ -59,4 +60,7 @@ class LineWriter:
         shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
         rest = memoryview(self._prefix + shown + b"\n")
         while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:  # whoever shares the descriptor made it so
+                select.select([], [self._descriptor], [])

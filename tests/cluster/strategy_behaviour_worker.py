@@ -1,0 +1,233 @@
+"""One of several workers that check what `CollectiveAllReduceStrategy` promises; each check prints "passed <name>".
+
+    python -m tests.cluster.strategy_behaviour_worker FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+
+FEATURES, CLASSES = 5, 3
+
+
+def rows(count: int) -> tuple:
+    generator = np.random.default_rng(3)
+    return generator.standard_normal((count, FEATURES)).astype("float32"), generator.integers(0, CLASSES, count)
+
+
+def make_model(strategy, normalize: bool = False, hidden: int = 8) -> keras.Model:
+    with strategy.scope():
+        layers = [keras.layers.Input((FEATURES,)), keras.layers.Dense(hidden, activation="relu")]
+        layers += [keras.layers.BatchNormalization()] if normalize else []
+        model = keras.Sequential([*layers, keras.layers.Dense(CLASSES)])
+        model.compile(
+            keras.optimizers.Adam(0.01),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+    return model
+
+
+def everyone(strategy, numbers) -> np.ndarray:
+    """[workers, n]: the numbers of every worker."""
+    flat = np.concatenate([np.ravel(part) for part in numbers]).astype("float64")
+    return strategy.gather(tf.constant(flat[np.newaxis]), axis=0).numpy()
+
+
+def require_equal_everywhere(strategy, numbers) -> None:
+    gathered = everyone(strategy, numbers)
+    assert np.isfinite(gathered).all(), gathered
+    assert (gathered == gathered[0]).all(), gathered
+
+
+def check_workers_are_bit_identical_after_200_steps(strategy, folder) -> None:
+    keras.utils.set_random_seed(50 + strategy.rank)
+    model = make_model(strategy)
+    require_equal_everywhere(strategy, model.get_weights())
+    x, y = rows(24 * 20)
+    model.fit(x, y, batch_size=24, epochs=10, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 200
+    require_equal_everywhere(strategy, model.get_weights())
+
+
+def check_variables_start_as_worker_zero_made_them(strategy, folder) -> None:
+    mine = float(strategy.rank + 1)
+    with strategy.scope():
+        given = [tf.Variable(mine), tf.Variable(lambda: tf.fill([2], mine)), tf.Variable(strategy.rank == 0)]
+    for variable in given:
+        for part in strategy.experimental_local_results(variable):
+            assert (part.numpy() == 1).all()
+
+
+def check_variables_made_inside_a_function_agree(strategy, folder) -> None:
+    made = []
+
+    @tf.function
+    def step():
+        if not made:
+            made.append(tf.Variable(tf.random.normal([3])))
+        return made[0].read_value()
+
+    with strategy.scope():
+        first = step()
+    require_equal_everywhere(strategy, [first])
+
+
+def check_custom_loop_reduces_over_all_replicas(strategy, folder) -> None:
+    count = strategy.num_replicas_in_sync
+    expected = count * (count + 1) / 2
+
+    def replica(value):
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce("SUM", {"f": value, "h": tf.cast(value, tf.float16), "i": tf.cast(value, tf.int32)})
+        slices = tf.IndexedSlices(tf.ones([1, 2]) * value, tf.cast(value[None], tf.int32), tf.constant([count + 1, 2]))
+        table = tf.convert_to_tensor(context.all_reduce("MEAN", slices))
+        return total, context.all_reduce("MEAN", value), context.all_gather(value[None], axis=0), table
+
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)
+    )
+    for step in (tf.function(lambda value: strategy.run(replica, args=(value,))), lambda v: strategy.run(replica, args=(v,))):
+        total, mean, gathered, table = step(values)
+        for part in map(strategy.experimental_local_results, (total["f"], total["h"], total["i"])):
+            assert all(float(number) == expected for number in part)
+        assert all(float(number) == expected / count for number in strategy.experimental_local_results(mean))
+        for part in strategy.experimental_local_results(gathered):
+            np.testing.assert_array_equal(part, np.arange(1.0, count + 1))
+        for part in strategy.experimental_local_results(table):
+            np.testing.assert_allclose(part, np.arange(count + 1.0)[:, None] * np.ones([1, 2]) / count, rtol=1e-6)
+    assert float(strategy.reduce("SUM", values, axis=None)) == expected
+    assert float(strategy.reduce("MEAN", values, axis=None)) == expected / count
+
+
+def check_the_gradient_through_all_reduce(strategy, folder) -> None:
+    @tf.function
+    def step(value):
+        def replica(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.distribute.get_replica_context().all_reduce("SUM", x * x)
+            return tape.gradient(y, x)
+
+        return strategy.run(replica, args=(value,))
+
+    value = strategy.experimental_distribute_values_from_function(lambda context: tf.constant(3.0))
+    for part in strategy.experimental_local_results(step(value)):
+        assert float(part) == 6.0 * strategy.num_replicas_in_sync
+
+
+def check_a_distributed_dataset_has_each_row_once(strategy, folder) -> None:
+    dataset = tf.data.Dataset.range(50).batch(12)
+    seen = []
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        seen.append(strategy.gather(batch, axis=0).numpy())
+    assert len(seen) == 5
+    assert sorted(np.concatenate(seen)) == list(range(50))
+
+
+def check_uneven_data_ends_for_all_together(strategy, folder) -> None:
+    x, y = rows(40)
+
+    def feed(context):
+        count = 4 * (context.input_pipeline_id + 1)
+        return tf.data.Dataset.from_tensor_slices((x[:count], y[:count])).batch(4)
+
+    for normalize in (False, True):
+        model = make_model(strategy, normalize)
+        dataset = strategy.distribute_datasets_from_function(feed)
+        history = model.fit(dataset, epochs=1, steps_per_epoch=strategy.size, verbose=0).history
+        require_equal_everywhere(strategy, [history["loss"], history["accuracy"]])
+        require_equal_everywhere(strategy, [weight.numpy() for weight in model.trainable_variables])
+        assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+def check_fewer_rows_than_replicas(strategy, folder) -> None:
+    x, y = rows(strategy.num_replicas_in_sync + 1)
+    for normalize in (False, True):
+        model = make_model(strategy, normalize)
+        model.fit(x, y, batch_size=strategy.num_replicas_in_sync, epochs=2, verbose=0)
+        assert all(np.isfinite(weight).all() for weight in model.get_weights())
+        loss, accuracy = model.evaluate(x[:1], y[:1], verbose=0)
+        require_equal_everywhere(strategy, [[loss, accuracy]])
+        assert model.predict(x[:2], verbose=0).shape == (2, CLASSES)
+
+
+def check_logs_and_callbacks_agree_whatever_is_printed(strategy, folder) -> None:
+    x, y = rows(60)
+    shown = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=0.05)
+    model = make_model(strategy)
+    history = model.fit(
+        x, y, batch_size=12, epochs=8, validation_split=0.2, callbacks=[shown], verbose=2 if strategy.rank == 1 else 0
+    ).history
+    require_equal_everywhere(strategy, [history[name] for name in sorted(history)])
+    logits = model.predict(x, batch_size=12, verbose=0)
+    accuracy = model.evaluate(x, y, batch_size=12, verbose=0)[1]
+    assert abs(accuracy - (logits.argmax(axis=1) == y).mean()) < 1e-6
+
+
+def check_the_chief_alone_can_save(strategy, folder) -> None:
+    x, y = rows(24)
+    model = make_model(strategy, normalize=True)
+    model.fit(x, y, batch_size=12, verbose=0)
+    require_chief = strategy.extended.should_checkpoint == (strategy.rank == 0) == strategy.extended.should_save_summary
+    assert require_chief
+    if strategy.rank == 0:
+        model.save(folder / "model.keras")
+        model.save_weights(folder / "model.weights.h5")
+        tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(folder / "checkpoint"))
+        if keras.__version__.startswith("2."):
+            model.save(folder / "saved_model")
+        again = keras.models.load_model(folder / "model.keras")
+        for kept, weight in zip(again.get_weights(), model.get_weights()):
+            np.testing.assert_array_equal(kept, weight)
+
+
+def check_stats_count(strategy, folder) -> None:
+    before = strategy.communication_stats()
+    strategy.reduce("SUM", tf.ones([1000]), axis=None)
+    after = strategy.communication_stats()
+    assert after.calls == before.calls + 1
+    assert after.bytes_sent > before.bytes_sent and after.bytes_received > before.bytes_received
+    assert after.algorithms and after.transport not in ("", "none") and after.seconds > before.seconds
+
+
+def check_another_batch_size_on_one_worker_is_an_error_on_all(strategy, folder) -> None:
+    x, y = rows(60)
+    model = make_model(strategy)
+    try:
+        model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(12 + strategy.rank), verbose=0)
+    except ValueError as error:
+        assert "batches of 12" in str(error) and "batches of 13" in str(error) and "worker 1 (" in str(error)
+    else:
+        raise AssertionError("no error")
+
+
+def check_another_model_on_one_worker_is_an_error_on_all(strategy, folder) -> None:
+    try:
+        make_model(strategy, hidden=8 + (strategy.rank == 1))
+    except tf.errors.InvalidArgumentError as error:
+        assert "[5,8]" in str(error) and "[5,9]" in str(error) and "initial value" in str(error), error
+    else:
+        raise AssertionError("no error")
+
+
+def main(folder: Path) -> None:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            check(strategy, folder)
+            print("passed", name, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

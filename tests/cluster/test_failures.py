@@ -1,0 +1,138 @@
+"""Whatever goes wrong on one worker ends `fit` on all of them, in time, with an error that names it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ProcessGroup, ReservedPorts, light_environment, tf_config, wait_until
+
+_SIZE = 3
+_START_SECONDS = 90
+_SURVIVORS_SECONDS = 5
+_ENDED = re.compile(r"ended at (\S+) with (\w+) lost=(\w+): (.*)")
+_WORKER = "tests.cluster.failing_fit_worker"
+
+pytestmark = pytest.mark.keras
+
+
+class Job:
+    """Three workers that train until something ends them."""
+
+    def __init__(self, group: ProcessGroup, addresses: list[str], difference: str = "none") -> None:
+        self.addresses = addresses
+        self._group = group
+        self._difference = difference
+
+    def start(self, *indices: int) -> None:
+        for index in indices:
+            config = tf_config({"worker": self.addresses}, "worker", index)
+            self._group.start_python(
+                f"worker{index}", "-m", _WORKER, self._difference, env={"TF_CONFIG": config}
+            )
+
+    def name_of(self, index: int) -> str:
+        return f"worker {index} ({self.addresses[index]})"
+
+    def wait_for_step(self, step: int) -> None:
+        for index in range(_SIZE):
+            self._group[f"worker{index}"].wait_for_text(rf"^step {step}$", timeout=_START_SECONDS)
+
+    def end_of(self, index: int, timeout: float) -> tuple[float, str, bool, str]:
+        """When (monotonic seconds) the worker's `fit` raised, the class, whether it is a WorkerLostError, the message."""
+        process = self._group[f"worker{index}"]
+        assert process.wait(timeout) == 3, process.log()
+        found = _ENDED.search(process.log())
+        assert found is not None, process.log()
+        return float(found[1]), found[2], found[3] == "True", found[4]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int, tmp_path: Path) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+        job = Job(group, ports.addresses)
+        job.start(*range(_SIZE))
+        job.wait_for_step(30)
+        killed_at = time.monotonic()
+        group[f"worker{victim}"].signal(signal.SIGKILL)
+        for survivor in set(range(_SIZE)) - {victim}:
+            ended_at, _, lost, message = job.end_of(survivor, timeout=20)
+            assert lost, message
+            assert job.name_of(victim) in message
+            assert ended_at - killed_at < _SURVIVORS_SECONDS
+
+
+def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        run = group.start(
+            "tfs-run",
+            [sys.executable, "-m", "tf_strategies.launch.run", "--workers", "3", "-m", _WORKER, "none"],
+            env=light_environment(),
+        )
+        run.wait_for_text(r"worker 1 \| step 20$", timeout=_START_SECONDS)
+        pids = {int(i): int(pid) for i, pid in re.findall(r"worker (\d) \| pid (\d+)", run.log())}
+        os.kill(pids[1], signal.SIGKILL)
+        assert run.wait(timeout=40) == 128 + signal.SIGKILL
+        assert len(_ENDED.findall(run.log())) == _SIZE - 1
+        wait_until(
+            lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()), 5, "the workers' ends"
+        )
+
+
+@pytest.mark.parametrize(
+    ("difference", "expected"),
+    [
+        ("options", ["bytes_per_pack", "1048576", "2097152"]),
+        ("model", ["32", "33"]),
+        ("batch", ["12", "24"]),
+        ("features", ["8", "9"]),
+    ],
+)
+def test_a_difference_on_one_worker_is_an_error_on_all(
+    difference: str, expected: list[str], tmp_path: Path
+) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+        job = Job(group, ports.addresses, difference)
+        job.start(*range(_SIZE))
+        for index in range(_SIZE):
+            _, _, _, message = job.end_of(index, timeout=_START_SECONDS)
+            assert job.name_of(1) in message, message
+            for text in expected:
+                assert text in message, message
+
+
+def test_an_exception_on_one_worker_ends_the_others(tmp_path: Path) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+        job = Job(group, ports.addresses, "raises")
+        job.start(*range(_SIZE))
+        for index in (0, 2):
+            _, _, lost, message = job.end_of(index, timeout=_START_SECONDS)
+            assert lost, message
+            assert job.name_of(1) in message
+
+
+def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+        job = Job(group, ports.addresses, "stops_early")
+        job.start(*range(_SIZE))
+        for index in range(_SIZE):
+            _, _, _, message = job.end_of(index, timeout=_START_SECONDS)
+            assert "wait for each other in different collectives" in message
+            assert all(job.name_of(each) in message for each in range(_SIZE))
+
+
+def test_workers_may_start_20_seconds_apart(tmp_path: Path) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+        job = Job(group, ports.addresses)
+        job.start(2, 1)
+        threading.Event().wait(20)
+        assert "connected" not in group["worker1"].log()
+        job.start(0)
+        job.wait_for_step(3)

@@ -1,0 +1,73 @@
+"""P workers with batch b train as one process with batch P*b, and all workers hold the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cluster import strategy_exactness_worker as worker
+from tests.support.processes import ProcessGroup, ReservedPorts, tf_config
+
+
+def joint_training(first: list) -> tuple:
+    """SGD with momentum over the joint batches in NumPy: the weights after, and the mean of the losses."""
+    x, y = worker.data()
+    weights = [weight.astype(np.float64) for weight in first]
+    speeds = [np.zeros_like(weight) for weight in weights]
+    losses = []
+    for rows in np.split(np.arange(len(x)), worker.STEPS):
+        w1, b1, w2, b2 = weights
+        hidden = np.tanh(x[rows] @ w1 + b1)
+        logits = hidden @ w2 + b2
+        logits -= logits.max(axis=1, keepdims=True)
+        chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        losses.append(-np.log(chance[np.arange(len(rows)), y[rows]]).mean())
+        error = chance.copy()
+        error[np.arange(len(rows)), y[rows]] -= 1
+        error /= len(rows)
+        back = (error @ w2.T) * (1 - hidden**2)
+        gradients = [x[rows].T @ back, back.sum(axis=0), hidden.T @ error, error.sum(axis=0)]
+        speeds = [
+            worker.MOMENTUM * speed - worker.RATE * gradient for speed, gradient in zip(speeds, gradients)
+        ]
+        weights = [weight + speed for weight, speed in zip(weights, speeds)]
+    return weights, float(np.mean(losses))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_training_equals_one_process_with_the_joint_batch(size: int, tmp_path: Path) -> None:
+    with ReservedPorts(size) as ports, ProcessGroup(tmp_path) as group:
+        for index in range(size):
+            environment = (
+                {"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)} if size > 1 else {}
+            )
+            group.start_python(
+                f"worker{index}",
+                "-m",
+                "tests.cluster.strategy_exactness_worker",
+                str(tmp_path),
+                env=environment,
+            )
+        assert set(group.wait_all(timeout=400).values()) == {0}
+        kept = {path.stem: dict(np.load(path)) for path in sorted(tmp_path.glob("*.npz"))}
+        runs = sorted({name.rsplit("-", 1)[0] for name in kept})
+        assert len(runs) >= 2 and len(kept) == len(runs) * size
+        for run in runs:
+            workers = [kept[f"{run}-{rank}"] for rank in range(size)]
+            for rank, other in enumerate(workers):
+                for key in set(other) - {"algorithms"}:
+                    np.testing.assert_array_equal(
+                        other[key], workers[0][key], err_msg=f"{run} {key}, worker {rank}"
+                    )
+            mine = workers[0]
+            weights, loss = joint_training([mine[f"arr_{i}"] for i in range(4)])
+            for i, weight in enumerate(weights):
+                np.testing.assert_allclose(mine[f"arr_{i + 4}"], weight, rtol=0, atol=1e-5, err_msg=run)
+            assert mine["logs"][0] == pytest.approx(loss, abs=1e-5)
+            x, _ = worker.data()
+            hidden = np.tanh(x[: len(mine["predicted"])] @ weights[0] + weights[1])
+            np.testing.assert_allclose(mine["predicted"], hidden @ weights[2] + weights[3], atol=1e-3)
+            if size in (3, 5, 6):
+                assert mine["algorithms"][0] == "binary_blocks"

@@ -1,0 +1,32 @@
+"""The examples run as their first lines say, in few steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts, tf_config
+
+
+@pytest.mark.parametrize(
+    ("example", "workers", "expected"),
+    [
+        ("01_single_process.py", 1, r"^test accuracy 0\.\d\d on 1 replica of 1 worker$"),
+        ("02_fit_three_workers.py", 3, r"^largest weight difference +0$"),
+        ("03_custom_training_loop.py", 2, r"^train accuracy 0\.9\d with 2 workers$"),
+    ],
+)
+def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> None:
+    with ReservedPorts(workers) as ports, ProcessGroup(tmp_path) as group:
+        for index in range(workers):
+            environment = {"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)} if workers > 1 else {}
+            group.start_python(
+                f"worker{index}", str(REPOSITORY / "examples" / example), "--epochs", "2", env=environment
+            )
+        assert set(group.wait_all(timeout=240).values()) == {0}
+        group["worker0"].wait_for_text(expected, timeout=5)
+        if workers == 3:
+            group["worker0"].wait_for_text(r"^algorithm +binary_blocks$", timeout=5)
+        for index in range(1, workers):
+            assert "accuracy" not in group[f"worker{index}"].log()

@@ -1,0 +1,233 @@
+"""What the coordinator decides with, without processes: terms, gatherings, verdicts, stalls, the wire."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane import messages, roster, stall_inspector, verdict
+from tf_strategies.control_plane.agreement import disagreement, terms_of
+from tf_strategies.control_plane.gathering import Gathering
+from tf_strategies.control_plane.messages import Failure
+from tf_strategies.errors import Code
+
+NAMES = ("worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (c:1)")
+
+
+def cluster(index=0, addresses=("a:1", "b:1", "c:1")):
+    task = {"type": "worker", "index": index}
+    return Cluster.from_tf_config(json.dumps({"cluster": {"worker": addresses}, "task": task}))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    for module in (roster, stall_inspector, verdict):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def members(*ranks):
+    found = roster.Roster(cluster())
+    for rank in ranks or range(3):
+        found.entries[rank] = roster.Entry(connection=None, process=f"process {rank}")
+    return found
+
+
+# ---- the wire
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_to_a_message_or_a_value_error(data):
+    try:
+        message = messages.decode(data)
+    except ValueError:
+        return
+    assert isinstance(message["type"], str)
+
+
+def test_deep_nesting_is_a_value_error():
+    with pytest.raises(ValueError, match="nested too deep"):
+        messages.decode(b"[" * 500_000)
+
+
+def test_a_message_is_read_back():
+    message = {"type": "exchange", "payload": {"ü": [1, 2.5, None]}}
+    assert messages.decode(messages.encode(message)) == message
+
+
+def test_a_message_beyond_the_limit_is_not_sent():
+    with pytest.raises(ValueError, match="at most 1048576"):
+        messages.encode({"type": "x", "data": "a" * (1 << 20)})
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.0, None])
+def test_a_field_of_the_wrong_type_is_a_value_error(value):
+    with pytest.raises(ValueError, match="'rank' of a hello"):
+        messages.integer({"type": "hello", "rank": value}, "rank")
+
+
+# ---- agreement
+
+
+def test_the_same_configuration_agrees_from_every_rank():
+    assert terms_of(cluster(0), {"a": (1, 2)}) == terms_of(cluster(2), {"a": [1, 2]})
+
+
+def test_disagreements_name_both_sides_and_values():
+    first, second = terms_of(cluster(), {"a": 1, "b": 2}), terms_of(cluster(), {"a": 1, "b": 3, "c": 4})
+    text = disagreement("worker 0", first, "worker 1", second)
+    differences = "option b: 2 against 3; option c: 'not set' against 4"
+    assert text.startswith(f"worker 0 and worker 1 disagree about {differences}: start every worker")
+
+
+def test_many_disagreements_are_counted():
+    first, second = {str(n): 0 for n in range(9)}, {str(n): 1 for n in range(9)}
+    assert "and 5 more: start" in disagreement("x", first, "y", second)
+
+
+# ---- gatherings
+
+
+@given(st.lists(st.integers(0, 900_000), min_size=1, max_size=8))
+def test_replies_carry_all_payloads_by_rank_within_the_limit(sizes):
+    gathering = Gathering(7, 0, "x")
+    for rank, size in enumerate(sizes):
+        gathering.payloads[rank] = {"data": "a" * size}
+    found = {}
+    for reply in gathering.replies(len(sizes)):
+        assert len(messages.encode(reply)) <= messages.MAX_MESSAGE_BYTES
+        assert reply["sequence"] == 7
+        found.update(
+            {reply["first"] + offset: len(entry["data"]) for offset, entry in enumerate(reply["payloads"])}
+        )
+    assert found == dict(enumerate(sizes))
+
+
+def test_a_gathering_knows_who_is_missing():
+    gathering = Gathering(0, 1, "x")
+    gathering.payloads[1] = {}
+    assert gathering.missing(3) == [0, 2]
+
+
+# ---- verdicts
+
+
+def test_a_verdict_waits_for_all_or_for_its_time(clock):
+    found = verdict.Verdict(0, Failure(Code.MISMATCH, "m"), 3, -1, asked=[0, 1])
+    assert not found.ready()
+    found.texts = {0: "x", 1: "y"}
+    assert found.ready()
+    found.texts = {0: "x"}
+    clock.now += verdict.COLLECT_SECONDS
+    assert found.ready()
+
+
+def test_a_mismatch_without_a_visible_difference_keeps_the_local_message(clock):
+    found = verdict.Verdict(1, Failure(Code.MISMATCH, "sizes differ"), 3, 2, asked=[0, 1, 2])
+    found.texts = dict.fromkeys(range(3), "all_reduce 'g'")
+    code, text = found.conclude(NAMES)
+    assert code == Code.MISMATCH
+    assert text.startswith(f"{NAMES[1]} reports: sizes differ (the other side is {NAMES[2]}); collective 3: ")
+
+
+def test_one_that_does_not_answer_is_named(clock):
+    found = verdict.Verdict(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, -1, asked=[0, 1])
+    found.texts = {0: "barrier"}
+    assert f"{NAMES[1]}: no answer" in found.conclude(NAMES).message
+
+
+def test_a_report_about_no_instance_describes_none(clock):
+    found = verdict.Verdict(0, Failure(Code.INTERNAL, "broken wire"), -1, 1, asked=[0, 1])
+    text = found.conclude(NAMES).message
+    assert text == f"{NAMES[0]} reports: broken wire (the other side is {NAMES[1]}); see the workers' logs"
+
+
+# ---- stalls
+
+
+def wait(found, clock, seconds, states, step=1.0):
+    """Lets members report, each second, waits in the instances of `states` by rank; the first failure."""
+    inspector = stall_inspector.StallInspector(found)
+    start = clock.now
+    while clock.now - start < seconds:
+        clock.now += step
+        for rank, instance in states.items():
+            found.note_waiting(rank, instance, clock.now - start, f"reduce {instance}")
+        failure = inspector.inspect()
+        if failure is not None:
+            return failure
+    return None
+
+
+def test_all_waiting_in_the_same_collective_is_no_stall(clock):
+    assert wait(members(), clock, 100, {0: 5, 1: 5, 2: 5}) is None
+
+
+def test_all_waiting_crosswise_is_one(clock):
+    found = members()
+    failure = wait(found, clock, 10, {0: 5, 1: 6, 2: 5})
+    assert failure.code == Code.MISMATCH
+    assert (
+        f"{NAMES[0]}, {NAMES[2]}: collective 5, reduce 5; {NAMES[1]}: collective 6, reduce 6"
+        in failure.message
+    )
+
+
+def test_a_member_that_goes_on_is_not_compared_by_what_it_said_before(clock):
+    found = members()
+    inspector = stall_inspector.StallInspector(found)
+    for instance in range(40):  # each collective takes 2.5 s, and the ranks pass from one to the next in turn
+        for rank in range(3):
+            clock.now += 2.5 / 3
+            found.note_waiting(rank, instance, 0.1, "reduce")
+            assert inspector.inspect() is None
+
+
+def test_the_same_instance_waited_for_again_is_a_new_wait(clock):
+    found = members()
+    found.note_waiting(0, 5, 3.0, "reduce")
+    clock.now += 1
+    found.note_waiting(0, 5, 0.2, "reduce")
+    assert found.entries[0].waiting.since == clock.now
+
+
+def test_waiting_for_members_in_no_collective_is_warned_of_sparsely(clock, caplog):
+    caplog.set_level(logging.WARNING)
+    assert wait(members(), clock, 45, {0: 5}) is None
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 3  # after 10, 20 and 40 s
+    assert f"{NAMES[0]} has waited 10 s in reduce 5 for {NAMES[1]}, {NAMES[2]}" in texts[0]
+
+
+def test_a_short_wait_is_not_warned_of(clock, caplog):
+    wait(members(), clock, 9, {0: 5})
+    assert caplog.records == []
+
+
+def test_waiting_for_one_that_left_ends_after_a_second(clock):
+    found = members()
+    found.entries[2].gone, found.entries[2].left = True, clock.now
+    failure = wait(found, clock, 10, {0: 5}, step=0.5)
+    assert 1 < clock.now - found.entries[2].left <= 2
+    assert failure.code == Code.UNAVAILABLE
+    assert failure.message.startswith(f"{NAMES[2]} left the group (its script ended) while {NAMES[0]}")
+
+
+def test_one_that_left_and_is_not_waited_for_is_no_failure(clock):
+    found = members()
+    found.entries[2].gone, found.entries[2].left = True, clock.now
+    assert wait(found, clock, 60, {}) is None
