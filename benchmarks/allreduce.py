@@ -29,7 +29,9 @@ _COLUMNS = ("workers", "bytes", "algorithm", "transport", "ours_ms", "ours_min",
             "ring_max", "ratio", "bus_gb_per_s")  # fmt: skip
 
 
-def measure(workers: int, sizes: Sequence[int], repeats: int, options: Sequence[str]) -> list[dict[str, object]]:
+def measure(
+    workers: int, sizes: Sequence[int], repeats: int, options: Sequence[str]
+) -> list[dict[str, object]]:
     """Runs one group of worker processes and returns a row for each size.
 
     Raises:
@@ -43,9 +45,13 @@ def measure(workers: int, sizes: Sequence[int], repeats: int, options: Sequence[
             "--bytes", ",".join(map(str, sizes)), "--repeats", str(repeats), "--results", str(results), *options,
         ]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_GROUP)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_GROUP
+        )
         if done.returncode:
-            raise RuntimeError(f"{workers} workers ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+            raise RuntimeError(
+                f"{workers} workers ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+            )
         return [_row(workers, measured) for measured in json.loads(results.read_text())]
 
 
@@ -53,7 +59,9 @@ def _row(workers: int, measured: dict) -> dict[str, object]:
     row: dict[str, object] = {"workers": workers, **{key: measured[key] for key in _COLUMNS[1:4]}}
     for name in ("ours", "ring"):
         times = [1e3 * seconds for seconds in measured[name]]
-        row.update({f"{name}_ms": statistics.median(times), f"{name}_min": min(times), f"{name}_max": max(times)})
+        row.update(
+            {f"{name}_ms": statistics.median(times), f"{name}_min": min(times), f"{name}_max": max(times)}
+        )
     row["ratio"] = row["ring_ms"] / row["ours_ms"]
     row["bus_gb_per_s"] = 2 * (workers - 1) / workers * measured["bytes"] / row["ours_ms"] / 1e6
     return row
@@ -84,7 +92,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     options = ["--algorithm", arguments.algorithm, "--transport", arguments.transport]
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}\n")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}\n"
+    )
     print("| P | bytes | algorithm | ours, ms (min–max) | TF RING, ms (min–max) | RING / ours | bus GB/s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     rows = []

@@ -38,7 +38,8 @@ def looped(step: Step, calls: int) -> Step:
 
 def ours(group: Communicator, calls: int) -> Step:
     return looped(
-        lambda x: collective_ops.all_reduce([x], communicator=group, reduction="mean", name="benchmark")[0], calls
+        lambda x: collective_ops.all_reduce([x], communicator=group, reduction="mean", name="benchmark")[0],
+        calls,
     )
 
 
@@ -57,7 +58,9 @@ def seconds_a_call(loop: Step, x: tf.Tensor, calls: int, group: Communicator) ->
 
 
 def all_reduce_calls(group: Communicator) -> dict[str, int]:
-    return {row["algorithm"]: row["calls"] for row in group.stats()["collectives"] if row["kind"] == "all_reduce"}
+    return {
+        row["algorithm"]: row["calls"] for row in group.stats()["collectives"] if row["kind"] == "all_reduce"
+    }
 
 
 def measure(size: int, repeats: int, group: Communicator, strategy: tf.distribute.Strategy) -> dict:
@@ -95,7 +98,9 @@ def main() -> None:
 
     cluster = Cluster.from_tf_config()
     if cluster is None:
-        raise SystemExit("benchmarks.allreduce_worker is started by benchmarks.allreduce, which sets TF_CONFIG")
+        raise SystemExit(
+            "benchmarks.allreduce_worker is started by benchmarks.allreduce, which sets TF_CONFIG"
+        )
     options = CommunicationOptions(algorithm=arguments.algorithm, transport=arguments.transport, timeout=120)
     strategy = ring_strategy(arguments.ring_addresses, cluster.rank)
     group = Communicator.connect(cluster, options)

@@ -10,7 +10,8 @@ namespace tf_strategies {
 [[noreturn]] void CheckFailed(const char* file, int line, const std::string& what);
 
 template <typename A, typename B>
-[[noreturn]] void CheckCompareFailed(const char* file, int line, const char* expression, const A& a, const B& b) {
+[[noreturn]] void CheckCompareFailed(const char* file, int line, const char* expression, const A& a,
+                                     const B& b) {
   std::ostringstream text;
   text << expression << " (" << a << " against " << b << ")";
   CheckFailed(file, line, text.str());
@@ -18,8 +19,8 @@ template <typename A, typename B>
 
 }  // namespace tf_strategies
 
-#define TFS_CHECK(condition)                                                \
-  do {                                                                      \
+#define TFS_CHECK(condition)                                                        \
+  do {                                                                              \
     if (!(condition)) ::tf_strategies::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 

@@ -44,10 +44,10 @@ Status Internal(std::string message);
 
 }  // namespace tf_strategies
 
-#define TFS_RETURN_IF_ERROR(expression)                      \
-  do {                                                       \
-    ::tf_strategies::Status tfs_status_ = (expression);      \
-    if (!tfs_status_.ok()) return tfs_status_;               \
+#define TFS_RETURN_IF_ERROR(expression)                 \
+  do {                                                  \
+    ::tf_strategies::Status tfs_status_ = (expression); \
+    if (!tfs_status_.ok()) return tfs_status_;          \
   } while (false)
 
 #endif  // OPS_BASE_STATUS_H_

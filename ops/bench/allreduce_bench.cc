@@ -141,7 +141,8 @@ int Main(int argc, char** argv) {
   void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) DieUnless(Internal("no shared memory for the addresses"));
   auto* board = new (shared) Board;
-  std::printf("%d ranks\n%12s %12s %12s %10s\n", arguments.ranks, "bytes", "median us", "least us", "bus GB/s");
+  std::printf("%d ranks\n%12s %12s %12s %10s\n", arguments.ranks, "bytes", "median us", "least us",
+              "bus GB/s");
   std::fflush(stdout);
   for (int rank = 1; rank < arguments.ranks; ++rank) {
     if (fork() == 0) {

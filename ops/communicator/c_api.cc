@@ -115,7 +115,9 @@ using tf_strategies::FindCommunicator;
 using tf_strategies::Report;
 using tf_strategies::Status;
 
-int64_t tfs_last_error(char* text, int64_t capacity) { return CopyOut(tf_strategies::LastError(), text, capacity); }
+int64_t tfs_last_error(char* text, int64_t capacity) {
+  return CopyOut(tf_strategies::LastError(), text, capacity);
+}
 
 int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker) {
   std::unique_ptr<tf_strategies::UcxWorker> opened;
@@ -137,12 +139,14 @@ int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity) {
 
 void tfs_worker_close(int64_t worker) { tf_strategies::TakeWorker(worker); }
 
-int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses, const int64_t* address_sizes,
-                             const uint8_t* same_host, const char* peer_names, const char* algorithm,
-                             int64_t chunk_bytes, double timeout_seconds, int64_t* communicator) {
+int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
+                             const int64_t* address_sizes, const uint8_t* same_host, const char* peer_names,
+                             const char* algorithm, int64_t chunk_bytes, double timeout_seconds,
+                             int64_t* communicator) {
   auto opened = tf_strategies::TakeWorker(worker);
   if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
-  if (size < 1) return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
+  if (size < 1)
+    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
   std::vector<std::string> peers;
   std::vector<bool> shared;
   for (int r = 0; r < size; ++r) {

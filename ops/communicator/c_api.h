@@ -39,14 +39,15 @@ TFS_EXPORT void tfs_communicator_abort(int64_t communicator, int code, const cha
 // Waits up to timeout_ms for a failure. Returns 1 and fills in when there is one (each is told once), 0 when there is
 // none, -1 when there is no such communicator (any more). message_size: the full length of the message.
 TFS_EXPORT int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* code, int* instance,
-                                             int* peer, char* message, int64_t capacity, int64_t* message_size);
+                                             int* peer, char* message, int64_t capacity,
+                                             int64_t* message_size);
 
 TFS_EXPORT int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text,
                                                       int64_t capacity);
 
 // The oldest outstanding collective; instance is -1 when there is none.
-TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds, char* text,
-                                                   int64_t capacity);
+TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds,
+                                                   char* text, int64_t capacity);
 
 // A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received",
 // "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...]}: bytes of payload, seconds from submission

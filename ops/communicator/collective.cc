@@ -55,7 +55,8 @@ const char* CollectiveKindName(CollectiveKind kind) {
 std::string Collective::Describe() const {
   std::string text = std::string(CollectiveKindName(kind)) + " '" + name + "'";
   if (kind == CollectiveKind::kBarrier) return text;
-  text += std::string(": ") + DTypeName(dtype) + " " + (shape.empty() ? "[" + std::to_string(count) + "]" : shape);
+  text += std::string(": ") + DTypeName(dtype) + " " +
+          (shape.empty() ? "[" + std::to_string(count) + "]" : shape);
   if (kind == CollectiveKind::kAllReduce) text += std::string(", ") + ReduceOpName(op);
   if (kind == CollectiveKind::kBroadcast) text += ", from rank " + std::to_string(root);
   return text;
@@ -71,14 +72,15 @@ uint16_t Collective::Signature(uint8_t uses) const {
 }
 
 Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* plan) {
-  const Key key{collective.kind, collective.algorithm, collective.dtype,
-                collective.count, collective.root, collective.offsets};
+  const Key key{collective.kind,  collective.algorithm, collective.dtype,
+                collective.count, collective.root,      collective.offsets};
   const auto found = plans_.find(key);
   if (found != plans_.end()) {
     *plan = found->second;
     return Status::Ok();
   }
-  const int64_t chunk = std::max<int64_t>(1, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)));
+  const int64_t chunk =
+      std::max<int64_t>(1, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)));
   TFS_RETURN_IF_ERROR(MakePlan(BuildSchedule(collective, rank_, size_), chunk, plan));
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_[key] = *plan;

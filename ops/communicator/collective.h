@@ -3,10 +3,10 @@
 #define OPS_COMMUNICATOR_COLLECTIVE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
-#include <map>
 #include <vector>
 
 #include "ops/base/dtype.h"

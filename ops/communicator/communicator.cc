@@ -121,8 +121,9 @@ class Communicator::Impl {
  private:
   Status Check(const Request& request) const {
     if (request.instance < 0 || request.instance >= kInstances) {
-      return InvalidArgument("collective '" + request.name + "': instance " + std::to_string(request.instance) +
-                             " is not in [0, " + std::to_string(kInstances) + ")");
+      return InvalidArgument("collective '" + request.name + "': instance " +
+                             std::to_string(request.instance) + " is not in [0, " +
+                             std::to_string(kInstances) + ")");
     }
     if (request.count < 0) {
       return InvalidArgument("collective '" + request.name + "': count " + std::to_string(request.count) +
@@ -210,7 +211,8 @@ class Communicator::Impl {
     for (const auto& other : running_) {
       if (other->job.request.instance != job.request.instance) continue;
       const Status twice = InvalidArgument(
-          job.collective.Describe() + " was started again before it had finished: two calls of one collective are in "
+          job.collective.Describe() +
+          " was started again before it had finished: two calls of one collective are in "
           "flight at once, so workers could pair them differently; order them with tf.control_dependencies");
       return Refuse(std::move(job), twice);
     }
@@ -222,7 +224,8 @@ class Communicator::Impl {
     const bool barrier = job.collective.kind == CollectiveKind::kBarrier;
     target.op = barrier ? ReduceOp::kMax : job.collective.op;
     target.dtype = job.collective.dtype;
-    target.data = barrier ? reinterpret_cast<char*>(&running->barrier_token) : static_cast<char*>(job.request.data);
+    target.data =
+        barrier ? reinterpret_cast<char*>(&running->barrier_token) : static_cast<char*>(job.request.data);
     target.instance = static_cast<uint16_t>(job.request.instance);
     target.signature = job.collective.Signature(uses_[job.request.instance]++);
     running->execution = std::make_unique<Execution>(std::move(plan), target, transport_.get(), &scratch_);
@@ -285,8 +288,9 @@ class Communicator::Impl {
 
   void PublishOldest() {
     std::lock_guard<std::mutex> lock(mutex_);
-    oldest_ = running_.empty() ? Oldest{}
-                               : Oldest{running_.front()->job.request.instance, running_.front()->job.submitted};
+    oldest_ = running_.empty()
+                  ? Oldest{}
+                  : Oldest{running_.front()->job.request.instance, running_.front()->job.submitted};
   }
 
   std::string PeerName(int peer) const {
@@ -309,8 +313,9 @@ class Communicator::Impl {
       peers += (peers.empty() ? "" : ", ") + PeerName(awaited);
       peer = awaited;
     }
-    return {DeadlineExceeded(PeerName(rank_) + " waited " + std::to_string(static_cast<int>(options_.timeout_seconds)) +
-                             " s in " + running.job.collective.Describe() + " for " +
+    return {DeadlineExceeded(PeerName(rank_) + " waited " +
+                             std::to_string(static_cast<int>(options_.timeout_seconds)) + " s in " +
+                             running.job.collective.Describe() + " for " +
                              (peers.empty() ? "its peers to read" : peers) +
                              "; raise CommunicationOptions.timeout if a step may take longer"),
             running.job.request.instance, peer};
@@ -371,9 +376,9 @@ class Communicator::Impl {
   const CommunicatorOptions options_;
   const std::function<void(const Failure&)> on_failure_;
 
-  std::mutex engine_;  // whoever holds it drives the transport
-  Plans plans_;        // guarded by engine_, as are the transport and what follows
-  std::vector<uint8_t> uses_;  // by instance
+  std::mutex engine_;                            // whoever holds it drives the transport
+  Plans plans_;                                  // guarded by engine_, as are the transport and what follows
+  std::vector<uint8_t> uses_;                    // by instance
   std::list<std::unique_ptr<Running>> running_;  // in order of submission
   std::vector<std::pair<Done, Status>> completed_;  // not told yet
   Failure suspicion_;
@@ -382,11 +387,11 @@ class Communicator::Impl {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> sleeping_{false};
   mutable std::mutex mutex_;
-  std::vector<Job> submitted_;         // guarded by mutex_, as is what follows
-  std::map<int, Collective> last_;     // by instance
+  std::vector<Job> submitted_;      // guarded by mutex_, as is what follows
+  std::map<int, Collective> last_;  // by instance
   Oldest oldest_;
-  Status verdict_;                     // what Abort said
-  Status cause_;                       // why the communicator is poisoned
+  Status verdict_;  // what Abort said
+  Status cause_;    // why the communicator is poisoned
   CommunicatorStats stats_;
 
   std::thread thread_;
@@ -439,7 +444,8 @@ void Communicator::AllReduce(ReduceOp op, Request request) {
                                              ? &schedule::Choose(size(), bytes)
                                              : schedule::FindAlgorithm(impl_->options().algorithm);
   if (algorithm == nullptr) {
-    return request.done(InvalidArgument("no all-reduce algorithm is called \"" + impl_->options().algorithm + "\""));
+    return request.done(
+        InvalidArgument("no all-reduce algorithm is called \"" + impl_->options().algorithm + "\""));
   }
   collective.algorithm = static_cast<int>(algorithm - algorithms.data());
   impl_->Submit(BarrierIfEmpty(std::move(collective)), std::move(request));

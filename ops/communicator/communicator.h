@@ -24,11 +24,11 @@
 namespace tf_strategies {
 
 struct CommunicatorOptions {
-  std::string algorithm = "auto";      // or a name of schedule::AllReduceAlgorithms
-  int64_t chunk_bytes = 256 << 10;     // unit of pipelining; the same on all ranks
-  double timeout_seconds = 600;        // how long a collective may wait for its peers
-  double verdict_seconds = 2;          // how long a suspicion waits for the control plane
-  std::vector<std::string> peer_names; // "worker 2 (10.0.0.3:2222)", one a rank, for messages; may be empty
+  std::string algorithm = "auto";       // or a name of schedule::AllReduceAlgorithms
+  int64_t chunk_bytes = 256 << 10;      // unit of pipelining; the same on all ranks
+  double timeout_seconds = 600;         // how long a collective may wait for its peers
+  double verdict_seconds = 2;           // how long a suspicion waits for the control plane
+  std::vector<std::string> peer_names;  // "worker 2 (10.0.0.3:2222)", one a rank, for messages; may be empty
 };
 
 struct Failure {
@@ -40,8 +40,8 @@ struct Failure {
 struct CommunicatorStats {
   struct PerAlgorithm {
     int64_t calls = 0;
-    int64_t bytes = 0;      // of payload reduced: count x element size
-    double seconds = 0;     // from submission to completion, summed over calls
+    int64_t bytes = 0;   // of payload reduced: count x element size
+    double seconds = 0;  // from submission to completion, summed over calls
   };
   std::vector<PerAlgorithm> all_reduce;  // by position in schedule::AllReduceAlgorithms
   PerAlgorithm broadcast;
@@ -55,14 +55,16 @@ class Communicator {
   using Done = std::function<void(const Status&)>;
 
   struct Request {
-    std::string name;            // for messages: "gradients/3"
-    std::string shape;           // must agree between ranks: "[128,10]", "[3,3] [3]"; part of messages
-    int instance = 0;            // 0..65535; the same on all ranks for the same collective, unique among those in flight
+    std::string name;   // for messages: "gradients/3"
+    std::string shape;  // must agree between ranks: "[128,10]", "[3,3] [3]"; part of messages
+    int instance =
+        0;  // 0..65535; the same on all ranks for the same collective, unique among those in flight
     DType dtype = DType::kFloat32;
-    void* data = nullptr;        // [count] elements, in place; valid until done is called
+    void* data = nullptr;  // [count] elements, in place; valid until done is called
     int64_t count = 0;
-    std::shared_ptr<void> keep_alive;  // whatever owns data; after a failure kept until the communicator is destroyed
-    Done done;                   // called once, on the progress thread or inside the call: must not block
+    std::shared_ptr<void>
+        keep_alive;  // whatever owns data; after a failure kept until the communicator is destroyed
+    Done done;       // called once, on the progress thread or inside the call: must not block
   };
 
   Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options,

@@ -134,7 +134,8 @@ void Execution::OnSent(int index, const Status& status) {
 void Execution::OnReceived(int index, Event event, const Status& status, const Received& received) {
   const Piece& piece = plan_->pieces[index];
   if (received.signature != target_.signature && (status.ok() || status.code() == Code::kMismatch)) {
-    return Fail(Mismatch("the peer's message belongs to another operation, dtype, reduction or shape"), piece.peer);
+    return Fail(Mismatch("the peer's message belongs to another operation, dtype, reduction or shape"),
+                piece.peer);
   }
   if (!status.ok()) return Fail(status, piece.peer);
   if (received.bytes != Bytes(piece)) {

@@ -27,7 +27,8 @@ class Execution {
     uint16_t signature = 0;
   };
 
-  Execution(std::shared_ptr<const Plan> plan, const Target& target, Transport* transport, ScratchPool* scratch);
+  Execution(std::shared_ptr<const Plan> plan, const Target& target, Transport* transport,
+            ScratchPool* scratch);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -76,7 +77,7 @@ class Execution {
   std::vector<Landing> landings_;  // by piece
   std::vector<bool> complete_;     // by piece
   std::vector<Happened> happened_, handling_;
-  size_t next_reduction_ = 0;      // the first of plan.reductions not posted yet
+  size_t next_reduction_ = 0;  // the first of plan.reductions not posted yet
   int posted_reductions_ = 0;
   size_t remaining_;
   Status failure_;

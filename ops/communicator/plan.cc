@@ -30,7 +30,8 @@ struct Cell {
 
 class Planner {
  public:
-  Planner(int64_t count, int64_t chunk) : chunk_(chunk), cells_((count + chunk - 1) / chunk), plan_(new Plan) {}
+  Planner(int64_t count, int64_t chunk)
+      : chunk_(chunk), cells_((count + chunk - 1) / chunk), plan_(new Plan) {}
 
   // A step's sends read what was there before its receptions: they come first.
   void Add(const schedule::Step& step) {
@@ -121,7 +122,8 @@ class Planner {
 
 }  // namespace
 
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan) {
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                std::shared_ptr<const Plan>* plan) {
   TFS_CHECK_GE(chunk_elements, 1);
   Planner planner(schedule.count, chunk_elements);
   for (const schedule::Step& step : schedule.steps) planner.Add(step);

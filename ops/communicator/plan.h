@@ -21,20 +21,21 @@ struct Piece {
   schedule::ActionKind kind = schedule::ActionKind::kSend;
   int peer = 0;
   schedule::Range range;
-  uint16_t message = 0;  // position among the messages from the sender to the receiver
-  int gate = 0;          // how many earlier pieces must be complete
+  uint16_t message = 0;                         // position among the messages from the sender to the receiver
+  int gate = 0;                                 // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
 };
 
 struct Plan {
   std::vector<Piece> pieces;
-  std::vector<int> dependents;        // indices of pieces
-  std::vector<int> reductions;        // the receive-reduce pieces, in the order of the schedule
-  int64_t largest_reduction = 0;      // elements
+  std::vector<int> dependents;    // indices of pieces
+  std::vector<int> reductions;    // the receive-reduce pieces, in the order of the schedule
+  int64_t largest_reduction = 0;  // elements
 };
 
 // chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count.
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan);
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                std::shared_ptr<const Plan>* plan);
 
 }  // namespace tf_strategies
 

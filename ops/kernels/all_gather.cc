@@ -86,7 +86,8 @@ class AllGatherKernel final : public CollectiveKernel {
     return shape;
   }
 
-  void Gather(OpKernelContext* context, const std::vector<int64_t>& rows, const Status& status, DoneCallback done) {
+  void Gather(OpKernelContext* context, const std::vector<int64_t>& rows, const Status& status,
+              DoneCallback done) {
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();

@@ -66,9 +66,9 @@ class AllReduceKernel final : public CollectiveKernel {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
     auto buffer = std::make_shared<Tensor>();
-    OP_REQUIRES_OK_ASYNC(context,
-                         context->num_inputs() == 1 ? Forward(context, buffer.get()) : Pack(context, buffer.get()),
-                         done);
+    OP_REQUIRES_OK_ASYNC(
+        context, context->num_inputs() == 1 ? Forward(context, buffer.get()) : Pack(context, buffer.get()),
+        done);
     Communicator::Request request = MakeRequest();
     for (int i = 0; i < context->num_inputs(); ++i) {
       request.shape += (i == 0 ? "" : " ") + context->input(i).shape().DebugString();

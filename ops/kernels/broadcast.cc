@@ -50,7 +50,8 @@ class BroadcastKernel final : public CollectiveKernel {
     if (communicator == nullptr) return done();
     const Tensor& input = context->input(0);
     Tensor* output = nullptr;
-    OP_REQUIRES_OK_ASYNC(context, context->forward_input_or_allocate_output({0}, 0, input.shape(), &output), done);
+    OP_REQUIRES_OK_ASYNC(context, context->forward_input_or_allocate_output({0}, 0, input.shape(), &output),
+                         done);
     if (communicator->rank() == root_ && !output->SharesBufferWith(input)) {
       std::memcpy(output->data(), input.data(), input.TotalBytes());
     }

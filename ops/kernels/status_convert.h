@@ -2,8 +2,8 @@
 #ifndef OPS_KERNELS_STATUS_CONVERT_H_
 #define OPS_KERNELS_STATUS_CONVERT_H_
 
-#include "ops/base/status.h"
 #include "absl/status/status.h"
+#include "ops/base/status.h"
 
 namespace tf_strategies {
 

@@ -30,7 +30,8 @@ class FaultyTransport final : public Transport {
     if (Lost(action)) return;
     if (action != fault_.action) return inner_->Receive(peer, tag, data, bytes, std::move(done));
     if (fault_.kind == Fault::Kind::kFail) return done(Failed(action), Received{});
-    Delay([=, done = std::move(done)]() mutable { inner_->Receive(peer, tag, data, bytes, std::move(done)); });
+    Delay(
+        [=, done = std::move(done)]() mutable { inner_->Receive(peer, tag, data, bytes, std::move(done)); });
   }
 
   bool Progress() override {
@@ -68,7 +69,8 @@ class FaultyTransport final : public Transport {
   bool Lost(int64_t action) const { return fault_.kind == Fault::Kind::kLose && action >= fault_.action; }
 
   static Status Failed(int64_t action) {
-    return Unavailable("the faulty transport failed action " + std::to_string(action) + ", as it was told to");
+    return Unavailable("the faulty transport failed action " + std::to_string(action) +
+                       ", as it was told to");
   }
 
   void Delay(std::function<void()> action) {

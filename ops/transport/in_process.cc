@@ -53,7 +53,8 @@ namespace {
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(std::shared_ptr<InProcessFabric> fabric, int rank) : fabric_(std::move(fabric)), rank_(rank) {
+  InProcessTransport(std::shared_ptr<InProcessFabric> fabric, int rank)
+      : fabric_(std::move(fabric)), rank_(rank) {
     TFS_CHECK_GE(rank, 0);
     TFS_CHECK_LT(rank, fabric_->size());
   }

@@ -43,18 +43,19 @@ Status FromUcx(ucs_status_t status, const std::string& what) {
   }
 }
 
-#define TFS_RETURN_IF_UCX_ERROR(call, what)                           \
-  do {                                                                \
-    const ucs_status_t ucx_status_ = (call);                          \
-    if (ucx_status_ != UCS_OK) return FromUcx(ucx_status_, (what));   \
+#define TFS_RETURN_IF_UCX_ERROR(call, what)                         \
+  do {                                                              \
+    const ucs_status_t ucx_status_ = (call);                        \
+    if (ucx_status_ != UCS_OK) return FromUcx(ucx_status_, (what)); \
   } while (false)
 
 // A tag on the wire: source rank, instance, message, signature, 16 bits each; the signature is not matched.
 constexpr ucp_tag_t kMatchedBits = ~static_cast<ucp_tag_t>(0xffff);
 
 ucp_tag_t Encode(int source, const Tag& tag) {
-  return static_cast<ucp_tag_t>(static_cast<uint16_t>(source)) << 48 | static_cast<ucp_tag_t>(tag.instance) << 32 |
-         static_cast<ucp_tag_t>(tag.message) << 16 | tag.signature;
+  return static_cast<ucp_tag_t>(static_cast<uint16_t>(source)) << 48 |
+         static_cast<ucp_tag_t>(tag.instance) << 32 | static_cast<ucp_tag_t>(tag.message) << 16 |
+         tag.signature;
 }
 
 uint16_t SignatureOf(ucp_tag_t tag) { return static_cast<uint16_t>(tag & 0xffff); }
@@ -101,8 +102,7 @@ class UcxTransport final : public Transport {
     ucp_tag_recv_info_t info{};
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
     param.recv_info.tag_info = &info;
-    void* request =
-        ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), kMatchedBits, &param);
+    void* request = ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), kMatchedBits, &param);
     if (request == nullptr) return operation->FinishReceive(UCS_OK, info);
     if (UCS_PTR_IS_ERR(request)) return operation->FinishReceive(UCS_PTR_STATUS(request), info);
     operation->request = request;
@@ -211,7 +211,8 @@ class UcxTransport final : public Transport {
     operation->FinishSend(status);
   }
 
-  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data) {
+  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                         void* user_data) {
     auto* operation = static_cast<Operation*>(user_data);
     if (operation->transport != nullptr) operation->transport->outstanding_.erase(operation);
     const ucp_tag_recv_info_t copy = info != nullptr ? *info : ucp_tag_recv_info_t{};
@@ -325,11 +326,14 @@ Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* wo
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  TFS_RETURN_IF_UCX_ERROR(ucp_worker_create(handles->context, &params, &handles->worker), "opening a UCX worker");
-  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_efd(handles->worker, &handles->event_fd), "asking UCX for its event fd");
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_create(handles->context, &params, &handles->worker),
+                          "opening a UCX worker");
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_efd(handles->worker, &handles->event_fd),
+                          "asking UCX for its event fd");
   ucp_address_t* address = nullptr;
   size_t bytes = 0;
-  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_address(handles->worker, &address, &bytes), "asking UCX for its address");
+  TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_address(handles->worker, &address, &bytes),
+                          "asking UCX for its address");
   handles->address.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(handles->worker, address);
   worker->reset(new UcxWorker(std::move(handles)));
@@ -342,7 +346,8 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
   if (rank < 0 || rank >= size) {
     return InvalidArgument("rank " + std::to_string(rank) + " is not in a group of " + std::to_string(size));
   }
-  if (size > (1 << 16)) return InvalidArgument("a group has at most 65536 ranks, not " + std::to_string(size));
+  if (size > (1 << 16))
+    return InvalidArgument("a group has at most 65536 ranks, not " + std::to_string(size));
   TFS_CHECK_EQ(same_host.size(), addresses.size());
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank && (addresses[peer].empty() || addresses[peer].size() > kMaxAddressBytes)) {
@@ -350,7 +355,8 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
                              std::to_string(addresses[peer].size()) + " bytes");
     }
   }
-  transport->reset(new UcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host)));
+  transport->reset(
+      new UcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host)));
   return Status::Ok();
 }
 

@@ -1,6 +1,6 @@
 """One of several workers that check what `CollectiveAllReduceStrategy` promises; each check prints "passed <name>".
 
-    python -m tests.cluster.strategy_behaviour_worker FOLDER
+python -m tests.cluster.strategy_behaviour_worker FOLDER
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FEATURES, CLASSES = 5, 3
 
 def rows(count: int) -> tuple:
     generator = np.random.default_rng(3)
-    return generator.standard_normal((count, FEATURES)).astype("float32"), generator.integers(0, CLASSES, count)
+    return generator.standard_normal((count, FEATURES)).astype("float32"), generator.integers(
+        0, CLASSES, count
+    )
 
 
 def make_model(strategy, normalize: bool = False, hidden: int = 8) -> keras.Model:
@@ -86,15 +88,22 @@ def check_custom_loop_reduces_over_all_replicas(strategy, folder) -> None:
 
     def replica(value):
         context = tf.distribute.get_replica_context()
-        total = context.all_reduce("SUM", {"f": value, "h": tf.cast(value, tf.float16), "i": tf.cast(value, tf.int32)})
-        slices = tf.IndexedSlices(tf.ones([1, 2]) * value, tf.cast(value[None], tf.int32), tf.constant([count + 1, 2]))
+        total = context.all_reduce(
+            "SUM", {"f": value, "h": tf.cast(value, tf.float16), "i": tf.cast(value, tf.int32)}
+        )
+        slices = tf.IndexedSlices(
+            tf.ones([1, 2]) * value, tf.cast(value[None], tf.int32), tf.constant([count + 1, 2])
+        )
         table = tf.convert_to_tensor(context.all_reduce("MEAN", slices))
         return total, context.all_reduce("MEAN", value), context.all_gather(value[None], axis=0), table
 
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)
     )
-    for step in (tf.function(lambda value: strategy.run(replica, args=(value,))), lambda v: strategy.run(replica, args=(v,))):
+    for step in (
+        tf.function(lambda value: strategy.run(replica, args=(value,))),
+        lambda v: strategy.run(replica, args=(v,)),
+    ):
         total, mean, gathered, table = step(values)
         for part in map(strategy.experimental_local_results, (total["f"], total["h"], total["i"])):
             assert all(float(number) == expected for number in part)
@@ -102,7 +111,9 @@ def check_custom_loop_reduces_over_all_replicas(strategy, folder) -> None:
         for part in strategy.experimental_local_results(gathered):
             np.testing.assert_array_equal(part, np.arange(1.0, count + 1))
         for part in strategy.experimental_local_results(table):
-            np.testing.assert_allclose(part, np.arange(count + 1.0)[:, None] * np.ones([1, 2]) / count, rtol=1e-6)
+            np.testing.assert_allclose(
+                part, np.arange(count + 1.0)[:, None] * np.ones([1, 2]) / count, rtol=1e-6
+            )
     assert float(strategy.reduce("SUM", values, axis=None)) == expected
     assert float(strategy.reduce("MEAN", values, axis=None)) == expected / count
 
@@ -164,7 +175,13 @@ def check_logs_and_callbacks_agree_whatever_is_printed(strategy, folder) -> None
     shown = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=0.05)
     model = make_model(strategy)
     history = model.fit(
-        x, y, batch_size=12, epochs=8, validation_split=0.2, callbacks=[shown], verbose=2 if strategy.rank == 1 else 0
+        x,
+        y,
+        batch_size=12,
+        epochs=8,
+        validation_split=0.2,
+        callbacks=[shown],
+        verbose=2 if strategy.rank == 1 else 0,
     ).history
     require_equal_everywhere(strategy, [history[name] for name in sorted(history)])
     logits = model.predict(x, batch_size=12, verbose=0)
@@ -176,7 +193,9 @@ def check_the_chief_alone_can_save(strategy, folder) -> None:
     x, y = rows(24)
     model = make_model(strategy, normalize=True)
     model.fit(x, y, batch_size=12, verbose=0)
-    require_chief = strategy.extended.should_checkpoint == (strategy.rank == 0) == strategy.extended.should_save_summary
+    require_chief = (
+        strategy.extended.should_checkpoint == (strategy.rank == 0) == strategy.extended.should_save_summary
+    )
     assert require_chief
     if strategy.rank == 0:
         model.save(folder / "model.keras")

@@ -20,7 +20,9 @@ from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts, tf_
 def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> None:
     with ReservedPorts(workers) as ports, ProcessGroup(tmp_path) as group:
         for index in range(workers):
-            environment = {"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)} if workers > 1 else {}
+            environment = (
+                {"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)} if workers > 1 else {}
+            )
             group.start_python(
                 f"worker{index}", str(REPOSITORY / "examples" / example), "--epochs", "2", env=environment
             )

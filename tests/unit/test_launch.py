@@ -21,7 +21,6 @@ from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.output import LineWriter, prefixes
 from tf_strategies.launch.ports import ReservedPorts
 
-
 COUNTS = st.builds(Counts, st.integers(1, 6), st.booleans(), st.integers(0, 3), st.booleans())
 
 
@@ -150,7 +149,8 @@ def test_an_endless_line_is_cut():
 
 
 def test_the_launcher_and_the_control_plane_load_no_tensorflow():
-    code = "import sys, tf_strategies.launch.run, tf_strategies.control_plane; sys.exit('tensorflow' in sys.modules)"
+    modules = "sys, tf_strategies.launch.run, tf_strategies.control_plane"
+    code = f"import {modules}; sys.exit('tensorflow' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=60, check=False).returncode == 0
     )

@@ -138,8 +138,9 @@ class Coordinator:
         terms, process = valid_terms(message), messages.text(message, "process")
         names = self._roster.names
         newcomer = f"{task} ({connection.peer}, {process})"
-        differing = disagreement(names[0], self._terms, newcomer, terms)
-        if not 0 <= rank < self._roster.size or task != self._roster.tasks[rank]:
+        known = 0 <= rank < self._roster.size and task == self._roster.tasks[rank]
+        differing = disagreement(names[0], self._terms, names[rank] if known else newcomer, terms)
+        if not known:
             outsider = f"{newcomer} is not part of the cluster of {names[0]}; correct its TF_CONFIG"
             self._refuse(connection, f"{outsider} ({differing})" if differing else outsider)
         elif rank in self._roster.entries:

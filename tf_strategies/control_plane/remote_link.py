@@ -59,8 +59,8 @@ class RemoteLink:
         self._channel.close()
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
-        # The call's finalizer takes a lock that a daemon thread of gRPC may hold: leave it not to the interpreter's
-        # exit, which stops that thread wherever it is.
+        # The call's finalizer takes a lock that a daemon thread of gRPC may hold: do not leave it to the
+        # interpreter's exit, which stops that thread wherever it is.
         self._call = None
 
     def _requests(self) -> Iterator[bytes]:

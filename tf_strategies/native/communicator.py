@@ -67,7 +67,9 @@ class Communicator:
                 cannot be opened.
         """
         if cluster.rank is None:
-            raise BootstrapError(f"{cluster.name_of(cluster.task)} is not a worker: it takes no part in collectives")
+            raise BootstrapError(
+                f"{cluster.name_of(cluster.task)} is not a worker: it takes no part in collectives"
+            )
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
         my_host, _ = split_address(cluster.address_of(cluster.task))
@@ -120,7 +122,9 @@ class Communicator:
                     next(self._eager_count)
                 return _GRAPH_INSTANCES + first % (_GRAPH_INSTANCES - count)
             graph = tf.compat.v1.get_default_graph()
-            while getattr(graph, "outer_graph", None) is not None and hasattr(graph.outer_graph, "outer_graph"):
+            while getattr(graph, "outer_graph", None) is not None and hasattr(
+                graph.outer_graph, "outer_graph"
+            ):
                 graph = graph.outer_graph
             first = self._graph_counts.get(graph, 0)
             self._graph_counts[graph] = first + count

@@ -17,7 +17,7 @@ _IFREQ_BYTES = 40
 def identity() -> str:
     """Equal for two processes exactly when they can share memory: same kernel, same network and IPC namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    namespaces = [os.readlink(f"/proc/self/ns/{name}") for name in ("net", "ipc")]
+    namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc")]
     return " ".join([boot, *namespaces])
 
 

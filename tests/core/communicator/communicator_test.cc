@@ -33,7 +33,8 @@ void ExpectAllReduce(Group& group, ReduceOp op, int64_t count, const std::vector
   std::vector<std::vector<T>> data;
   std::vector<Outcome> outcomes(group.size());
   for (int rank = 0; rank < group.size(); ++rank) data.push_back(InputOf<T>(rank, count));
-  for (int rank = 0; rank < group.size(); ++rank) group[rank].AllReduce(op, RequestFor(&data[rank], &outcomes[rank]));
+  for (int rank = 0; rank < group.size(); ++rank)
+    group[rank].AllReduce(op, RequestFor(&data[rank], &outcomes[rank]));
   for (int rank = 0; rank < group.size(); ++rank) {
     const Status status = outcomes[rank].Wait();
     ASSERT_TRUE(status.ok()) << status.ToString();
@@ -52,8 +53,8 @@ TEST_P(AllReduceTest, SumsExactlyForEveryCount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryAlgorithm, AllReduceTest,
-                         ::testing::Combine(::testing::Values("ring", "recursive_doubling", "halving_doubling",
-                                                              "binary_blocks", "auto"),
+                         ::testing::Combine(::testing::Values("ring", "recursive_doubling",
+                                                              "halving_doubling", "binary_blocks", "auto"),
                                             ::testing::Values(1, 2, 3, 5, 6, 7, 8),
                                             ::testing::Values(0, 1 << 20)));
 
@@ -85,7 +86,8 @@ TEST(Communicator, MatchesByInstanceWhateverTheOrderOfSubmission) {
     std::iota(order.begin(), order.end(), 0);
     std::rotate(order.begin(), order.begin() + rank * 7, order.end());
     if (rank == 1) std::reverse(order.begin(), order.end());
-    for (int i : order) group[rank].AllReduce(ReduceOp::kSum, RequestFor(&data[rank][i], &outcomes[rank][i], i));
+    for (int i : order)
+      group[rank].AllReduce(ReduceOp::kSum, RequestFor(&data[rank][i], &outcomes[rank][i], i));
   }
   for (int i = 0; i < kCollectives; ++i) {
     auto expected = SumOf<float>(3, 300);
@@ -111,7 +113,8 @@ TEST(Communicator, BroadcastGivesTheRootsValueFromAnyRoot) {
       std::vector<std::vector<float>> data;
       std::vector<Outcome> outcomes(size);
       for (int rank = 0; rank < size; ++rank) data.push_back(InputOf<float>(rank, 700));
-      for (int rank = 0; rank < size; ++rank) group[rank].Broadcast(root, RequestFor(&data[rank], &outcomes[rank]));
+      for (int rank = 0; rank < size; ++rank)
+        group[rank].Broadcast(root, RequestFor(&data[rank], &outcomes[rank]));
       for (int rank = 0; rank < size; ++rank) {
         ASSERT_TRUE(outcomes[rank].Wait().ok());
         EXPECT_EQ(data[rank], InputOf<float>(root, 700));
@@ -131,7 +134,8 @@ TEST(Communicator, AllGatherTakesPartsOfDifferentLengths) {
     std::copy(part.begin(), part.end(), data[rank].begin() + offsets[rank]);
     std::copy(part.begin(), part.end(), expected.begin() + offsets[rank]);
   }
-  for (int rank = 0; rank < 4; ++rank) group[rank].AllGather(offsets, RequestFor(&data[rank], &outcomes[rank]));
+  for (int rank = 0; rank < 4; ++rank)
+    group[rank].AllGather(offsets, RequestFor(&data[rank], &outcomes[rank]));
   for (int rank = 0; rank < 4; ++rank) {
     ASSERT_TRUE(outcomes[rank].Wait().ok());
     EXPECT_EQ(data[rank], expected);

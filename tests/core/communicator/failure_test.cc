@@ -77,7 +77,8 @@ TEST_P(FaultAtEveryAction, FailsOnAllRanksWithTheSameCause) {
       if (run.statuses[faulty_rank].ok()) continue;
       ++failed;
       EXPECT_EQ(run.statuses[faulty_rank].code(), Code::kUnavailable);
-      EXPECT_NE(run.statuses[faulty_rank].message().find("worker " + std::to_string(faulty_rank)), std::string::npos)
+      EXPECT_NE(run.statuses[faulty_rank].message().find("worker " + std::to_string(faulty_rank)),
+                std::string::npos)
           << run.statuses[faulty_rank].message();
       const AllReduced later = AllReduceOnAll(group);
       for (int rank = 0; rank < kSize; ++rank) {
@@ -116,7 +117,8 @@ TEST_P(FaultAtEveryAction, ADelayedActionChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryAlgorithm, FaultAtEveryAction,
-                         ::testing::Values("ring", "recursive_doubling", "halving_doubling", "binary_blocks"));
+                         ::testing::Values("ring", "recursive_doubling", "halving_doubling",
+                                           "binary_blocks"));
 
 TEST(Failure, ADeadlineNamesTheWorkerThatDidNotCome) {
   Group group(3, Options("binary_blocks", 0.2));

@@ -21,7 +21,8 @@ class Group {
  public:
   using Wrap = std::function<std::unique_ptr<Transport>(int rank, std::unique_ptr<Transport>)>;
 
-  explicit Group(int size, CommunicatorOptions options = {}, size_t eager_bytes = 1024, const Wrap& wrap = nullptr) {
+  explicit Group(int size, CommunicatorOptions options = {}, size_t eager_bytes = 1024,
+                 const Wrap& wrap = nullptr) {
     auto fabric = MakeInProcessFabric(size, eager_bytes);
     for (int rank = 0; rank < size; ++rank) options.peer_names.push_back("worker " + std::to_string(rank));
     for (int rank = 0; rank < size; ++rank) {

@@ -74,11 +74,12 @@ TEST_P(TransportTest, DeliversEveryLengthWithItsSignature) {
     std::vector<char> received(bytes);
     int completions = 0;
     Received got;
-    transports[1]->Receive(0, {5, 6, 0}, received.data(), bytes, [&](const Status& status, const Received& what) {
-      EXPECT_TRUE(status.ok()) << status.ToString();
-      got = what;
-      ++completions;
-    });
+    transports[1]->Receive(0, {5, 6, 0}, received.data(), bytes,
+                           [&](const Status& status, const Received& what) {
+                             EXPECT_TRUE(status.ok()) << status.ToString();
+                             got = what;
+                             ++completions;
+                           });
     transports[0]->Send(1, {5, 6, 777}, sent.data(), bytes, [&](const Status& status) {
       EXPECT_TRUE(status.ok()) << status.ToString();
       ++completions;
@@ -119,10 +120,11 @@ TEST_P(TransportTest, EqualTagsArriveInOrder) {
     transports[0]->Send(1, {1, 1, 0}, sent[i].data(), sent[i].size(), [&](const Status&) { ++completions; });
   }
   for (int i = 0; i < kMessages; ++i) {
-    transports[1]->Receive(0, {1, 1, 0}, received[i].data(), 40000, [&, i](const Status&, const Received& got) {
-      received[i].resize(got.bytes);
-      ++completions;
-    });
+    transports[1]->Receive(0, {1, 1, 0}, received[i].data(), 40000,
+                           [&, i](const Status&, const Received& got) {
+                             received[i].resize(got.bytes);
+                             ++completions;
+                           });
   }
   ASSERT_TRUE(Drive(transports, [&] { return completions == 2 * kMessages; }));
   EXPECT_EQ(received, sent);
@@ -183,7 +185,8 @@ TEST_P(TransportTest, CountsMessagesAndBytes) {
   auto transports = GetParam().make(2);
   std::vector<char> sent(1000), received(1000);
   int completions = 0;
-  transports[1]->Receive(0, {1, 1, 0}, received.data(), 1000, [&](const Status&, const Received&) { ++completions; });
+  transports[1]->Receive(0, {1, 1, 0}, received.data(), 1000,
+                         [&](const Status&, const Received&) { ++completions; });
   transports[0]->Send(1, {1, 1, 0}, sent.data(), 1000, [&](const Status&) { ++completions; });
   ASSERT_TRUE(Drive(transports, [&] { return completions == 2; }));
   EXPECT_EQ(transports[0]->counters().bytes_sent, 1000);
@@ -192,14 +195,22 @@ TEST_P(TransportTest, CountsMessagesAndBytes) {
   EXPECT_EQ(transports[1]->counters().messages_received, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    EveryWire, TransportTest,
-    ::testing::Values(Wire{"eager", [](int size) { return InProcess(size, 1 << 30); }},
-                      Wire{"rendezvous", [](int size) { return InProcess(size, 0); }},
-                      Wire{"ucx_shared_memory", [](int size) { return Ucx(size, {"sm,self", ""}, true); }},
-                      Wire{"ucx_tcp", [](int size) { return Ucx(size, {"tcp,self", "lo"}, true); }},
-                      Wire{"ucx_tcp_between_hosts", [](int size) { return Ucx(size, {"tcp,self", "lo"}, false); }}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(EveryWire, TransportTest,
+                         ::testing::Values(Wire{"eager", [](int size) { return InProcess(size, 1 << 30); }},
+                                           Wire{"rendezvous", [](int size) { return InProcess(size, 0); }},
+                                           Wire{"ucx_shared_memory",
+                                                [](int size) {
+                                                  return Ucx(size, {"sm,self", ""}, true);
+                                                }},
+                                           Wire{"ucx_tcp",
+                                                [](int size) {
+                                                  return Ucx(size, {"tcp,self", "lo"}, true);
+                                                }},
+                                           Wire{"ucx_tcp_between_hosts",
+                                                [](int size) {
+                                                  return Ucx(size, {"tcp,self", "lo"}, false);
+                                                }}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Ucx, ReportsWhatItUses) {
   auto shared = Ucx(2, {"sm,self", ""}, true);
@@ -223,8 +234,8 @@ TEST(Ucx, RefusesAddressesOfAbsurdLength) {
   std::unique_ptr<UcxWorker> worker;
   ASSERT_TRUE(UcxWorker::Open({"tcp,self", "lo"}, &worker).ok());
   std::unique_ptr<Transport> transport;
-  const Status status = UcxWorker::Connect(std::move(worker), 0, {"x", std::string(1 << 20, 'x')},
-                                           {true, true}, &transport);
+  const Status status =
+      UcxWorker::Connect(std::move(worker), 0, {"x", std::string(1 << 20, 'x')}, {true, true}, &transport);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
 }
 
