@@ -20,7 +20,9 @@ import tf_strategies as tfs
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=15)
     arguments = parser.parse_args()
     keras.utils.set_random_seed(1)
@@ -32,12 +34,18 @@ def main() -> None:
     strategy = tfs.CollectiveAllReduceStrategy()
     with strategy.scope():
         model = keras.Sequential(
-            [keras.layers.Input((64,)), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10, activation="softmax")]
+            [
+                keras.layers.Input((64,)),
+                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(10, activation="softmax"),
+            ]
         )
         model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(x_train, y_train, batch_size=32, epochs=arguments.epochs, verbose=2)
     _, accuracy = model.evaluate(x_test, y_test, batch_size=120, verbose=0)
-    print(f"test accuracy {accuracy:.2f} on {strategy.num_replicas_in_sync} replica of {strategy.size} worker")
+    print(
+        f"test accuracy {accuracy:.2f} on {strategy.num_replicas_in_sync} replica of {strategy.size} worker"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ of every batch, and all end with the same weights, bit by bit. The chief prints 
     algorithm                             binary_blocks
     transport                             cma+sysv (same host)
 
-The last four depend on the machine. Takes less than a minute on two cores. On real nodes set TF_CONFIG on each instead of using tfs-run.
+The last four depend on the machine. Takes less than a minute on two cores. On real nodes set TF_CONFIG on each instead
+of using tfs-run.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def largest_difference(strategy: tfs.CollectiveAllReduceStrategy, model: keras.M
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=96, help="of all workers together")
     parser.add_argument("--algorithm", default="binary_blocks")
@@ -76,7 +79,10 @@ def main() -> None:
     keras.utils.set_random_seed(1)  # the same on all workers, so that they shuffle alike and split each batch
     digits = load_digits()
     x_train, x_test, y_train, y_test = train_test_split(
-        (digits.images[..., np.newaxis] / 16.0).astype("float32"), digits.target, test_size=360, random_state=0
+        (digits.images[..., np.newaxis] / 16.0).astype("float32"),
+        digits.target,
+        test_size=360,
+        random_state=0,
     )
 
     strategy = tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(algorithm=arguments.algorithm))

@@ -25,7 +25,7 @@ constexpr std::chrono::microseconds kSpin{60};
 constexpr int kSleepMs = 50;
 // A caller lends its thread to messages of up to so many bytes, for so long at most.
 constexpr int64_t kLendBytes = 512 << 10;
-constexpr std::chrono::microseconds kLend{150};
+constexpr std::chrono::microseconds kLend{1000};
 constexpr int kInstances = 1 << 16;
 
 double SecondsSince(Clock::time_point start) {

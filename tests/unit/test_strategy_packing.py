@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from tf_strategies.collective.packing import plan_packs
 
-_TENSORS = st.lists(st.tuples(st.sampled_from(["float32", "float16", "int32"]), st.none() | st.integers(0, 200)))
+_TENSORS = st.lists(
+    st.tuples(st.sampled_from(["float32", "float16", "int32"]), st.none() | st.integers(0, 200))
+)
 
 
 def test_one_pack_holds_all_when_they_fit_last_variable_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 
@@ -18,17 +19,17 @@ from tf_strategies.errors import ClusterConfigError, OptionsError  # noqa: E402
 @pytest.fixture(scope="module")
 def strategy() -> CollectiveAllReduceStrategy:
     cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
+    with contextlib.suppress(RuntimeError):
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    except RuntimeError:
-        pass
     if len(tf.config.list_logical_devices("CPU")) < 2:
         pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
     return CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
 
 
 def per_replica(strategy, values):
-    return strategy.experimental_distribute_values_from_function(lambda context: values[context.replica_id_in_sync_group])
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
 
 
 def test_one_worker_is_rank_zero_of_one(strategy) -> None:
@@ -39,7 +40,9 @@ def test_one_worker_is_rank_zero_of_one(strategy) -> None:
 
 def test_the_native_library_is_not_loaded(strategy) -> None:
     script = "import tf_strategies, sys; tf_strategies.CollectiveAllReduceStrategy(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
     assert "tf_strategies.collective" in done.stdout
     assert "tf_strategies.native.communicator" not in done.stdout
     assert strategy.communication_stats().transport == "none"
@@ -47,7 +50,9 @@ def test_the_native_library_is_not_loaded(strategy) -> None:
 
 
 def test_a_cluster_of_one_needs_no_network() -> None:
-    cluster = Cluster.from_tf_config('{"cluster": {"worker": ["h:1"]}, "task": {"type": "worker", "index": 0}}')
+    cluster = Cluster.from_tf_config(
+        '{"cluster": {"worker": ["h:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
     strategy = CollectiveAllReduceStrategy(cluster=cluster, devices=["CPU:0"])
     assert (strategy.size, strategy.cluster_resolver.task_id) == (1, 0)
 
@@ -83,7 +88,13 @@ def test_all_reduce_of_a_nested_structure(strategy, in_graph: bool) -> None:
 
     step = tf.function(run) if in_graph else run
     total, mean, gathered = step(per_replica(strategy, [tf.constant(1.0), tf.constant(2.0)]))
-    for value, expected in ((total["a"], 3.0), (total["b"][0], 6.0), (total["b"][1], 3), (mean, 1.5), (gathered, [1.0, 2.0])):
+    for value, expected in (
+        (total["a"], 3.0),
+        (total["b"][0], 6.0),
+        (total["b"][1], 3),
+        (mean, 1.5),
+        (gathered, [1.0, 2.0]),
+    ):
         for part in strategy.experimental_local_results(value):
             np.testing.assert_array_equal(part, expected)
 
@@ -120,7 +131,10 @@ def test_variables_that_sum_when_read(strategy) -> None:
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM,
         )
-    strategy.run(lambda value: total.assign_add(value), args=(per_replica(strategy, [tf.constant(1.0), tf.constant(4.0)]),))
+    strategy.run(
+        lambda value: total.assign_add(value),
+        args=(per_replica(strategy, [tf.constant(1.0), tf.constant(4.0)]),),
+    )
     assert float(total.read_value()) == 5.0
 
 

@@ -17,7 +17,13 @@ __all__ = ["CollectiveCrossDeviceOps"]
 
 _HOST = "/device:CPU:0"
 _ON_THE_WIRE = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
-_WIDENED = {tf.int8: tf.int32, tf.uint8: tf.int32, tf.int16: tf.int32, tf.uint16: tf.int32, tf.uint32: tf.int64}
+_WIDENED = {
+    tf.int8: tf.int32,
+    tf.uint8: tf.int32,
+    tf.int16: tf.int32,
+    tf.uint16: tf.int32,
+    tf.uint32: tf.int64,
+}
 
 
 class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):

@@ -1,7 +1,8 @@
 """A replica whose batch is empty takes part with zero weight: what it computes may not be a number, and must not spread.
 
-The mean over no rows is NaN: in batch normalization, and in losses that users write. Where a batch can be empty, values that are not
-finite are left out of what this replica gives to reductions and of the state it keeps; with a batch that has rows nothing changes.
+The mean over no rows is NaN: in batch normalization, and in losses that users write. Where a batch can be empty,
+values that are not finite are left out of what this replica gives to reductions and of the state it keeps; with a
+batch that has rows nothing changes.
 """
 
 from __future__ import annotations
@@ -48,14 +49,17 @@ class EmptyBatchGuard:
 
     def contributions(self, value: Any) -> Any:
         """The per-replica value as the replicas that run now may add it to a reduction."""
-        if not self._has_rows or not isinstance(value, tf.distribute.DistributedValues) and self._local_replicas > 1:
+        per_replica = isinstance(value, tf.distribute.DistributedValues)
+        if not self._has_rows or (self._local_replicas > 1 and not per_replica):
             return value
-        parts = value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
+        parts = value.values if per_replica else (value,)
         if not all(isinstance(part, tf.Tensor) and part.dtype.is_floating for part in parts):
             return value
         return compat.per_replica(
             tuple(
-                _finite_or(part, tf.zeros([], part.dtype), self._has_rows[replica]) if replica in self._has_rows else part
+                _finite_or(part, tf.zeros([], part.dtype), self._has_rows[replica])
+                if replica in self._has_rows
+                else part
                 for replica, part in enumerate(parts)
             )
         )
@@ -74,7 +78,9 @@ def _finite_or(value: tf.Tensor, other: tf.Tensor, has_rows: tf.Tensor) -> tf.Te
 
 def _has_rows(arguments: Any) -> Optional[tf.Tensor]:
     """Whether any batch among the arguments has rows; None when none of them can be empty."""
-    batches = [part for part in tf.nest.flatten(arguments) if isinstance(part, tf.Tensor) and _may_be_empty(part)]
+    batches = [
+        part for part in tf.nest.flatten(arguments) if isinstance(part, tf.Tensor) and _may_be_empty(part)
+    ]
     if not batches:
         return None
     return tf.reduce_any([tf.shape(batch)[0] > 0 for batch in batches])

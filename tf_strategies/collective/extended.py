@@ -41,7 +41,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._group = group
         self._cluster_resolver = cluster_resolver
         super().__init__(
-            strategy, devices=devices, cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack)
+            strategy,
+            devices=devices,
+            cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack),
         )
         self._distributor = DatasetDistributor(group, len(self._devices))
         self._guard = EmptyBatchGuard(len(self._devices))
@@ -104,7 +106,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if self._num_replicas_in_sync == 1:
             return super()._call_for_each_replica(fn, args, kwargs)
         self._replica_state = [reference for reference in self._replica_state if reference() is not None]
-        state = [variable for variable in (reference() for reference in self._replica_state) if variable is not None]
+        state = [
+            variable
+            for variable in (reference() for reference in self._replica_state)
+            if variable is not None
+        ]
         try:
             return super()._call_for_each_replica(self._guard.wrap(fn, state), args, kwargs)
         finally:
@@ -128,7 +134,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _reduce_to(self, reduce_op, value, destinations, options):
         if self._reads_local_statistics(reduce_op, value):
             return tf.add_n([tf.convert_to_tensor(part) for part in value.values]) / len(value.values)
-        return tf.nest.map_structure(lambda part: self._reduce_one(reduce_op, part, destinations, options), value)
+        return tf.nest.map_structure(
+            lambda part: self._reduce_one(reduce_op, part, destinations, options), value
+        )
 
     def _reduce_one(self, reduce_op, value, destinations, options):
         if compat.is_mirrored(value):
@@ -163,7 +171,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
-        pairs = [(self._guard.contributions(value), self._placed(destinations)) for value, destinations in value_destination_pairs]
+        pairs = [
+            (self._guard.contributions(value), self._placed(where))
+            for value, where in value_destination_pairs
+        ]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs)
 
     def _placed(self, destinations):

@@ -68,7 +68,9 @@ class ConnectedWorkers:
         return self._names[rank]
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
-        return self._ops.all_reduce(list(tensors), communicator=self._communicator, reduction="sum", name=name)
+        return self._ops.all_reduce(
+            list(tensors), communicator=self._communicator, reduction="sum", name=name
+        )
 
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         return self._ops.all_gather(tensor, communicator=self._communicator, name=name)

@@ -71,7 +71,10 @@ class DatasetDistributor:
         if self._group.size == 1:
             return distributed
         mine = str(int(distributed.cardinality))
-        lengths = [int(text) for text in exchange_texts(self._group, mine, name="length of the dataset to distribute")]
+        lengths = [
+            int(text)
+            for text in exchange_texts(self._group, mine, name="length of the dataset to distribute")
+        ]
         if len(set(lengths)) > 1:
             unknown = min(lengths) < 0
             compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))

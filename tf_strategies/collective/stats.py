@@ -68,7 +68,10 @@ class CommunicationStats:
     @property
     def algorithms(self) -> Tuple[str, ...]:
         """The all-reduce algorithms used, the one that moved most bytes first."""
-        used = sorted((entry for entry in self.collectives if entry.kind == "all_reduce"), key=lambda entry: -entry.bytes)
+        used = sorted(
+            (entry for entry in self.collectives if entry.kind == "all_reduce"),
+            key=lambda entry: -entry.bytes,
+        )
         return tuple(entry.algorithm for entry in used)
 
     @property

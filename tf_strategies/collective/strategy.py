@@ -57,7 +57,9 @@ class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         if not isinstance(options, CommunicationOptions):
             raise OptionsError(f"communication_options must be a tfs.CommunicationOptions; got {options!r}")
         if devices is not None and (isinstance(devices, str) or not devices):
-            raise OptionsError(f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}')
+            raise OptionsError(
+                f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'
+            )
         cluster = Cluster.from_tf_config() if cluster is None else cluster
         self._group = form_group(cluster, options)
         extended = CollectiveAllReduceExtended(

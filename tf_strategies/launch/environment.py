@@ -9,7 +9,7 @@ from typing import Mapping, Sequence
 
 from tf_strategies.launch.cluster_plan import PlannedProcess
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 

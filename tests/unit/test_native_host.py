@@ -1,0 +1,38 @@
+"""What a worker finds out about its host before it opens a transport."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tf_strategies.native import host
+
+
+def test_two_processes_of_this_host_have_one_identity() -> None:
+    code = "from tf_strategies.native import host; print(host.identity())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert other.stdout.strip() == host.identity()
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.0.0.77", "::1"])
+def test_loopback_addresses_are_on_the_loopback_interface(name: str) -> None:
+    assert host.interface_of(name) == "lo"
+
+
+@pytest.mark.parametrize("name", ["192.0.2.1", "no-such-host.invalid"])
+def test_addresses_of_others_are_on_no_interface(name: str) -> None:
+    assert host.interface_of(name) is None
+
+
+def test_transport_stays_on_the_interface_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
+    assert host.net_devices("127.0.0.1") in ("lo", "")
+    assert host.net_devices("192.0.2.1") == ""
+    monkeypatch.setenv("UCX_NET_DEVICES", "eth7")
+    assert host.net_devices("127.0.0.1") == ""
+
+
+def test_transport_options_become_ucx_transports() -> None:
+    assert [host.transports(choice) for choice in ("auto", "tcp", "shared_memory")] == ["", "tcp,self", "sm,self"]
