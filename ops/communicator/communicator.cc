@@ -11,7 +11,6 @@
 #include "ops/base/check.h"
 #include "ops/communicator/collective.h"
 #include "ops/communicator/execution.h"
-#include "ops/reduce/reduce.h"
 #include "ops/schedule/choose.h"
 
 namespace tf_strategies {
@@ -264,7 +263,6 @@ class Communicator::Impl {
   void Finish(Running* running) {
     const Collective& collective = running->job.collective;
     Request& request = running->job.request;
-    if (collective.op == ReduceOp::kMean) Divide(collective.dtype, request.data, collective.count, size_);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       CommunicatorStats::PerAlgorithm& counted = StatsOf(collective);

@@ -112,8 +112,16 @@ void Execution::ReduceIfReady(int index) {
   Reduce(target_.op, target_.dtype, Address(piece), landing.scratch.get(), piece.range.size());
   scratch_->Return(std::move(landing.scratch), scratch_bytes_);
   --posted_reductions_;
+  if (target_.op == ReduceOp::kMean) DivideFinals(piece);
   Complete(index);
   PostReductions();
+}
+
+void Execution::DivideFinals(const Piece& piece) {
+  for (int i = piece.first_final; i < piece.last_final; ++i) {
+    const schedule::Range& range = plan_->finals[i];
+    Divide(target_.dtype, target_.data + range.begin * element_bytes_, range.size(), transport_->size());
+  }
 }
 
 void Execution::Complete(int index) {

@@ -62,6 +62,7 @@ class Execution {
   void PostCopy(int index);
   void PostReductions();
   void ReduceIfReady(int index);
+  void DivideFinals(const Piece& piece);
   void Complete(int index);
   void OnSent(int index, const Status& status);
   void OnReceived(int index, Event event, const Status& status, const Received& received);

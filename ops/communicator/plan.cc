@@ -28,6 +28,24 @@ struct Cell {
   std::vector<int> writers;
 };
 
+// What is left of a range without the others.
+std::vector<Range> Subtract(const Range& range, const std::vector<Range>& others) {
+  std::vector<Range> left{range};
+  for (const Range& other : others) {
+    std::vector<Range> next;
+    for (const Range& part : left) {
+      if (!Overlap(part, other)) {
+        next.push_back(part);
+        continue;
+      }
+      if (part.begin < other.begin) next.push_back({part.begin, other.begin});
+      if (other.end < part.end) next.push_back({other.end, part.end});
+    }
+    left = std::move(next);
+  }
+  return left;
+}
+
 class Planner {
  public:
   Planner(int64_t count, int64_t chunk)
@@ -54,11 +72,26 @@ class Planner {
       plan_->dependents.insert(plan_->dependents.end(), waiting_[i].begin(), waiting_[i].end());
       plan_->pieces[i].last_dependent = static_cast<int>(plan_->dependents.size());
     }
+    FindFinals();
     *plan = std::move(plan_);
     return Status::Ok();
   }
 
  private:
+  void FindFinals() {
+    std::vector<std::vector<Range>> written(cells_.size());  // later in the schedule, by cell; disjoint
+    for (auto piece = plan_->pieces.rbegin(); piece != plan_->pieces.rend(); ++piece) {
+      if (piece->kind == ActionKind::kSend) continue;
+      auto& later = written[piece->range.begin / chunk_];
+      const std::vector<Range> last = Subtract(piece->range, later);
+      later.insert(later.end(), last.begin(), last.end());
+      if (piece->kind != ActionKind::kReceiveReduce) continue;
+      piece->first_final = static_cast<int>(plan_->finals.size());
+      plan_->finals.insert(plan_->finals.end(), last.begin(), last.end());
+      piece->last_final = static_cast<int>(plan_->finals.size());
+    }
+  }
+
   void Cut(const Action& action) {
     TFS_CHECK(!action.range.empty());
     for (int64_t begin = action.range.begin; begin < action.range.end;) {

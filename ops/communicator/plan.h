@@ -5,6 +5,8 @@
 //   a send           until the elements it reads are final,
 //   a receive-copy   until nobody needs the elements it overwrites (the memory is handed to the wire),
 //   a receive-reduce only from adding into the buffer: what arrives first lands in scratch memory.
+// Final: elements that a receive-reduce is the last to write on this rank hold the result as soon as it has been added;
+// the other elements of the result are copied from a rank where they were final.
 #ifndef OPS_COMMUNICATOR_PLAN_H_
 #define OPS_COMMUNICATOR_PLAN_H_
 
@@ -24,11 +26,13 @@ struct Piece {
   uint16_t message = 0;                         // position among the messages from the sender to the receiver
   int gate = 0;                                 // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
+  int first_final = 0, last_final = 0;          // finals[first, last): what this piece is the last to write
 };
 
 struct Plan {
   std::vector<Piece> pieces;
   std::vector<int> dependents;    // indices of pieces
+  std::vector<schedule::Range> finals;
   std::vector<int> reductions;    // the receive-reduce pieces, in the order of the schedule
   int64_t largest_reduction = 0;  // elements
 };

@@ -58,11 +58,14 @@ INSTANTIATE_TEST_SUITE_P(EveryAlgorithm, AllReduceTest,
                                             ::testing::Values(1, 2, 3, 5, 6, 7, 8),
                                             ::testing::Values(0, 1 << 20)));
 
-TEST(Communicator, MeanDividesTheSumOnce) {
-  Group group(3, SmallChunks("binary_blocks"));
-  auto mean = SumOf<float>(3, 1000);
-  for (float& value : mean) value /= 3;
-  ExpectAllReduce<float>(group, ReduceOp::kMean, 1000, mean);
+TEST_P(AllReduceTest, MeanDividesEachSumExactlyOnce) {
+  const auto& [algorithm, size, eager_bytes] = GetParam();
+  Group group(size, SmallChunks(algorithm), eager_bytes);
+  for (int64_t count : {1, size + 1, 1000}) {
+    auto mean = SumOf<float>(size, count);
+    for (float& value : mean) value /= static_cast<float>(size);
+    ExpectAllReduce<float>(group, ReduceOp::kMean, count, mean);
+  }
 }
 
 TEST(Communicator, MinAndMaxComeFromTheRightRank) {
