@@ -111,7 +111,7 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 	$(TOOLS)/bin/clang-format -i $(CXX_FILES)
 
 bench: $(NEW)/.built ## all-reduce against TensorFlow's own, in one run
-	$(NEW)/bin/python benchmarks/allreduce.py
+	$(NEW)/bin/python -m benchmarks.allreduce
 
 clean: ## remove what was built; the virtual environments stay (rm -r .venv)
 	rm -rf .build .bazel tf_strategies/native/lib tf_strategies.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -31,7 +31,7 @@ struct Piece {
 
 struct Plan {
   std::vector<Piece> pieces;
-  std::vector<int> dependents;    // indices of pieces
+  std::vector<int> dependents;  // indices of pieces
   std::vector<schedule::Range> finals;
   std::vector<int> reductions;    // the receive-reduce pieces, in the order of the schedule
   int64_t largest_reduction = 0;  // elements
