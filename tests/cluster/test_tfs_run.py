@@ -283,7 +283,9 @@ def test_threads_can_be_given(launcher):
     code = "note(threads=[os.environ['OMP_NUM_THREADS'], os.environ['TF_NUM_INTRAOP_THREADS']])"
     _, log = launcher.run("--threads", "3", code=code)
     assert launcher.seen()["worker0"]["threads"] == ["3", "3"]
-    assert "OMP_NUM_THREADS = TF_NUM_INTRAOP_THREADS = TF_NUM_INTEROP_THREADS = 3 (change with --threads)" in log
+    assert (
+        "OMP_NUM_THREADS = TF_NUM_INTRAOP_THREADS = TF_NUM_INTEROP_THREADS = 3 (change with --threads)" in log
+    )
 
 
 def test_gpus_are_given_out_without_overlap(launcher):

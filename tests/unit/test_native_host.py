@@ -12,7 +12,9 @@ from tf_strategies.native import host
 
 def test_two_processes_of_this_host_have_one_identity() -> None:
     code = "from tf_strategies.native import host; print(host.identity())"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    other = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert other.stdout.strip() == host.identity()
 
 
@@ -35,4 +37,8 @@ def test_transport_stays_on_the_interface_of_the_address(monkeypatch: pytest.Mon
 
 
 def test_transport_options_become_ucx_transports() -> None:
-    assert [host.transports(choice) for choice in ("auto", "tcp", "shared_memory")] == ["", "tcp,self", "sm,self"]
+    assert [host.transports(choice) for choice in ("auto", "tcp", "shared_memory")] == [
+        "",
+        "tcp,self",
+        "sm,self",
+    ]
