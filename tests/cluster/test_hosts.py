@@ -1,0 +1,61 @@
+"""Workers on two hosts: network namespaces, joined by one link."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.namespaces import TwoHosts, missing
+from tests.support.processes import ProcessGroup, tf_config
+
+_PORT = 22022
+_START_SECONDS = 120
+_NOTICE_SECONDS = 5
+
+
+@pytest.fixture
+def hosts() -> Iterator[TwoHosts]:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with TwoHosts() as made:
+        yield made
+
+
+def start(group: ProcessGroup, hosts: TwoHosts, *module: str) -> None:
+    addresses = [f"{address}:{_PORT}" for address in hosts.addresses]
+    for index in range(2):
+        config = tf_config({"worker": addresses}, "worker", index)
+        command = hosts.command(index, sys.executable, "-m", *module)
+        group.start(f"worker{index}", command, env={"TF_CONFIG": config})
+
+
+def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.native_ops_worker", "tcp")
+        assert set(group.wait_all(timeout=180).values()) == {0}
+        for index in range(2):
+            transport = group[f"worker{index}"].log().partition("transport: ")[2]
+            assert "tcp" in transport
+            assert "between hosts" in transport
+
+
+def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.failing_fit_worker", "none")
+        for index in range(2):
+            group[f"worker{index}"].wait_for_text(r"^step 20$", timeout=_START_SECONDS)
+        cut_at = time.monotonic()
+        hosts.cut()
+        for index in range(2):
+            process = group[f"worker{index}"]
+            assert process.wait(timeout=30) == 3, process.log()
+            found = re.search(r"ended at (\S+) with \w+ lost=True: (.*)", process.log())
+            assert found is not None, process.log()
+            assert f"worker {1 - index} ({hosts.addresses[1 - index]}:{_PORT})" in found[2]
+            assert float(found[1]) - cut_at < _NOTICE_SECONDS
