@@ -48,7 +48,9 @@ class TwoHosts:
             for name in self._names:
                 _run("netns", "add", name)
             first, second = self._names
-            _run("link", "add", "tfs0", "netns", first, "type", "veth", "peer", "name", "tfs1", "netns", second)
+            _run(
+                "link", "add", "tfs0", "netns", first, "type", "veth", "peer", "name", "tfs1", "netns", second
+            )
             for index, name in enumerate(self._names):
                 _run("-n", name, "addr", "add", f"{self.addresses[index]}/24", "dev", f"tfs{index}")
                 _run("-n", name, "link", "set", f"tfs{index}", "up")
