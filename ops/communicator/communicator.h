@@ -50,6 +50,8 @@ struct CommunicatorStats {
   TransportCounters wire;
 };
 
+class Engine;
+
 class Communicator {
  public:
   using Done = std::function<void(const Status&)>;
@@ -98,8 +100,7 @@ class Communicator {
   std::string DescribeTransport() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace tf_strategies
