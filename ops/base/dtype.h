@@ -7,7 +7,6 @@
 
 namespace tf_strategies {
 
-// Values are written on the wire (in the message tag): append only.
 enum class DType : uint8_t {
   kFloat32 = 0,
   kFloat64 = 1,
@@ -18,7 +17,6 @@ enum class DType : uint8_t {
   kByte = 6,  // opaque bytes: gathered and broadcast, never reduced
 };
 
-// Values are written on the wire (in the message tag): append only.
 enum class ReduceOp : uint8_t {
   kNone = 0,  // broadcast, all-gather
   kSum = 1,

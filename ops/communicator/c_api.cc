@@ -190,7 +190,8 @@ void tfs_communicator_close(int64_t communicator) {
     std::lock_guard<std::mutex> lock(state.mutex);
     state.mailboxes.erase(communicator);
   }
-  tf_strategies::RemoveCommunicator(communicator);
+  const auto removed = tf_strategies::RemoveCommunicator(communicator);
+  if (removed != nullptr) removed->Close();
 }
 
 void tfs_communicator_abort(int64_t communicator, int code, const char* message) {

@@ -4,24 +4,23 @@
 
 #include "ops/schedule/algorithms.h"
 #include "ops/schedule/choose.h"
+#include "ops/transport/transport.h"
 
 namespace tf_strategies {
 namespace {
 
 constexpr size_t kMostPlans = 1024;
 
-// FNV-1a, folded to 6 bits.
+// FNV-1a, folded to the bits that a message's signature has.
 class Hash {
  public:
   Hash& Mix(uint64_t value) {
     for (int byte = 0; byte < 8; ++byte, value >>= 8) state_ = (state_ ^ (value & 0xff)) * 1099511628211u;
     return *this;
   }
-  uint16_t Fold() const {
-    uint64_t folded = state_ ^ state_ >> 32;
-    folded ^= folded >> 16;
-    folded ^= folded >> 8;
-    return static_cast<uint16_t>(folded & 0x3f);
+  uint32_t Fold() const {
+    const uint64_t folded = state_ ^ state_ >> kSignatureBits ^ state_ >> (2 * kSignatureBits);
+    return static_cast<uint32_t>(folded & ((1 << kSignatureBits) - 1));
   }
 
  private:
@@ -62,13 +61,17 @@ std::string Collective::Describe() const {
   return text;
 }
 
-uint16_t Collective::Signature(uint8_t uses) const {
-  const int code = kind == CollectiveKind::kAllReduce ? static_cast<int>(op) : 4 + static_cast<int>(kind);
+uint32_t Collective::Signature(uint32_t uses) const {
   Hash hash;
-  hash.Mix(count).Mix(root).Mix(algorithm);
+  hash.Mix(static_cast<uint64_t>(kind)).Mix(static_cast<uint64_t>(op)).Mix(static_cast<uint64_t>(dtype));
+  hash.Mix(count).Mix(root).Mix(algorithm).Mix(uses);
   for (int64_t offset : offsets) hash.Mix(offset);
   for (char character : shape) hash.Mix(static_cast<unsigned char>(character));
-  return static_cast<uint16_t>(code << 12 | static_cast<int>(dtype) << 9 | (uses & 0x7) << 6 | hash.Fold());
+  for (char character : name) {
+    if (character != '_' && (character < '0' || character > '9'))
+      hash.Mix(static_cast<unsigned char>(character));
+  }
+  return hash.Fold();
 }
 
 Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* plan) {
@@ -80,7 +83,8 @@ Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* pla
     return Status::Ok();
   }
   const int64_t chunk =
-      std::max<int64_t>(1, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)));
+      std::max({int64_t{1}, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)),
+                collective.count / (kMostMessages / 4)});
   TFS_RETURN_IF_ERROR(MakePlan(BuildSchedule(collective, rank_, size_), chunk, plan));
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_[key] = *plan;

@@ -33,9 +33,10 @@ struct Collective {
   // "all_reduce 'gradients/3': float32 [128], sum"
   std::string Describe() const;
 
-  // 16 bits that travel with each message: kind, reduction and dtype exactly; shape, count, root and algorithm hashed;
-  // and the low bits of how often the instance has been used.
-  uint16_t Signature(uint8_t uses) const;
+  // 22 bits that travel with each message: a hash of all that must agree, and of how often the instance has been used. Two
+  // different collectives look alike once in four million. Of the name, digits and underscores do not count: Keras numbers
+  // layers by how many a process has made before.
+  uint32_t Signature(uint32_t uses) const;
 };
 
 // Makes plans, and keeps those it has made. Not thread-safe.

@@ -21,18 +21,21 @@ Collective Describe(CollectiveKind kind, const Communicator::Request& request) {
 }
 
 // A barrier is the all-reduce of one integer that nobody reads.
-Collective BarrierNamed(const std::string& name) {
-  Collective collective;
-  collective.kind = CollectiveKind::kBarrier;
-  collective.name = name;
-  collective.dtype = DType::kInt32;
-  collective.count = 1;
-  return collective;
+void SubmitBarrier(Engine* engine, Communicator::Request request) {
+  const auto token = std::make_shared<int32_t>(0);
+  request.data = token.get();
+  request.keep_alive = token;
+  request.dtype = DType::kInt32;
+  request.count = 1;
+  Collective collective = Describe(CollectiveKind::kBarrier, request);
+  collective.op = ReduceOp::kMax;
+  engine->Submit(std::move(collective), std::move(request));
 }
 
 // Without elements there is nothing to carry, but the ranks still meet.
-Collective BarrierIfEmpty(Collective collective) {
-  return collective.count > 0 ? collective : BarrierNamed(collective.name);
+void Submit(Engine* engine, Collective collective, Communicator::Request request) {
+  if (collective.count == 0) return SubmitBarrier(engine, std::move(request));
+  engine->Submit(std::move(collective), std::move(request));
 }
 
 }  // namespace
@@ -42,6 +45,8 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, CommunicatorOpt
     : engine_(std::make_unique<Engine>(std::move(transport), std::move(options), std::move(on_failure))) {}
 
 Communicator::~Communicator() = default;
+
+void Communicator::Close() { engine_->Close(); }
 
 int Communicator::rank() const { return engine_->rank(); }
 int Communicator::size() const { return engine_->size(); }
@@ -59,7 +64,7 @@ void Communicator::AllReduce(ReduceOp op, Request request) {
         InvalidArgument("no all-reduce algorithm is called \"" + engine_->options().algorithm + "\""));
   }
   collective.algorithm = static_cast<int>(algorithm - algorithms.data());
-  engine_->Submit(BarrierIfEmpty(std::move(collective)), std::move(request));
+  Submit(engine_.get(), std::move(collective), std::move(request));
 }
 
 void Communicator::Broadcast(int root, Request request) {
@@ -69,7 +74,7 @@ void Communicator::Broadcast(int root, Request request) {
   }
   Collective collective = Describe(CollectiveKind::kBroadcast, request);
   collective.root = root;
-  engine_->Submit(BarrierIfEmpty(std::move(collective)), std::move(request));
+  Submit(engine_.get(), std::move(collective), std::move(request));
 }
 
 void Communicator::AllGather(std::vector<int64_t> offsets, Request request) {
@@ -77,13 +82,10 @@ void Communicator::AllGather(std::vector<int64_t> offsets, Request request) {
   request.count = offsets.back();
   Collective collective = Describe(CollectiveKind::kAllGather, request);
   collective.offsets = std::move(offsets);
-  engine_->Submit(BarrierIfEmpty(std::move(collective)), std::move(request));
+  Submit(engine_.get(), std::move(collective), std::move(request));
 }
 
-void Communicator::Barrier(Request request) {
-  request.count = 0;
-  engine_->Submit(BarrierNamed(request.name), std::move(request));
-}
+void Communicator::Barrier(Request request) { SubmitBarrier(engine_.get(), std::move(request)); }
 
 void Communicator::Abort(Status cause) { engine_->Abort(std::move(cause)); }
 std::string Communicator::DescribeInstance(int instance) const { return engine_->DescribeInstance(instance); }

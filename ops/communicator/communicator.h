@@ -71,7 +71,11 @@ class Communicator {
 
   Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options,
                std::function<void(const Failure&)> on_failure);
-  ~Communicator();  // fails what is outstanding with kCancelled, joins the progress thread
+  ~Communicator();
+
+  // Fails what is outstanding with kCancelled and ends the progress thread. Not from a completion. Safe to repeat; the
+  // destructor does it otherwise.
+  void Close();
 
   int rank() const;
   int size() const;

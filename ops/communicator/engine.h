@@ -32,7 +32,10 @@ class Engine {
  public:
   Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options,
          std::function<void(const Failure&)> on_failure);
-  ~Engine();  // fails what is outstanding with kCancelled, joins the progress thread
+  ~Engine();
+
+  // Fails what is outstanding with kCancelled and joins the progress thread, whoever else still holds the engine.
+  void Close();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -58,7 +61,6 @@ class Engine {
   struct Running {
     Job job;
     std::unique_ptr<Execution> execution;
-    int32_t barrier_token = 0;
   };
 
   struct Oldest {
@@ -99,7 +101,7 @@ class Engine {
 
   std::mutex engine_;
   Plans plans_;                                  // guarded by engine_, as are the transport and what follows
-  std::vector<uint8_t> uses_;                    // by instance
+  std::vector<uint32_t> uses_;                   // by instance
   std::list<std::unique_ptr<Running>> running_;  // in order of submission
   std::vector<std::pair<Communicator::Done, Status>> completed_;  // not told yet
   Failure suspicion_;
@@ -116,6 +118,7 @@ class Engine {
   Status cause_;    // why the communicator is poisoned
   CommunicatorStats stats_;
 
+  std::once_flag closed_;
   std::thread thread_;
 };
 

@@ -46,7 +46,7 @@ void Execution::Start() {
 }
 
 bool Execution::Advance() {
-  const bool any = !happened_.empty();
+  const bool any = !happened_.empty() && failure_.ok();
   while (!happened_.empty() && failure_.ok()) {
     handling_.swap(happened_);
     for (const Happened& happened : handling_) {

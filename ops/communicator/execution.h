@@ -23,8 +23,8 @@ class Execution {
     ReduceOp op = ReduceOp::kNone;
     DType dtype = DType::kFloat32;
     char* data = nullptr;
-    uint16_t instance = 0;
-    uint16_t signature = 0;
+    uint32_t instance = 0;
+    uint32_t signature = 0;
   };
 
   Execution(std::shared_ptr<const Plan> plan, const Target& target, Transport* transport,

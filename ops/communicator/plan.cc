@@ -1,7 +1,6 @@
 #include "ops/communicator/plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,8 +14,6 @@ using schedule::Action;
 using schedule::ActionKind;
 using schedule::Overlap;
 using schedule::Range;
-
-constexpr int kMaxMessages = std::numeric_limits<uint16_t>::max();
 
 bool Covers(const Range& outer, const Range& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
@@ -62,9 +59,9 @@ class Planner {
   }
 
   Status Finish(std::shared_ptr<const Plan>* plan) {
-    if (most_messages_ > kMaxMessages) {
+    if (most_messages_ > kMostMessages) {
       return InvalidArgument("a collective of this size needs " + std::to_string(most_messages_) +
-                             " messages between two ranks, and at most " + std::to_string(kMaxMessages) +
+                             " messages between two ranks, and at most " + std::to_string(kMostMessages) +
                              " are possible: use a larger chunk_bytes");
     }
     for (size_t i = 0; i < waiting_.size(); ++i) {
@@ -110,7 +107,7 @@ class Planner {
     piece.kind = action.kind;
     piece.peer = action.peer;
     piece.range = range;
-    piece.message = static_cast<uint16_t>(messages++);
+    piece.message = static_cast<uint32_t>(messages++);
     most_messages_ = std::max(most_messages_, messages);
     plan_->pieces.push_back(piece);
     waiting_.emplace_back();

@@ -19,11 +19,14 @@
 
 namespace tf_strategies {
 
+// Messages from one rank to another in one collective: what a tag can count.
+constexpr int kMostMessages = 1 << 13;
+
 struct Piece {
   schedule::ActionKind kind = schedule::ActionKind::kSend;
   int peer = 0;
   schedule::Range range;
-  uint16_t message = 0;                         // position among the messages from the sender to the receiver
+  uint32_t message = 0;                         // position among the messages from the sender to the receiver
   int gate = 0;                                 // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
   int first_final = 0, last_final = 0;          // finals[first, last): what this piece is the last to write

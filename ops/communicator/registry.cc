@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <random>
 #include <utility>
 
 namespace tf_strategies {
@@ -9,7 +10,8 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  int64_t last_id = 0;
+  // Ids start anywhere: a graph that another process saved must not name a communicator of this one.
+  int64_t last_id = static_cast<int64_t>(std::random_device{}()) << 20;
   std::map<int64_t, std::shared_ptr<Communicator>> communicators;
 };
 

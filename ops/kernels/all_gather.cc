@@ -1,6 +1,8 @@
 // TfStrategies>AllGather: concatenates the ranks' tensors along axis 0; their first dimensions may differ.
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -97,7 +99,15 @@ class AllGatherKernel final : public CollectiveKernel {
     const int64_t row_elements = row_bytes / static_cast<int64_t>(DTypeSize(dtype));
     std::vector<int64_t> offsets{0};
     int64_t total_rows = 0;
+    const int64_t most_rows = std::numeric_limits<int64_t>::max() / std::max<int64_t>(row_bytes, 1);
+    bool sound = rows[communicator->rank()] == input.dim_size(0);
     for (int64_t count : rows) {
+      sound = sound && count >= 0 && count <= most_rows - total_rows;
+      OP_REQUIRES_ASYNC(
+          context, sound,
+          absl::InternalError(absl::StrCat("all_gather '", label_, "': the workers' first dimensions ",
+                                           "make no sense: one of them is ", count)),
+          done);
       total_rows += count;
       offsets.push_back(total_rows * row_elements);
     }
@@ -110,6 +120,7 @@ class AllGatherKernel final : public CollectiveKernel {
       std::memcpy(static_cast<char*>(output->data()) + begin, input.data(), input.TotalBytes());
     }
     Communicator::Request request = MakeRequest();
+    request.shape = tensorflow::DataTypeString(input.dtype()) + shape.DebugString();
     request.dtype = dtype;
     request.data = output->data();
     request.keep_alive = std::make_shared<Tensor>(*output);

@@ -56,7 +56,7 @@ class BroadcastKernel final : public CollectiveKernel {
       std::memcpy(output->data(), input.data(), input.TotalBytes());
     }
     Communicator::Request request = MakeRequest();
-    request.shape = input.shape().DebugString();
+    request.shape = tensorflow::DataTypeString(input.dtype()) + input.shape().DebugString();
     request.dtype = FromTensorFlow(input.dtype());
     request.data = output->data();
     request.count = static_cast<int64_t>(output->TotalBytes() / DTypeSize(request.dtype));

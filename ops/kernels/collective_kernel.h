@@ -13,7 +13,7 @@
 
 namespace tf_strategies {
 
-// An async kernel that submits to a communicator and never blocks a thread of TensorFlow.
+// An async kernel that submits to a communicator. For a small message it lends its thread for a moment (a millisecond at most).
 // Attributes: communicator (its id), instance, label (for messages).
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:

@@ -20,15 +20,21 @@
 
 namespace tf_strategies {
 
+// On the wire a tag has 64 bits: source rank, instance, message, signature.
+constexpr int kSourceBits = 13;
+constexpr int kInstanceBits = 16;
+constexpr int kMessageBits = 13;
+constexpr int kSignatureBits = 22;
+
 struct Tag {
-  uint16_t instance = 0;   // which collective
-  uint16_t message = 0;    // which message of it between this pair of ranks
-  uint16_t signature = 0;  // what the sender believes the collective is; not matched
+  uint32_t instance = 0;   // which collective
+  uint32_t message = 0;    // which message of it between this pair of ranks
+  uint32_t signature = 0;  // what the sender believes the collective is; not matched
 };
 
 // What a completed reception brought.
 struct Received {
-  uint16_t signature = 0;
+  uint32_t signature = 0;
   size_t bytes = 0;
 };
 

@@ -33,6 +33,8 @@ Status FromUcx(ucs_status_t status, const std::string& what) {
   switch (status) {
     case UCS_ERR_MESSAGE_TRUNCATED: return Mismatch(message);
     case UCS_ERR_CANCELED: return Cancelled(message);
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_SHMEM_SEGMENT:
     case UCS_ERR_CONNECTION_RESET:
     case UCS_ERR_ENDPOINT_TIMEOUT:
     case UCS_ERR_NOT_CONNECTED:
@@ -49,16 +51,17 @@ Status FromUcx(ucs_status_t status, const std::string& what) {
     if (ucx_status_ != UCS_OK) return FromUcx(ucx_status_, (what)); \
   } while (false)
 
-// A tag on the wire: source rank, instance, message, signature, 16 bits each; the signature is not matched.
-constexpr ucp_tag_t kMatchedBits = ~static_cast<ucp_tag_t>(0xffff);
+static_assert(kSourceBits + kInstanceBits + kMessageBits + kSignatureBits == 64, "a UCX tag has 64 bits");
+constexpr ucp_tag_t kUnmatchedBits = (ucp_tag_t{1} << kSignatureBits) - 1;
 
 ucp_tag_t Encode(int source, const Tag& tag) {
-  return static_cast<ucp_tag_t>(static_cast<uint16_t>(source)) << 48 |
-         static_cast<ucp_tag_t>(tag.instance) << 32 | static_cast<ucp_tag_t>(tag.message) << 16 |
-         tag.signature;
+  ucp_tag_t encoded = static_cast<ucp_tag_t>(source);
+  encoded = encoded << kInstanceBits | tag.instance;
+  encoded = encoded << kMessageBits | tag.message;
+  return encoded << kSignatureBits | tag.signature;
 }
 
-uint16_t SignatureOf(ucp_tag_t tag) { return static_cast<uint16_t>(tag & 0xffff); }
+uint32_t SignatureOf(ucp_tag_t tag) { return static_cast<uint32_t>(tag & kUnmatchedBits); }
 
 class UcxTransport final : public Transport {
  public:
@@ -102,7 +105,8 @@ class UcxTransport final : public Transport {
     ucp_tag_recv_info_t info{};
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
     param.recv_info.tag_info = &info;
-    void* request = ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), kMatchedBits, &param);
+    void* request =
+        ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), ~kUnmatchedBits, &param);
     if (request == nullptr) return operation->FinishReceive(UCS_OK, info);
     if (UCS_PTR_IS_ERR(request)) return operation->FinishReceive(UCS_PTR_STATUS(request), info);
     operation->request = request;
@@ -346,8 +350,10 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
   if (rank < 0 || rank >= size) {
     return InvalidArgument("rank " + std::to_string(rank) + " is not in a group of " + std::to_string(size));
   }
-  if (size > (1 << 16))
-    return InvalidArgument("a group has at most 65536 ranks, not " + std::to_string(size));
+  if (size > (1 << kSourceBits)) {
+    return InvalidArgument("a group has at most " + std::to_string(1 << kSourceBits) + " ranks, not " +
+                           std::to_string(size));
+  }
   TFS_CHECK_EQ(same_host.size(), addresses.size());
   for (int peer = 0; peer < size; ++peer) {
     if (peer != rank && (addresses[peer].empty() || addresses[peer].size() > kMaxAddressBytes)) {

@@ -113,7 +113,7 @@ def views_of_a_pack_are_aligned_for_vector_code(group: Communicator) -> None:
 
 
 @check
-def several_collectives_in_flight(group: Communicator) -> None:
+def many_collectives_in_one_function(group: Communicator) -> None:
     @tf.function
     def many() -> list[tf.Tensor]:
         tensors = [tf.constant(input_of(group.rank, (1000 + i,), np.float32)) for i in range(30)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 import weakref
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -62,7 +64,8 @@ class ConnectedWorkers:
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.rank = self._communicator.rank
         self.size = self._communicator.size
-        weakref.finalize(self, self._communicator.close)
+        atexit.register(self._communicator.close)
+        weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
 
     def name_of(self, rank: int) -> str:
         return self._names[rank]
@@ -82,7 +85,14 @@ class ConnectedWorkers:
         return self._communicator.stats()
 
     def close(self) -> None:
+        atexit.unregister(self._communicator.close)
         self._communicator.close()
+
+
+def _close_elsewhere(communicator) -> None:
+    """Closes on a thread of its own: garbage may be collected on one that closing waits for."""
+    atexit.unregister(communicator.close)
+    threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
 
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions):

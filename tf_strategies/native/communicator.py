@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import itertools
 import threading
 import weakref
 from typing import Any
@@ -35,6 +34,17 @@ def find(communicator_id: int) -> Communicator:
     return _by_id[communicator_id]
 
 
+def _outermost_graph() -> Any:
+    """The graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
+        graph = graph.outer_graph
+    return graph
+
+
 class Communicator:
     """The data plane of one worker, and its link to the control plane.
 
@@ -55,7 +65,7 @@ class Communicator:
         self._control: ControlPlane | None = None
         self._watcher: threading.Thread | None = None
         self._graph_counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._eager_count = itertools.count()
+        self._eager_count = 0
         self._closed = False
 
     @classmethod
@@ -115,20 +125,18 @@ class Communicator:
         Inside a graph the collectives are numbered from its outermost function, so a worker that traces a function once
         more than another keeps the same numbers; outside they are numbered in the order of calls.
         """
+        if tf.executing_eagerly():
+            with self._lock:
+                first = self._eager_count
+                self._eager_count += count
+            return _GRAPH_INSTANCES + first % (_GRAPH_INSTANCES - count)
+        graph = _outermost_graph()
         with self._lock:
-            if tf.executing_eagerly():
-                first = next(self._eager_count)
-                for _ in range(count - 1):
-                    next(self._eager_count)
-                return _GRAPH_INSTANCES + first % (_GRAPH_INSTANCES - count)
-            graph = tf.compat.v1.get_default_graph()
-            while getattr(graph, "outer_graph", None) is not None and hasattr(
-                graph.outer_graph, "outer_graph"
-            ):
-                graph = graph.outer_graph
             first = self._graph_counts.get(graph, 0)
             self._graph_counts[graph] = first + count
-            return first % (_GRAPH_INSTANCES - count)
+        if first + count > _GRAPH_INSTANCES:
+            raise RuntimeError(f"one graph has more than {_GRAPH_INSTANCES} collectives; split it into several")
+        return first
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
         """Gathers a small JSON object from every worker, by rank, over the control plane."""

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/communicator/collective.h"
 #include "ops/communicator/communicator.h"
 #include "ops/schedule/choose.h"
 #include "ops/transport/faulty.h"
@@ -93,14 +94,25 @@ TEST_P(FaultAtEveryAction, FailsOnAllRanksWithTheSameCause) {
 TEST_P(FaultAtEveryAction, ALostRankEndsEveryoneByTheDeadline) {
   constexpr int kSize = 3;
   const int64_t actions = ActionsOf(GetParam(), 1, kSize);
+  const auto expected = SumOf<float>(kSize, kCount);
+  int failed = 0;
   for (int64_t action = 0; action < actions; action += 2) {
     Group group(kSize, Options(GetParam(), 0.2), 256, FaultAt(1, {Fault::Kind::kLose, action, 0}));
     const auto start = std::chrono::steady_clock::now();
     const AllReduced run = AllReduceOnAll(group);
-    if (run.statuses[1].ok()) continue;
-    EXPECT_EQ(run.statuses[1].code(), Code::kDeadlineExceeded) << run.statuses[1].ToString();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    if (run.statuses[1].ok()) continue;
+    ++failed;
+    EXPECT_EQ(run.statuses[1].code(), Code::kDeadlineExceeded) << run.statuses[1].ToString();
+    for (int rank : {0, 2}) {
+      if (run.statuses[rank].ok()) {
+        EXPECT_EQ(run.data[rank], expected) << "rank " << rank << " had all it needed before the loss";
+      } else {
+        EXPECT_EQ(run.statuses[rank].code(), Code::kDeadlineExceeded) << run.statuses[rank].ToString();
+      }
+    }
   }
+  EXPECT_GT(failed, 0);
 }
 
 TEST_P(FaultAtEveryAction, ADelayedActionChangesNothing) {
@@ -170,6 +182,30 @@ TEST(Failure, AnEmptyTensorOnOneRankIsAMismatchOnAll) {
 
 TEST(Failure, AnotherShapeOfTheSameCountIsAMismatchOnAll) {
   EXPECT_EQ(MismatchOf(SumAll, kCount, "[10,100]").code(), Code::kMismatch);
+}
+
+TEST(Failure, TransposedShapesAreAMismatchWhateverTheyAre) {
+  for (int rows : {1, 2, 3, 5, 7, 64, 100, 128, 200, 256, 500}) {
+    for (int columns : {10, 11, 12, 96, 300, 512}) {
+      Collective one;
+      one.kind = CollectiveKind::kBroadcast;
+      one.dtype = DType::kFloat32;
+      one.count = rows * columns;
+      Collective other = one;
+      one.shape = "[" + std::to_string(rows) + "," + std::to_string(columns) + "]";
+      other.shape = "[" + std::to_string(columns) + "," + std::to_string(rows) + "]";
+      EXPECT_NE(one.Signature(0), other.Signature(0)) << one.shape;
+    }
+  }
+}
+
+TEST(Failure, AnotherNameIsAMismatchUnlessOnlyItsNumberDiffers) {
+  Collective gamma, beta, second_gamma;
+  gamma.name = "initial value of layer_1/gamma";
+  second_gamma.name = "initial value of layer_2/gamma";
+  beta.name = "initial value of layer_1/beta";
+  EXPECT_NE(gamma.Signature(0), beta.Signature(0));
+  EXPECT_EQ(gamma.Signature(0), second_gamma.Signature(0));
 }
 
 TEST(Failure, AnotherReductionOnOneRankIsAMismatchOnAll) {

@@ -164,6 +164,34 @@ TEST_P(TransportTest, WakeEndsAWait) {
   }
 }
 
+TEST_P(TransportTest, AnArrivingMessageEndsAWait) {
+  auto transports = GetParam().make(2);
+  std::vector<char> sent(100), received(100);
+  int completions = 0;
+  const auto receive = [&] {
+    transports[1]->Receive(0, {1, 1, 0}, received.data(), received.size(),
+                           [&](const Status&, const Received&) { ++completions; });
+  };
+  const auto send = [&] {
+    transports[0]->Send(1, {1, 1, 0}, sent.data(), sent.size(), [&](const Status&) { ++completions; });
+  };
+  receive();
+  send();
+  ASSERT_TRUE(Drive(transports, [&] { return completions == 2; }));
+  receive();
+  while (transports[1]->Progress() || !transports[1]->Arm()) {
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::thread sender([&] {
+    send();
+    for (int i = 0; i < 1000; ++i) transports[0]->Progress();
+  });
+  transports[1]->Wait(20000);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  sender.join();
+  ASSERT_TRUE(Drive(transports, [&] { return completions == 4; }));
+}
+
 TEST_P(TransportTest, NothingCompletesAfterCancel) {
   auto transports = GetParam().make(2);
   std::vector<char> received(100000);
@@ -221,6 +249,7 @@ TEST(Ucx, ReportsWhatItUses) {
   }
   EXPECT_NE(tcp[0]->Describe().find("tcp"), std::string::npos) << tcp[0]->Describe();
   EXPECT_EQ(shared[0]->Describe().find("tcp"), std::string::npos) << shared[0]->Describe();
+  EXPECT_NE(shared[0]->Describe().find("same host"), std::string::npos) << shared[0]->Describe();
 }
 
 TEST(Ucx, RefusesTransportsItDoesNotHave) {
