@@ -135,7 +135,9 @@ class Communicator:
             first = self._graph_counts.get(graph, 0)
             self._graph_counts[graph] = first + count
         if first + count > _GRAPH_INSTANCES:
-            raise RuntimeError(f"one graph has more than {_GRAPH_INSTANCES} collectives; split it into several")
+            raise RuntimeError(
+                f"one graph has more than {_GRAPH_INSTANCES} collectives; split it into several"
+            )
         return first
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
