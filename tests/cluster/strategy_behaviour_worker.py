@@ -231,6 +231,7 @@ def check_another_batch_size_on_one_worker_is_an_error_on_all(strategy, folder) 
 def check_another_model_on_one_worker_is_an_error_on_all(strategy, folder) -> None:
     try:
         make_model(strategy, hidden=8 + (strategy.rank == 1))
+        strategy.reduce("SUM", tf.ones([]), axis=None)  # worker 0, who only sends, may hear of it no earlier
     except tf.errors.InvalidArgumentError as error:
         assert "[5,8]" in str(error) and "[5,9]" in str(error) and "initial value" in str(error), error
     else:

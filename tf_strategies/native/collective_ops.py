@@ -43,7 +43,11 @@ def all_reduce(
 
 
 def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
-    """Gives every worker the tensor of worker `root`. Any numeric dtype or bool; shapes agree. Raises as `all_reduce`."""
+    """Gives every worker the tensor of worker `root`. Any numeric dtype or bool; shapes agree.
+
+    Raises as `all_reduce`. The root only sends and does not wait for the others: what went wrong there it may hear of in
+    its next collective.
+    """
     return loader.library().tf_strategies_broadcast(
         tensor=tensor,
         root=root,
