@@ -26,7 +26,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 test-gpu test-bazel sanitize lint format bench tools clean
+.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 test-gpu test-bazel sanitize lint format soak bench tools clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -109,6 +109,9 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 	$(TOOLS)/bin/ruff check --fix-only --select I,F401 .
 	$(TOOLS)/bin/ruff format .
 	$(TOOLS)/bin/clang-format -i $(CXX_FILES)
+
+soak: $(NEW)/.built ## 4 workers for 20,000 steps: memory, descriptors and threads flat, weights bit-identical (10-20 minutes)
+	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak $(SOAK)
 
 bench: $(NEW)/.built ## all-reduce against TensorFlow's own, in one run
 	$(NEW)/bin/python -m benchmarks.allreduce

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 USE_GPU = os.environ.get("TFS_TEST_GPU", "0") != "0"
 
@@ -13,6 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 if not USE_GPU:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# On a busy machine one example may take long; pytest's timeout bounds the whole.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 # A TF_CONFIG of the machine would make every strategy in the tests wait for its cluster.
 os.environ.pop("TF_CONFIG", None)
 

@@ -13,6 +13,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsErro
 from tf_strategies.options import CommunicationOptions
 
 if TYPE_CHECKING:
+    from tf_strategies import callbacks
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.native.errors import WorkerLostError
 
@@ -24,6 +25,7 @@ __all__ = [
     "OptionsError",
     "WorkerLostError",
     "__version__",
+    "callbacks",
 ]
 
 _HOMES = {
@@ -32,12 +34,17 @@ _HOMES = {
 }
 
 
+_SUBPACKAGES = ("callbacks",)
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _SUBPACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tf_strategies.native import loader
 
     loader.require_tensorflow()
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -15,6 +15,7 @@ class Code(enum.IntEnum):
     UNAVAILABLE = 4
     CANCELLED = 5
     INTERNAL = 6
+    RESOURCE_EXHAUSTED = 7
 
 
 class TfStrategiesError(Exception):

@@ -11,6 +11,7 @@ const char* CodeName(Code code) {
     case Code::kUnavailable: return "UNAVAILABLE";
     case Code::kCancelled: return "CANCELLED";
     case Code::kInternal: return "INTERNAL";
+    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
   }
   return "UNKNOWN";
 }
@@ -26,5 +27,6 @@ Status DeadlineExceeded(std::string message) { return {Code::kDeadlineExceeded, 
 Status Unavailable(std::string message) { return {Code::kUnavailable, std::move(message)}; }
 Status Cancelled(std::string message) { return {Code::kCancelled, std::move(message)}; }
 Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
+Status ResourceExhausted(std::string message) { return {Code::kResourceExhausted, std::move(message)}; }
 
 }  // namespace tf_strategies

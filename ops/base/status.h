@@ -9,12 +9,13 @@ namespace tf_strategies {
 
 enum class Code {
   kOk = 0,
-  kInvalidArgument = 1,   // the caller's input is wrong
-  kMismatch = 2,          // two workers asked for different things
-  kDeadlineExceeded = 3,  // a wait ran out
-  kUnavailable = 4,       // a peer is lost
-  kCancelled = 5,         // shut down while the operation was outstanding
-  kInternal = 6,          // a library below reported an error
+  kInvalidArgument = 1,    // the caller's input is wrong
+  kMismatch = 2,           // two workers asked for different things
+  kDeadlineExceeded = 3,   // a wait ran out
+  kUnavailable = 4,        // a peer is lost
+  kCancelled = 5,          // shut down while the operation was outstanding
+  kInternal = 6,           // a library below reported an error
+  kResourceExhausted = 7,  // memory ran out
 };
 
 const char* CodeName(Code code);
@@ -41,6 +42,7 @@ Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);
 Status Cancelled(std::string message);
 Status Internal(std::string message);
+Status ResourceExhausted(std::string message);
 
 }  // namespace tf_strategies
 

@@ -60,8 +60,9 @@ void Communicator::AllReduce(ReduceOp op, Request request) {
                                              ? &schedule::Choose(size(), bytes)
                                              : schedule::FindAlgorithm(engine_->options().algorithm);
   if (algorithm == nullptr) {
-    return request.done(
-        InvalidArgument("no all-reduce algorithm is called \"" + engine_->options().algorithm + "\""));
+    const Status unknown =
+        InvalidArgument("no all-reduce algorithm is called \"" + engine_->options().algorithm + "\"");
+    return engine_->Reject(std::move(request), unknown);
   }
   collective.algorithm = static_cast<int>(algorithm - algorithms.data());
   Submit(engine_.get(), std::move(collective), std::move(request));
@@ -69,8 +70,9 @@ void Communicator::AllReduce(ReduceOp op, Request request) {
 
 void Communicator::Broadcast(int root, Request request) {
   if (root < 0 || root >= size()) {
-    return request.done(InvalidArgument("broadcast '" + request.name + "': root " + std::to_string(root) +
-                                        " is not in a group of " + std::to_string(size())));
+    const Status outside = InvalidArgument("broadcast '" + request.name + "': root " + std::to_string(root) +
+                                           " is not in a group of " + std::to_string(size()));
+    return engine_->Reject(std::move(request), outside);
   }
   Collective collective = Describe(CollectiveKind::kBroadcast, request);
   collective.root = root;
@@ -88,6 +90,7 @@ void Communicator::AllGather(std::vector<int64_t> offsets, Request request) {
 void Communicator::Barrier(Request request) { SubmitBarrier(engine_.get(), std::move(request)); }
 
 void Communicator::Abort(Status cause) { engine_->Abort(std::move(cause)); }
+void Communicator::Report(int instance, Status cause) { engine_->Report(instance, std::move(cause)); }
 std::string Communicator::DescribeInstance(int instance) const { return engine_->DescribeInstance(instance); }
 Communicator::Waiting Communicator::OldestWaiting() const { return engine_->OldestWaiting(); }
 CommunicatorStats Communicator::stats() const { return engine_->stats(); }

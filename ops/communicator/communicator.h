@@ -89,6 +89,9 @@ class Communicator {
   // Poisons the communicator, or gives the verdict on a suspicion. Thread-safe; the first cause stays.
   void Abort(Status cause);
 
+  // Tells the group that this rank could not begin a collective, for which its peers wait: a suspicion. Thread-safe.
+  void Report(int instance, Status cause);
+
   // What this rank last asked for on an instance ("all_reduce 'gradients/3': float32[128], sum"), or "nothing".
   std::string DescribeInstance(int instance) const;
 

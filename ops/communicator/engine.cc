@@ -62,8 +62,10 @@ void Engine::Close() {
 
 void Engine::Submit(Collective collective, Communicator::Request request) {
   const int64_t bytes = collective.count * static_cast<int64_t>(DTypeSize(collective.dtype));
-  Status refusal = Check(request);
-  if (refusal.ok()) {
+  const Status checked = Check(request);
+  if (!checked.ok()) return Reject(std::move(request), checked);
+  Status refusal;
+  {
     auto shared = std::make_shared<const Collective>(std::move(collective));
     std::lock_guard<std::mutex> lock(mutex_);
     refusal = cause_;
@@ -76,6 +78,23 @@ void Engine::Submit(Collective collective, Communicator::Request request) {
   if (!refusal.ok()) return request.done(refusal);
   const bool finished = bytes <= kLendBytes && Lend();
   if (!finished && sleeping_.load()) transport_->Wake();
+}
+
+// An error of this rank before its collective began: the peers, who wait for it, are told.
+void Engine::Reject(Communicator::Request request, const Status& why) {
+  Report(request.instance, why);
+  request.done(why);
+}
+
+void Engine::Report(int instance, Status cause) {
+  const Failure failure{std::move(cause), instance, -1};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!reported_.status.ok() || !cause_.ok()) return;
+    reported_ = failure;
+  }
+  if (on_failure_) on_failure_(failure);
+  transport_->Wake();
 }
 
 void Engine::Abort(Status cause) {
@@ -272,10 +291,11 @@ std::string Engine::PeerName(int peer) const {
 
 Failure Engine::Explain(const Running& running) const {
   const Execution& execution = *running.execution;
-  const std::string where = PeerName(rank_) + " in " + running.job.collective->Describe() + ", with " +
-                            PeerName(execution.failed_peer()) + ": ";
+  const int peer = execution.failed_peer();
+  const std::string where = PeerName(rank_) + " in " + running.job.collective->Describe() +
+                            (peer < 0 ? "" : ", with " + PeerName(peer)) + ": ";
   return {Status(execution.failure().code(), where + execution.failure().message()),
-          running.job.request.instance, execution.failed_peer()};
+          running.job.request.instance, peer};
 }
 
 Failure Engine::Overdue(const Running& running) const {
@@ -301,16 +321,22 @@ void Engine::Suspect(Failure failure) {
   }
 }
 
-// Looks for overdue collectives, for the control plane's verdict, and for a suspicion that got none.
+// Looks for overdue collectives, for reports, for the control plane's verdict, and for a suspicion that got none.
 void Engine::Judge() {
   if (!running_.empty() && SecondsSince(running_.front()->job.submitted) > options_.timeout_seconds) {
     Suspect(Overdue(*running_.front()));
   }
   Status verdict;
+  Failure reported;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!cause_.ok()) return;
     verdict = verdict_;
+    reported = reported_;
+  }
+  if (!reported.status.ok() && suspicion_.status.ok()) {
+    suspicion_ = std::move(reported);
+    suspected_at_ = Clock::now();
   }
   if (!verdict.ok()) return Poison(verdict);
   if (!suspicion_.status.ok() && (!on_failure_ || SecondsSince(suspected_at_) > options_.verdict_seconds)) {

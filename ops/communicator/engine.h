@@ -43,6 +43,8 @@ class Engine {
 
   // Thread-safe, all of them; see Communicator.
   void Submit(Collective collective, Communicator::Request request);
+  void Reject(Communicator::Request request, const Status& why);
+  void Report(int instance, Status cause);
   void Abort(Status cause);
   std::string DescribeInstance(int instance) const;
   Communicator::Waiting OldestWaiting() const;
@@ -114,8 +116,9 @@ class Engine {
   std::deque<std::pair<int, std::shared_ptr<const Collective>>>
       recent_;  // by instance, the latest last; bounded
   Oldest oldest_;
-  Status verdict_;  // what Abort said
-  Status cause_;    // why the communicator is poisoned
+  Failure reported_;  // by Report
+  Status verdict_;    // what Abort said
+  Status cause_;      // why the communicator is poisoned
   CommunicatorStats stats_;
 
   std::once_flag closed_;

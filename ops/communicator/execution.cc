@@ -94,9 +94,15 @@ void Execution::PostCopy(int index) {
 
 void Execution::PostReductions() {
   while (posted_reductions_ < kReductionWindow && next_reduction_ < plan_->reductions.size()) {
+    ScratchPool::Block scratch = scratch_->Take(scratch_bytes_);
+    if (scratch == nullptr) {
+      return Fail(ResourceExhausted("memory ran out: " + std::to_string(scratch_bytes_) +
+                                    " bytes to receive into could not be allocated"),
+                  -1);
+    }
     const int index = plan_->reductions[next_reduction_++];
     const Piece& piece = plan_->pieces[index];
-    landings_[index].scratch = scratch_->Take(scratch_bytes_);
+    landings_[index].scratch = std::move(scratch);
     ++posted_reductions_;
     transport_->Receive(piece.peer, TagOf(piece), landings_[index].scratch.get(), Bytes(piece),
                         [this, index](const Status& status, const Received& received) {

@@ -1,5 +1,6 @@
 #include "ops/communicator/scratch.h"
 
+#include <new>
 #include <utility>
 
 namespace tf_strategies {
@@ -12,7 +13,7 @@ size_t ScratchPool::Rounded(size_t bytes) {
 
 ScratchPool::Block ScratchPool::Take(size_t bytes) {
   auto& blocks = free_[Rounded(bytes)];
-  if (blocks.empty()) return Block(new char[Rounded(bytes)]);
+  if (blocks.empty()) return Block(new (std::nothrow) char[Rounded(bytes)]);
   Block block = std::move(blocks.back());
   blocks.pop_back();
   return block;

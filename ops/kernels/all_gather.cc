@@ -50,6 +50,12 @@ instance: Names this collective, and instance + 1 the exchange of the first dime
 label: For messages.
 )doc");
 
+TensorShape RowShape(const Tensor& tensor) {
+  TensorShape shape = tensor.shape();
+  shape.RemoveDim(0);
+  return shape;
+}
+
 class AllGatherKernel final : public CollectiveKernel {
  public:
   explicit AllGatherKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {}
@@ -60,10 +66,11 @@ class AllGatherKernel final : public CollectiveKernel {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
     const Tensor& input = context->input(0);
-    OP_REQUIRES_ASYNC(context, input.dims() >= 1,
-                      absl::InvalidArgumentError(
-                          absl::StrCat("all_gather '", label_, "' of a scalar: give it a dimension")),
-                      done);
+    if (input.dims() < 1) {
+      const absl::Status scalar = absl::InvalidArgumentError(
+          absl::StrCat("all_gather '", label_, "' of a scalar: give it a dimension"));
+      return Refuse(context, communicator.get(), scalar, done);
+    }
     auto rows = std::make_shared<std::vector<int64_t>>(communicator->size(), 0);
     (*rows)[communicator->rank()] = input.dim_size(0);
     Communicator::Request request = MakeRequest();
@@ -74,58 +81,85 @@ class AllGatherKernel final : public CollectiveKernel {
     request.data = rows->data();
     request.count = static_cast<int64_t>(rows->size());
     request.keep_alive = rows;
-    request.done = [this, context, rows, done = std::move(done)](const Status& status) {
-      context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
-          [this, context, rows, status, done] { Gather(context, *rows, status, done); });
+    Second second{communicator_, MakeRequest(), input, rows, nullptr};
+    auto* const threads = context->device()->tensorflow_cpu_worker_threads()->workers;
+    second.completion = Completion::Begin(context, label_, std::move(done));
+    request.done = [second = std::move(second), threads](const Status& status) {
+      threads->Schedule([second, status] { Gather(second, status); });
     };
     communicator->AllReduce(ReduceOp::kSum, std::move(request));
   }
 
  private:
-  static TensorShape RowShape(const Tensor& tensor) {
-    TensorShape shape = tensor.shape();
-    shape.RemoveDim(0);
-    return shape;
+  // What the second part needs, also when the kernel has been cancelled meanwhile.
+  struct Second {
+    int64_t communicator;
+    Communicator::Request request;
+    Tensor input;
+    std::shared_ptr<std::vector<int64_t>> rows;
+    std::shared_ptr<Completion> completion;
+  };
+
+  static void Gather(const Second& second, const Status& status) {
+    if (!status.ok()) return second.completion->End(ToTensorFlow(status));
+    const auto communicator = FindCommunicator(second.communicator);
+    if (communicator == nullptr) {
+      return second.completion->End(absl::CancelledError("the communicator was closed during an all_gather"));
+    }
+    const absl::Status begun = Begin(second, communicator.get());
+    if (begun.ok()) return;
+    communicator->Report(second.request.instance, CannotBegin(second.request.name, begun));
+    second.completion->End(begun);
   }
 
-  void Gather(OpKernelContext* context, const std::vector<int64_t>& rows, const Status& status,
-              DoneCallback done) {
-    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
-    const auto communicator = GetCommunicator(context);
-    if (communicator == nullptr) return done();
-    const Tensor& input = context->input(0);
+  static absl::Status Begin(const Second& second, Communicator* communicator) {
+    const Tensor& input = second.input;
     const DType dtype = FromTensorFlow(input.dtype());
+    const int64_t element_bytes = static_cast<int64_t>(DTypeSize(dtype));
     const int64_t row_bytes = RowShape(input).num_elements() * tensorflow::DataTypeSize(input.dtype());
-    const int64_t row_elements = row_bytes / static_cast<int64_t>(DTypeSize(dtype));
     std::vector<int64_t> offsets{0};
     int64_t total_rows = 0;
     const int64_t most_rows = std::numeric_limits<int64_t>::max() / std::max<int64_t>(row_bytes, 1);
-    bool sound = rows[communicator->rank()] == input.dim_size(0);
-    for (int64_t count : rows) {
-      sound = sound && count >= 0 && count <= most_rows - total_rows;
-      OP_REQUIRES_ASYNC(
-          context, sound,
-          absl::InternalError(absl::StrCat("all_gather '", label_, "': the workers' first dimensions ",
-                                           "make no sense: one of them is ", count)),
-          done);
+    for (int64_t count : *second.rows) {
+      if (count < 0 || count > most_rows - total_rows) {
+        return absl::InternalError(
+            absl::StrCat("all_gather '", second.request.name,
+                         "': the workers' first dimensions make no sense: one of them is ", count));
+      }
       total_rows += count;
-      offsets.push_back(total_rows * row_elements);
+      offsets.push_back(total_rows * (row_bytes / element_bytes));
     }
     TensorShape shape = input.shape();
     shape.set_dim(0, total_rows);
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, shape, &output), done);
-    const int64_t begin = offsets[communicator->rank()] * static_cast<int64_t>(DTypeSize(dtype));
+    auto output = std::make_shared<Tensor>();
+    TF_RETURN_IF_ERROR(Allocate(second.completion.get(), input.dtype(), shape, output.get()));
+    const int64_t begin = offsets[communicator->rank()] * element_bytes;
     if (input.TotalBytes() > 0) {
       std::memcpy(static_cast<char*>(output->data()) + begin, input.data(), input.TotalBytes());
     }
-    Communicator::Request request = MakeRequest();
+    Communicator::Request request = second.request;
     request.shape = tensorflow::DataTypeString(input.dtype()) + shape.DebugString();
     request.dtype = dtype;
     request.data = output->data();
-    request.keep_alive = std::make_shared<Tensor>(*output);
-    request.done = Finish(context, std::move(done));
+    request.keep_alive = std::move(output);
+    request.done = EndOf(second.completion);
     communicator->AllGather(std::move(offsets), std::move(request));
+    return absl::OkStatus();
+  }
+
+  // The kernel's output, or memory that only the peers need when the kernel has ended.
+  static absl::Status Allocate(Completion* completion, tensorflow::DataType dtype, const TensorShape& shape,
+                               Tensor* output) {
+    absl::Status allocated;
+    const bool running = completion->WithContext([&](OpKernelContext* context) {
+      Tensor* made = nullptr;
+      allocated = context->allocate_output(0, shape, &made);
+      if (allocated.ok()) *output = *made;
+    });
+    if (running) return allocated;
+    *output = Tensor(dtype, shape);
+    return output->IsInitialized() ? absl::OkStatus()
+                                   : absl::ResourceExhaustedError("memory ran out: " + shape.DebugString());
   }
 };
 

@@ -66,9 +66,9 @@ class AllReduceKernel final : public CollectiveKernel {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
     auto buffer = std::make_shared<Tensor>();
-    OP_REQUIRES_OK_ASYNC(
-        context, context->num_inputs() == 1 ? Forward(context, buffer.get()) : Pack(context, buffer.get()),
-        done);
+    const absl::Status packed =
+        context->num_inputs() == 1 ? Forward(context, buffer.get()) : Pack(context, buffer.get());
+    if (!packed.ok()) return Refuse(context, communicator.get(), packed, done);
     Communicator::Request request = MakeRequest();
     for (int i = 0; i < context->num_inputs(); ++i) {
       request.shape += (i == 0 ? "" : " ") + context->input(i).shape().DebugString();
@@ -77,7 +77,7 @@ class AllReduceKernel final : public CollectiveKernel {
     request.data = buffer->data();
     request.count = buffer->NumElements();
     request.keep_alive = std::move(buffer);
-    request.done = Finish(context, std::move(done));
+    request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
     communicator->AllReduce(op_, std::move(request));
   }
 

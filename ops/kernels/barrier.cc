@@ -32,7 +32,7 @@ class BarrierKernel final : public CollectiveKernel {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
     Communicator::Request request = MakeRequest();
-    request.done = Finish(context, std::move(done));
+    request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
     communicator->Barrier(std::move(request));
   }
 };

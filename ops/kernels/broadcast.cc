@@ -50,8 +50,8 @@ class BroadcastKernel final : public CollectiveKernel {
     if (communicator == nullptr) return done();
     const Tensor& input = context->input(0);
     Tensor* output = nullptr;
-    OP_REQUIRES_OK_ASYNC(context, context->forward_input_or_allocate_output({0}, 0, input.shape(), &output),
-                         done);
+    const absl::Status allocated = context->forward_input_or_allocate_output({0}, 0, input.shape(), &output);
+    if (!allocated.ok()) return Refuse(context, communicator.get(), allocated, done);
     if (communicator->rank() == root_ && !output->SharesBufferWith(input)) {
       std::memcpy(output->data(), input.data(), input.TotalBytes());
     }
@@ -61,7 +61,7 @@ class BroadcastKernel final : public CollectiveKernel {
     request.data = output->data();
     request.count = static_cast<int64_t>(output->TotalBytes() / DTypeSize(request.dtype));
     request.keep_alive = std::make_shared<Tensor>(*output);
-    request.done = Finish(context, std::move(done));
+    request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
     communicator->Broadcast(static_cast<int>(root_), std::move(request));
   }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/communicator/registry.h"
+#include "ops/kernels/completion.h"
 #include "ops/kernels/status_convert.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -42,13 +43,24 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     return request;
   }
 
-  // Called on the progress thread, which `done` does not hold up: the executor of TensorFlow hands what becomes ready after
-  // an async kernel to its own pool.
-  static Communicator::Done Finish(tensorflow::OpKernelContext* context, DoneCallback done) {
-    return [context, done = std::move(done)](const Status& status) {
-      if (!status.ok()) context->SetStatus(ToTensorFlow(status));
-      done();
-    };
+  // Ends the kernel with an error that was found before its collective began. The peers, who wait for it, are told.
+  void Refuse(tensorflow::OpKernelContext* context, Communicator* communicator, const absl::Status& why,
+              const DoneCallback& done) const {
+    communicator->Report(static_cast<int>(instance_), CannotBegin(label_, why));
+    context->SetStatus(why);
+    done();
+  }
+
+  static Status CannotBegin(const std::string& label, const absl::Status& why) {
+    const Status cause = FromTensorFlow(why);
+    return Status(cause.code(), "collective '" + label + "' could not begin: " + cause.message());
+  }
+
+  // Called on the progress thread, which the end of a kernel does not hold up: the executor of TensorFlow hands what becomes
+  // ready after an async kernel to its own pool.
+  static Communicator::Done EndOf(std::shared_ptr<Completion> completion) {
+    return
+        [completion = std::move(completion)](const Status& status) { completion->End(ToTensorFlow(status)); };
   }
 
   int64_t communicator_ = 0;

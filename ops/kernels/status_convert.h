@@ -2,6 +2,8 @@
 #ifndef OPS_KERNELS_STATUS_CONVERT_H_
 #define OPS_KERNELS_STATUS_CONVERT_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "ops/base/status.h"
 
@@ -16,9 +18,20 @@ inline absl::Status ToTensorFlow(const Status& status) {
     case Code::kDeadlineExceeded: return absl::DeadlineExceededError(status.message());
     case Code::kUnavailable: return absl::UnavailableError(status.message());
     case Code::kCancelled: return absl::CancelledError(status.message());
+    case Code::kResourceExhausted: return absl::ResourceExhaustedError(status.message());
     case Code::kInternal: break;
   }
   return absl::InternalError(status.message());
+}
+
+inline Status FromTensorFlow(const absl::Status& status) {
+  const std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return Status::Ok();
+    case absl::StatusCode::kInvalidArgument: return InvalidArgument(message);
+    case absl::StatusCode::kResourceExhausted: return ResourceExhausted(message);
+    default: return Internal(message);
+  }
 }
 
 }  // namespace tf_strategies

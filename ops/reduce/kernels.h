@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "ops/base/dtype.h"
-#include "ops/reduce/half.h"
+#include "ops/base/half.h"
 
 namespace tf_strategies::reduce {
 

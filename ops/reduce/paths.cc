@@ -1,5 +1,6 @@
 #include "ops/reduce/paths.h"
 
+#include "ops/base/cpu.h"
 #include "ops/reduce/kernels.h"
 #include "ops/reduce/path_x86.h"
 
@@ -14,16 +15,6 @@ void ReducePortable(ReduceOp op, DType dtype, void* destination, const void* sou
 void DividePortable(DType dtype, void* buffer, int64_t count, int64_t divisor) {
   DivideAny<16, SoftwareFloat16Format<16>>(dtype, buffer, count, divisor);
 }
-
-#if defined(__x86_64__)
-// Every processor with AVX2 and FMA has F16C too, which not every compiler can ask for by name.
-bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-bool HasAvx512() {
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
 
 const Path& FindBest() {
   const Path* best = &Paths().front();

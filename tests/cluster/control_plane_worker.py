@@ -1,6 +1,7 @@
 """A worker for the tests of the control plane: joins the group of TF_CONFIG and does what its arguments say.
 
 Usage: control_plane_worker.py '{"timeout": 30, "options": {...}, "actions": [["exchange"], ["hold"], ...]}'
+Also "version": another one than that of tf_strategies; "why": what made it leave.
 
 It writes JOINED <epoch>, GATHERED <json>, PASSED <barrier>, LEFT <seconds>; ABORT <time.monotonic()> <code>
 <message> when the group failed, and ends with status 3; REFUSED <message> when it could not join, and ends
@@ -19,7 +20,7 @@ import time
 from pathlib import Path
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.control_plane import ControlPlane
+from tf_strategies.control_plane import ControlPlane, agreement
 from tf_strategies.errors import BootstrapError
 
 _HOLD_SECONDS = 60.0
@@ -55,6 +56,7 @@ class Worker:
 
     def run(self) -> int:
         gc.disable()  # what only the collector would free counts as remaining
+        agreement.__version__ = self.plan.get("version", agreement.__version__)
         try:
             plane = ControlPlane.join(
                 Cluster.from_tf_config(),
@@ -74,7 +76,7 @@ class Worker:
         except BootstrapError as error:
             say(f"BROKEN {error}")
         start = time.monotonic()
-        plane.close()
+        plane.close(self.plan.get("why", ""))
         remaining = sum(type(thing).__name__ == "_MultiThreadedRendezvous" for thing in gc.get_objects())
         say(f"REMAINING {remaining}")
         say(f"LEFT {time.monotonic() - start:.2f} aborts={len(self.aborts)}")
@@ -112,6 +114,11 @@ class Worker:
     def report(self, plane: ControlPlane, code: int, message: str, instance: int, peer: int) -> None:
         plane.report_failure(code, message, instance, peer)
         self.aborted.wait(_HOLD_SECONDS)
+
+    def report_and_leave(
+        self, plane: ControlPlane, code: int, message: str, instance: int, peer: int
+    ) -> None:
+        plane.report_failure(code, message, instance, peer)
 
     def hold_the_interpreter(self, plane: ControlPlane, seconds: int) -> None:
         """No other Python thread runs for this time."""

@@ -1,20 +1,33 @@
 """One worker of test_failures.py: `fit` on endless data, with one thing different on worker 1 when asked for.
 
-Prints its pid, each step, and how it ended: "ended at <monotonic seconds> with <class>: <message>", exit status 3.
+Prints its pid, each step, and how it ended: "ended at <monotonic seconds> with <class>: <message>", exit status 3; a worker
+that makes a mistake of its own ends with the traceback, as a script does.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
 
-_DIFFERENCES = ("none", "options", "model", "batch", "features", "raises", "stops_early")
+_DIFFERENCES = (
+    "none",
+    "options",
+    "model",
+    "batch",
+    "features",
+    "raises",
+    "runs_out_of_memory",
+    "stops_early",
+)
+_UNCAUGHT = ("raises", "runs_out_of_memory")
 _MISBEHAVING = 1
 
 
@@ -29,6 +42,10 @@ class Steps(tf.keras.callbacks.Callback):
         print("step", batch, flush=True)
         if batch == 10 and self._difference == "raises":
             raise RuntimeError("this worker's own mistake")
+        if batch == 10 and self._difference == "runs_out_of_memory":
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+            self.model.predict(np.ones([1 << 22, 8], np.float32), batch_size=1 << 22, verbose=0)
         if batch == 10 and self._difference == "stops_early":
             self.model.stop_training = True
 
@@ -68,6 +85,8 @@ def main() -> int:
     try:
         train(difference if index == _MISBEHAVING else "none")
     except Exception as error:
+        if index == _MISBEHAVING and difference in _UNCAUGHT:
+            raise
         lost = isinstance(error, tfs.WorkerLostError)
         text = " ".join(str(error).split())
         print(f"ended at {time.monotonic()} with {type(error).__name__} lost={lost}: {text}", flush=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 
-import keras
 import numpy as np
+import tensorflow as tf
 
 import tf_strategies as tfs
+
+keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
 
 class Steps(keras.callbacks.Callback):

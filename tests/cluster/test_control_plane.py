@@ -16,6 +16,7 @@ from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_con
 SCRIPT = str(Path(__file__).with_name("control_plane_worker.py"))
 UNAVAILABLE, MISMATCH, DEADLINE_EXCEEDED = 4, 2, 3
 JOIN_SECONDS = 20
+HOST = "127.0.0.1"
 
 
 class Group:
@@ -48,6 +49,10 @@ def group(tmp_path, request):
     with ReservedPorts(getattr(request, "param", 3)) as ports, ProcessGroup(tmp_path) as processes:
         yield Group(processes, ports.addresses)
         processes.print_logs()  # shown by pytest when the test fails
+
+
+def config_of(addresses: list[str], index: int) -> str:
+    return tf_config({"worker": addresses}, "worker", index)
 
 
 def joined(workers: list[Process]) -> set[str]:
@@ -201,6 +206,42 @@ def test_an_address_of_another_machine_is_refused(group):
     assert "it is no address of this machine" in refusal_of(group.start(0, config=config))
 
 
+def test_a_port_that_another_program_listens_on_is_named(group):
+    with socket.create_server((HOST, 0)) as other:
+        taken = f"{HOST}:{other.getsockname()[1]}"
+        message = refusal_of(group.start(0, config=config_of([taken, group.addresses[1]], 0)))
+    assert message.startswith(
+        f"worker 0 ({taken}) cannot listen on {taken}: the port is taken; end the process"
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_host_name_that_does_not_resolve_is_named_by_all(group, rank):
+    config = config_of(["no-such-host.invalid:2222", group.addresses[1]], rank)
+    message = refusal_of(group.start(rank, config=config, timeout=2))
+    assert "worker 0 (no-such-host.invalid:2222)" in message
+    assert "resolved" in message
+    assert "TF_CONFIG" in message
+    assert "\n" not in message
+
+
+def test_a_port_on_which_another_program_answers_is_named_at_the_deadline(group):
+    with socket.create_server((HOST, 0)) as other:
+        taken = f"{HOST}:{other.getsockname()[1]}"
+        message = refusal_of(group.start(1, config=config_of([taken, group.addresses[1]], 1), timeout=2))
+    assert f"worker 1 ({group.addresses[1]}) did not join a group within 2 s: worker 0 ({taken}): " in message
+    assert "check the address" in message
+
+
+def test_workers_of_different_versions_are_refused_with_both_named(group):
+    workers = [group.start(0), group.start(1, version="0.0.7"), group.start(2)]
+    for worker in workers:
+        message = refusal_of(worker)
+        assert re.search(r"disagree about tf_strategies version: '[^']+' against '0\.0\.7'", message), message
+        assert group.name(0) in message
+        assert group.name(1) in message
+
+
 def test_different_options_are_named_with_both_values_on_all(group):
     workers = [group.start(rank, options={"chunk_bytes": 4096 if rank == 1 else 8192}) for rank in range(3)]
     for worker in workers:
@@ -313,6 +354,33 @@ def test_waiting_for_one_that_left_is_a_failure_that_names_it(group, leaver):
         assert message.startswith(f"{group.name(leaver)} left the group (its script ended) while worker")
         assert "waiting in all_reduce 'g/7'" in message
     assert workers[leaver].wait(5) == 0
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_the_error_that_ended_a_script_is_told_to_those_that_wait(group, leaver):
+    why = "RuntimeError: disk full"
+    workers = [
+        group.start(
+            rank, ["barrier"], *([] if rank == leaver else [["wait_in", 7, "all_reduce 'g'"]]), why=why
+        )
+        for rank in range(3)
+    ]
+    for rank in {0, 1, 2} - {leaver}:
+        _, code, message = abort_of(workers[rank], JOIN_SECONDS)
+        assert code == UNAVAILABLE
+        assert message.startswith(f"{group.name(leaver)} left the group (its script ended with {why}) while")
+        assert "see its log" in message
+
+
+def test_a_worker_that_reports_and_leaves_at_once_is_named_with_its_cause(group):
+    workers = [
+        group.start(rank, ["barrier"], ["wait_in", 5, "all_reduce 'g'"], descriptions={"5": "all_reduce 'g'"})
+        for rank in (0, 2)
+    ]
+    group.start(1, ["barrier"], ["report_and_leave", UNAVAILABLE, "memory ran out", 5, -1])
+    for worker in workers:
+        _, _, message = abort_of(worker, JOIN_SECONDS)
+        assert message.startswith(f"{group.name(1)} reports: memory ran out")
 
 
 def test_a_mismatch_is_reported_with_every_side_on_all(group):

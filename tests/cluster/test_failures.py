@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.leftovers import nothing_left
 from tests.support.processes import ProcessGroup, ReservedPorts, light_environment, tf_config, wait_until
 
 _SIZE = 3
@@ -56,7 +57,7 @@ class Job:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int, tmp_path: Path) -> None:
-    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
         job = Job(group, ports.addresses)
         job.start(*range(_SIZE))
         job.wait_for_step(30)
@@ -108,14 +109,24 @@ def test_a_difference_on_one_worker_is_an_error_on_all(
                 assert text in message, message
 
 
-def test_an_exception_on_one_worker_ends_the_others(tmp_path: Path) -> None:
-    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
-        job = Job(group, ports.addresses, "raises")
+@pytest.mark.parametrize(
+    ("difference", "expected"),
+    [
+        ("raises", "RuntimeError: this worker's own mistake"),
+        ("runs_out_of_memory", "(its script ended with "),
+    ],
+)
+def test_an_exception_on_one_worker_ends_the_others_with_its_name(
+    difference: str, expected: str, tmp_path: Path
+) -> None:
+    with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
+        job = Job(group, ports.addresses, difference)
         job.start(*range(_SIZE))
         for index in (0, 2):
             _, _, lost, message = job.end_of(index, timeout=_START_SECONDS)
             assert lost, message
-            assert job.name_of(1) in message
+            assert f"{job.name_of(1)} left the group" in message
+            assert expected in message
 
 
 def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts, tf_
         ("01_single_process.py", 1, r"^test accuracy 0\.\d\d on 1 replica of 1 worker$"),
         ("02_fit_three_workers.py", 3, r"^largest weight difference +0$"),
         ("03_custom_training_loop.py", 2, r"^train accuracy 0\.9\d with 2 workers$"),
+        ("07_one_process_per_host.py", 2, r"^test accuracy 0\.[6-9]\d with 8 replicas in 2 processes$"),
     ],
 )
 def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> None:

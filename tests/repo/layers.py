@@ -17,12 +17,13 @@ CORE = {
     "base": set(),
     "schedule": {"base"},
     "reduce": {"base"},
+    "compress": {"base"},
     "transport": {"base"},
     "communicator": {"base", "schedule", "reduce", "transport"},
 }
 OPS = {
     **CORE,
-    "kernels": {"base", "reduce", "communicator"},
+    "kernels": {"base", "reduce", "compress", "communicator"},
     "tools": set(CORE),
     "bench": set(CORE),
 }
@@ -46,9 +47,11 @@ PARTS = {
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
     "native": _FOUNDATION | {"control_plane", "tensorflow"},
-    "collective": _FOUNDATION | {"_tf", "control_plane", "native", "tensorflow"},
+    "keras": _FOUNDATION | {"tensorflow"},
+    "callbacks": _FOUNDATION | {"keras", "tensorflow"},
+    "collective": _FOUNDATION | {"_tf", "control_plane", "native", "keras", "tensorflow"},
     "launch": _FOUNDATION,
-    "__init__": _FOUNDATION | {"collective", "native", "tensorflow"},
+    "__init__": _FOUNDATION | {"callbacks", "collective", "native", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

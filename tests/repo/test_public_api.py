@@ -14,6 +14,7 @@ PUBLIC = {
     "OptionsError",
     "WorkerLostError",
     "__version__",
+    "callbacks",
 }
 
 

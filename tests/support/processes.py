@@ -167,6 +167,11 @@ class ProcessGroup:
     def __getitem__(self, name: str) -> Process:
         return self._processes[name]
 
+    @property
+    def pids(self) -> set[int]:
+        """The ids of all that were started, each the leader of a session."""
+        return {process.pid for process in self._processes.values()}
+
     def wait_all(self, timeout: float) -> dict[str, int]:
         """Waits for all, `timeout` seconds together; the exit status by name."""
         end = time.monotonic() + timeout

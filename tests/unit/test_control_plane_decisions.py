@@ -197,6 +197,12 @@ def test_a_member_that_goes_on_is_not_compared_by_what_it_said_before(clock):
             assert inspector.inspect() is None
 
 
+def test_a_stopped_member_is_not_compared_by_its_last_words(clock):
+    found = members()
+    found.note_waiting(1, 5, 0.01, "reduce 5")
+    assert wait(found, clock, 10, {0: 6, 2: 6}) is None
+
+
 def test_the_same_instance_waited_for_again_is_a_new_wait(clock):
     found = members()
     found.note_waiting(0, 5, 3.0, "reduce")

@@ -36,9 +36,13 @@ def test_transport_stays_on_the_interface_of_the_address(monkeypatch: pytest.Mon
     assert host.net_devices("127.0.0.1") == ""
 
 
-def test_transport_options_become_ucx_transports() -> None:
-    assert [host.transports(choice) for choice in ("auto", "tcp", "shared_memory")] == [
-        "",
-        "tcp,self",
-        "sm,self",
-    ]
+def test_transport_options_become_ucx_transports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    assert host.transports("auto") == ("", "^sysv", "tcp,self")
+    assert host.transports("tcp") == ("tcp,self",)
+    assert host.transports("shared_memory") == ("sm,self",)
+
+
+def test_the_transports_that_a_user_set_are_the_only_ones_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "sysv,self")
+    assert host.transports("auto") == ("",)

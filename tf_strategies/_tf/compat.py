@@ -5,26 +5,47 @@ Works unchanged on TensorFlow 2.15 and 2.21; what differs between releases is se
 
 from __future__ import annotations
 
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx as _autograph_context
+from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.data.experimental.ops import distribute as _distribute
 from tensorflow.python.distribute import cross_device_ops as _cross_device_ops
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import input_util as _input_util
 from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
 from tensorflow.python.distribute import values as _values
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic_function
+from tensorflow.python.framework import auto_control_deps_utils as _auto_control_deps_utils
+from tensorflow.python.framework import ops as _ops
+from tensorflow.python.ops import control_flow_util as _control_flow_util
 from tensorflow.python.saved_model import save_context as _save_context
 
 __all__ = [
+    "Function",
     "MirroredExtended",
+    "MirroredVariable",
     "SyncOnReadVariable",
+    "ask_who_has_data",
     "compute_batch_size",
+    "converted_by_autograph",
+    "dataset_sources",
     "distribute_dataset",
     "distribute_datasets_from_function",
+    "in_xla",
     "is_mirrored",
     "is_saving",
     "is_sync_on_read_variable",
+    "op_seed",
+    "own_cardinality",
     "per_replica",
     "place",
+    "regroup",
+    "select_replica",
     "set_cardinality",
+    "set_op_seed",
+    "shuffle_seeds",
+    "written_resources",
 ]
 
 # The base of the collective strategy's Extended: variables mirrored over the local devices, replica threads, merge_call and
@@ -50,6 +71,19 @@ is_saving = _save_context.in_save_context
 # The class of variables that are reduced when read (metrics), to refine how they are saved; it has no public name.
 SyncOnReadVariable = _values.SyncOnReadVariable
 
+# The class of variables that are written on every replica (weights, statistics), to know when replicas write them.
+MirroredVariable = _values.MirroredVariable
+
+# The class of what tf.function returns, to lift one out of the replicas as TensorFlow does; public is only an abstract one, which
+# has no _clone to keep the other arguments of tf.function.
+Function = _polymorphic_function.Function
+
+# select_replica(local_replica, values): the part of one local replica in a structure of arguments, as `Strategy.run` takes it.
+select_replica = _distribute_utils.select_replica
+
+# regroup(values): one structure of per-replica values from those of each local replica, as `Strategy.run` returns it.
+regroup = _distribute_utils.regroup
+
 # place(tensor, destinations): a tensor or IndexedSlices copied to the devices of a value or device string.
 place = _cross_device_ops.simple_broadcast
 
@@ -64,10 +98,78 @@ def is_sync_on_read_variable(value):
     return isinstance(value, SyncOnReadVariable)
 
 
-def set_cardinality(distributed, cardinality):
-    """Sets the number of steps a distributed dataset says it has, and has its iterators ask all workers who still has data.
+def own_cardinality(distributed):
+    """The number of batches that this worker's part of a distributed dataset has, over all its replicas; negative as in tf.data.
 
-    Both are worked out from one worker's dataset, and cannot be given.
+    A distributed dataset itself says the length of what it was made of, before it was split.
     """
+    if not tf.executing_eagerly():
+        return tf.data.UNKNOWN_CARDINALITY
+    parts = getattr(distributed, "_cloned_datasets", None) or distributed._datasets
+    return int(parts[0].cardinality())
+
+
+def set_cardinality(distributed, cardinality):
+    """Sets the number of steps a distributed dataset says it has; it cannot be given."""
     distributed._cardinality = cardinality
+
+
+def ask_who_has_data(distributed):
+    """Has the iterators of a distributed dataset ask all workers who still has data; one worker's dataset cannot tell."""
     distributed._enable_get_next_as_optional = True
+
+
+def dataset_sources(dataset):
+    """The datasets at the start of a pipeline. A dataset tells its inputs only to tf.data itself."""
+    inputs = dataset._inputs()
+    return [source for part in inputs for source in dataset_sources(part)] if inputs else [dataset]
+
+
+def shuffle_seeds(dataset):
+    """The seeds of each `shuffle` in a dataset as (graph, operation), None for one that shuffles anew in every process.
+
+    Nothing public tells them.
+    """
+    found = []
+    if type(dataset).__name__ == "_ShuffleDataset":
+        seeds = int(tf.get_static_value(dataset._seed)), int(tf.get_static_value(dataset._seed2))
+        found.append(seeds if any(seeds) else None)
+    for part in dataset._inputs():
+        found.extend(shuffle_seeds(part))
+    return found
+
+
+def converted_by_autograph(fn):
+    """The replica function as autograph converts it where `Strategy.run` is called in a tf.function, as it is elsewhere.
+
+    TensorFlow converts what it finds in user code by itself, but not what runs inside functions of a library.
+    """
+    if _context.executing_eagerly():
+        return fn
+    return _autograph.tf_convert(fn, _autograph_context.control_status_ctx())
+
+
+def op_seed():
+    """The global seed that random operations made now take; None if there is none. No public function reads it."""
+    return _context.global_seed() if _context.executing_eagerly() else _ops.get_default_graph().seed
+
+
+def set_op_seed(seed):
+    """Sets what `op_seed` returns, for this graph or all eager operations.
+
+    tf.random.set_seed would also restart the numbers of operations, and does nothing for a graph that is being made.
+    """
+    if _context.executing_eagerly():
+        _context.context()._seed = seed
+    else:
+        _ops.get_default_graph().seed = seed
+
+
+def in_xla():
+    """Whether operations made now are to be compiled by XLA (jit_compile=True); TensorFlow shows it nowhere else."""
+    return _control_flow_util.GraphOrParentsInXlaContext(_ops.get_default_graph())
+
+
+def written_resources(op):
+    """The handles among an operation's inputs that it writes to, calls of functions included; no public function knows."""
+    return list(_auto_control_deps_utils.get_read_write_resource_inputs(op)[1])

@@ -6,16 +6,17 @@ scaled once, at the end, for a mean.
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.packing import plan_packs
+from tf_strategies.collective.sparse import SparseExchange, is_small_table
+from tf_strategies.collective.sparse_rows import HOST, from_dense, merge_rows, number_of_rows, to_dense
 
 __all__ = ["CollectiveCrossDeviceOps"]
 
-_HOST = "/device:CPU:0"
 _ON_THE_WIRE = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 _WIDENED = {
     tf.int8: tf.int32,
@@ -40,6 +41,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         super().__init__()
         self._group = group
         self._bytes_per_pack = bytes_per_pack
+        self._slices = SparseExchange(group, _ON_THE_WIRE)
 
     @property
     def _num_between_graph_workers(self) -> int:
@@ -52,13 +54,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         """Reduces [(value, destinations), ...] together; the order of the list is the order of the variables."""
         del options
         values = [value for value, _ in value_destination_pairs]
-        sums: List[Any] = [_sum_local_replicas(value) for value in values]
-        dense = [i for i, value in enumerate(sums) if not isinstance(value, tf.IndexedSlices)]
-        for i, total in zip(dense, self._sum_between_workers([sums[i] for i in dense])):
-            sums[i] = total
-        for i, value in enumerate(sums):
-            if isinstance(value, tf.IndexedSlices):
-                sums[i] = self._gather_slices(value)
+        sums = self._sum_over_all([self._sum_local_replicas(value) for value in values])
         if reduce_op == tf.distribute.ReduceOp.MEAN:
             counts = [len(value.values) * self._group.size for value in values]
             sums = [_divide(total, count) for total, count in zip(sums, counts)]
@@ -75,53 +71,57 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     def _gather_implementation(self, per_replica_value, destinations, axis, options):
         del options
         values = [tf.convert_to_tensor(value) for value in per_replica_value.values]
-        with tf.device(_HOST):
+        with tf.device(HOST):
             local = tf.concat(values, axis) if len(values) > 1 else tf.identity(values[0])
             if self._group.size > 1:
                 local = _swap_axes(self._group.all_gather(_swap_axes(local, axis), name="gather"), axis)
         return compat.place(local, destinations, always_mirrored=True)
 
-    def _sum_between_workers(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def _sum_over_all(self, values: Sequence[Any]) -> List[Any]:
+        """The sums over workers of tensors and IndexedSlices; slices of small tables travel in the packs of the tensors."""
+        sums = list(values)
         if self._group.size == 1:
-            return list(tensors)
+            return sums
+        sparse = [i for i, value in enumerate(sums) if isinstance(value, tf.IndexedSlices)]
+        small = [i for i in sparse if is_small_table(sums[i]) and sums[i].values.dtype in _ON_THE_WIRE]
+        large = [i for i in sparse if i not in small]
+        dense: List[Tuple[int, tf.Tensor]] = []
+        for i, value in enumerate(sums):
+            if i in small:
+                dense += [(i, part) for part in to_dense(value, number_of_rows(value))]
+            elif i not in large:
+                dense.append((i, value))
+        totals = self.sum_between_workers([tensor for _, tensor in dense])
+        parts: Dict[int, List[tf.Tensor]] = {}
+        for (i, _), total in zip(dense, totals):
+            parts.setdefault(i, []).append(total)
+        for i, part in parts.items():
+            sums[i] = from_dense(*part, like=sums[i]) if i in small else part[0]
+        for i, total in zip(large, self._slices.add_up([sums[i] for i in large])):
+            sums[i] = total
+        return sums
+
+    def sum_between_workers(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """The sum over workers of each tensor, in packs; a collective."""
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
         results: List[Any] = [None] * len(tensors)
-        with tf.device(_HOST):
+        with tf.device(HOST):
             for number, pack in enumerate(packs):
                 name = f"pack {number} of {len(packs)}"
                 for position, total in zip(pack, self._group.all_reduce([wire[i] for i in pack], name=name)):
                     results[position] = tf.cast(total, tensors[position].dtype)
         return results
 
-    def _gather_slices(self, slices: tf.IndexedSlices) -> tf.IndexedSlices:
-        """The rows of all workers, rank by rank; rows that share an index add up wherever slices are applied."""
-        if self._group.size == 1:
-            return slices
-        with tf.device(_HOST):
-            return tf.IndexedSlices(
-                self._group.all_gather(slices.values, name="slices: values"),
-                self._group.all_gather(slices.indices, name="slices: indices"),
-                slices.dense_shape,
-            )
-
-
-def _sum_local_replicas(value):
-    values = value.values
-    if isinstance(values[0], tf.IndexedSlices):
-        if len(values) == 1:
-            return values[0]
-        with tf.device(values[0].device):
-            return tf.IndexedSlices(
-                tf.concat([part.values for part in values], 0),
-                tf.concat([part.indices for part in values], 0),
-                values[0].dense_shape,
-            )
-    tensors = [tf.convert_to_tensor(part) for part in values]
-    if len(tensors) == 1:
-        return tensors[0]
-    with tf.device(tensors[0].device):
-        return tf.add_n(tensors)
+    def _sum_local_replicas(self, value):
+        values = value.values
+        if isinstance(values[0], tf.IndexedSlices):
+            return values[0] if len(values) == self._group.size == 1 else merge_rows(values)
+        tensors = [tf.convert_to_tensor(part) for part in values]
+        if len(tensors) == 1:
+            return tensors[0]
+        with tf.device(tensors[0].device):
+            return tf.add_n(tensors)
 
 
 def _divide(total, count: int):

@@ -1,13 +1,13 @@
-"""A replica whose batch is empty takes part with zero weight: what it computes may not be a number, and must not spread.
+"""Batches of unequal size: how many rows each replica has, and what a replica without rows may contribute.
 
-The mean over no rows is NaN: in batch normalization, and in losses that users write. Where a batch can be empty,
-values that are not finite are left out of what this replica gives to reductions and of the state it keeps; with a
-batch that has rows nothing changes.
+A replica whose batch is empty takes part with zero weight. What it computes may not be a number (the mean over no rows
+is NaN), and must not spread: where a batch can be empty, values that are not finite are left out of what this replica
+gives to reductions and of the state it keeps. With a batch that has rows nothing changes.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -17,74 +17,140 @@ __all__ = ["EmptyBatchGuard"]
 
 
 class EmptyBatchGuard:
-    """Knows, while replicas run, which of them have an empty batch.
+    """Knows, while replicas run, how many rows the batch of each has.
 
     Args:
+        group: the workers.
         local_replicas: the number of replicas of this worker.
     """
 
-    def __init__(self, local_replicas: int) -> None:
+    def __init__(self, group, local_replicas: int) -> None:
+        self._group = group
         self._local_replicas = local_replicas
-        self._has_rows: Dict[int, tf.Tensor] = {}
+        self._rows: List[tf.Tensor] = []
+        self._before: Dict[Tuple[int, int], tf.Tensor] = {}
+        self._shares: List[Tuple[Any, List[tf.Tensor]]] = []
 
-    def wrap(self, fn: Callable, state: Iterable[tf.Variable]) -> Callable:
-        """Returns the replica function `fn`, watched; the variables in `state` stay finite."""
+    def watch(self, fn: Callable, arguments: Any, state: Iterable[tf.Variable]) -> Callable:
+        """Returns the replica function `fn`, watched until `forget`.
 
+        Args:
+            fn: what every replica runs.
+            arguments: its arguments, per replica.
+            state: variables that replicas write on their own; they stay finite.
+        """
+        rows = _rows([_of_replica(replica, arguments) for replica in range(self._local_replicas)])
+        if rows is None:
+            return fn
+        self._rows = rows
+        state = list(state)
+
+        @tf.autograph.experimental.do_not_convert
         def watched(*args: Any, **kwargs: Any) -> Any:
-            has_rows = _has_rows((args, kwargs))
-            if has_rows is None:
-                return fn(*args, **kwargs)
-            kept = [(variable, variable.read_value()) for variable in state]
-            self._has_rows[self._local_replica()] = has_rows
+            replica = self._local_replica()
+            for variable in state:
+                self._before[replica, id(variable)] = variable.read_value()
             result = fn(*args, **kwargs)
-            for variable, before in kept:
-                variable.assign(_finite_or(variable.read_value(), before, has_rows))
+            for variable in state:
+                variable.assign(self._finite(variable.read_value(), replica, variable))
             return result
 
         return watched
 
     def forget(self) -> None:
         """Ends the watch."""
-        self._has_rows.clear()
+        self._rows, self._shares = [], []
+        self._before.clear()
+
+    def share(self) -> Optional[tf.Tensor]:
+        """The rows of the replica that runs, times the number of all replicas, over the rows of all; [] float32.
+
+        1 where all replicas have as many rows. None where shapes say that all have the same number. A collective the first
+        time in a graph: all workers ask alike.
+        """
+        if not self._rows:
+            return None
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        for asked, shares in self._shares:
+            if asked is graph:
+                return shares[self._local_replica()]
+        with tf.device("/device:CPU:0"):
+            rows = [tf.cast(count, tf.float64) for count in self._rows]
+            everywhere = self._group.all_reduce([tf.add_n(rows)], name="rows of the batch")[0]
+            replicas = self._group.size * self._local_replicas
+            shares = [
+                tf.cast(tf.math.divide_no_nan(count * replicas, everywhere), tf.float32) for count in rows
+            ]
+        self._shares.append((graph, shares))
+        return shares[self._local_replica()]
 
     def contributions(self, value: Any) -> Any:
         """The per-replica value as the replicas that run now may add it to a reduction."""
+        if not self._rows:
+            return value
+        if compat.is_sync_on_read_variable(value):
+            return compat.per_replica(
+                tuple(
+                    self._finite(tf.convert_to_tensor(part), replica, value)
+                    for replica, part in enumerate(value.values)
+                )
+            )
         per_replica = isinstance(value, tf.distribute.DistributedValues)
-        if not self._has_rows or (self._local_replicas > 1 and not per_replica):
+        if self._local_replicas > 1 and not per_replica:
             return value
         parts = value.values if per_replica else (value,)
         if not all(isinstance(part, tf.Tensor) and part.dtype.is_floating for part in parts):
             return value
-        return compat.per_replica(
-            tuple(
-                _finite_or(part, tf.zeros([], part.dtype), self._has_rows[replica])
-                if replica in self._has_rows
-                else part
-                for replica, part in enumerate(parts)
+        return compat.per_replica(tuple(self._finite(part, replica) for replica, part in enumerate(parts)))
+
+    def _finite(self, value: tf.Tensor, replica: int, variable: Any = None) -> tf.Tensor:
+        """`value`, but what it was before (or 0) where it is not finite and the replica has no rows."""
+        if not value.dtype.is_floating or not self._rows:
+            return value
+        before = self._before.get((replica, id(variable)), tf.zeros([], value.dtype))
+        has_rows = self._rows[replica] > 0
+        with tf.device(value.device):
+            chosen = tf.cond(
+                has_rows, lambda: value, lambda: tf.where(tf.math.is_finite(value), value, before)
             )
-        )
+        chosen.set_shape(value.shape)
+        return chosen
 
     def _local_replica(self) -> int:
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(everywhere)) % self._local_replicas
 
 
-def _finite_or(value: tf.Tensor, other: tf.Tensor, has_rows: tf.Tensor) -> tf.Tensor:
-    with tf.device(value.device):
-        chosen = tf.cond(has_rows, lambda: value, lambda: tf.where(tf.math.is_finite(value), value, other))
-    chosen.set_shape(value.shape)
-    return chosen
-
-
-def _has_rows(arguments: Any) -> Optional[tf.Tensor]:
-    """Whether any batch among the arguments has rows; None when none of them can be empty."""
-    batches = [
-        part for part in tf.nest.flatten(arguments) if isinstance(part, tf.Tensor) and _may_be_empty(part)
+def _of_replica(replica: int, arguments: Any) -> List[Any]:
+    return [
+        part.values[replica] if isinstance(part, tf.distribute.DistributedValues) else part
+        for part in tf.nest.flatten(arguments)
     ]
-    if not batches:
-        return None
-    return tf.reduce_any([tf.shape(batch)[0] > 0 for batch in batches])
 
 
-def _may_be_empty(tensor: tf.Tensor) -> bool:
-    return bool(tensor.shape.rank) and not tensor.shape[0]
+def _rows(replicas: List[List[Any]]) -> Optional[List[tf.Tensor]]:
+    """The rows of each replica's batch, [] int64; None when shapes say that all have rows, and as many.
+
+    The batch is the first argument whose number of rows is open, or 0, on some replica. Eagerly shapes say nothing about other
+    workers' batches.
+    """
+    for parts in zip(*replicas):
+        if any(_is_open(part) for part in parts):
+            return [_count(part) for part in parts]
+    return None
+
+
+def _is_open(part: Any) -> bool:
+    if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
+        return True
+    if not isinstance(part, tf.Tensor) or not part.shape.rank:
+        return False
+    return tf.executing_eagerly() or not part.shape[0]
+
+
+def _count(part: Any) -> tf.Tensor:
+    if isinstance(part, tf.RaggedTensor):
+        return tf.cast(part.nrows(), tf.int64)
+    if isinstance(part, tf.SparseTensor):
+        return part.dense_shape[0]
+    return tf.shape(part, out_type=tf.int64)[0]

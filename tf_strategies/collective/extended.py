@@ -12,6 +12,9 @@ from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.empty_batch import EmptyBatchGuard
 from tf_strategies.collective.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.input import DatasetDistributor
+from tf_strategies.collective.op_seeds import op_seeds_of_worker
+from tf_strategies.collective.replica_call import LiftedFunctions, after_arrival, run_on_only_device
+from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.options import CommunicationOptions
 
@@ -46,8 +49,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack),
         )
         self._distributor = DatasetDistributor(group, len(self._devices))
-        self._guard = EmptyBatchGuard(len(self._devices))
-        self._replica_state: list = []
+        self._guard = EmptyBatchGuard(group, len(self._devices))
+        self._metrics: list = []
+        self._lifted = LiftedFunctions(strategy)
+        self._replicas_run = False
+        self.statistics = ReplicaStatistics(
+            replicas=self._num_replicas_in_sync,
+            share=self._guard.share,
+            sum_between_workers=self._cross_device_ops.sum_between_workers,
+        )
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -98,23 +108,43 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         variable = super()._create_variable(next_creator, **kwargs)
         if self._group.size > 1:
             keep_saving_local(variable)
-        if not belongs_to_another and _is_replica_state(variable):
-            self._replica_state.append(weakref.ref(variable))
+        if not belongs_to_another:
+            self.statistics.adopt(variable)
+        if _is_metric(variable):
+            self._metrics.append(weakref.ref(variable))
         return variable
 
     def _call_for_each_replica(self, fn, args, kwargs):
-        if self._num_replicas_in_sync == 1:
-            return super()._call_for_each_replica(fn, args, kwargs)
-        self._replica_state = [reference for reference in self._replica_state if reference() is not None]
-        state = [
-            variable
-            for variable in (reference() for reference in self._replica_state)
-            if variable is not None
+        lifted = self._lifted.get(fn)
+        if lifted is not None:
+            return lifted(*args, **kwargs)
+        fn = compat.converted_by_autograph(fn)
+        if self._num_replicas_in_sync == 1 or self._replicas_run:
+            return self._run_replicas(fn, args, kwargs)
+        self._metrics = [reference for reference in self._metrics if reference() is not None]
+        metrics = [
+            variable for variable in (reference() for reference in self._metrics) if variable is not None
         ]
+        self._replicas_run = True
         try:
-            return super()._call_for_each_replica(self._guard.wrap(fn, state), args, kwargs)
+            with op_seeds_of_worker(self._group.rank), after_arrival((args, kwargs)):
+                watched = self.statistics.watch(self._guard.watch(fn, (args, kwargs), metrics))
+                result = self._run_replicas(watched, args, kwargs)
+            self.statistics.agree()
+            return result
         finally:
+            self._replicas_run = False
             self._guard.forget()
+            self.statistics.forget()
+
+    def _run_replicas(self, fn, args, kwargs):
+        if len(self._devices) == 1:
+            return run_on_only_device(self._container_strategy(), self._devices[0], fn, args, kwargs)
+        return super()._call_for_each_replica(fn, args, kwargs)
+
+    def share_of_batch(self):
+        """In a replica function: this replica's rows over the mean of all replicas', [] float32; None where always 1."""
+        return self._guard.share()
 
     def _experimental_distribute_dataset(self, dataset, options):
         return self._distributor.distribute(
@@ -177,6 +207,14 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         ]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs)
 
+    def _update(self, var, fn, args, kwargs, group):
+        if not isinstance(var, tf.distribute.DistributedValues):
+            raise ValueError(
+                f"variable {var.name!r} of shape {var.shape} was made outside of this strategy's scope, and cannot be updated "
+                "on all replicas; make models and optimizers inside `with strategy.scope():`"
+            )
+        return super()._update(var, fn, args, kwargs, group)
+
     def _placed(self, destinations):
         """A tensor in a graph may be on no device yet; it goes where this worker's first replica is."""
         device = destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
@@ -189,8 +227,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
 
 
-def _is_replica_state(variable) -> bool:
-    """Whether replicas write the variable on their own: statistics of a layer, sums of a metric."""
-    if variable.trainable or not variable.dtype.is_floating:
-        return False
-    return compat.is_sync_on_read_variable(variable) or variable.aggregation == tf.VariableAggregation.NONE
+def _is_metric(variable) -> bool:
+    """Whether replicas add to the variable on their own, and it is summed when read."""
+    return (
+        compat.is_sync_on_read_variable(variable)
+        and not variable.trainable
+        and variable.dtype.is_floating
+        and variable.aggregation != tf.VariableAggregation.MEAN
+    )

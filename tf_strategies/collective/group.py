@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.cluster import Cluster
+from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError
 from tf_strategies.options import CommunicationOptions
 
@@ -64,34 +65,37 @@ class ConnectedWorkers:
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.rank = self._communicator.rank
         self.size = self._communicator.size
-        atexit.register(self._communicator.close)
+        atexit.register(self._communicator.close_at_exit)
         weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
 
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
+        refuse_xla(name)
         return self._ops.all_reduce(
             list(tensors), communicator=self._communicator, reduction="sum", name=name
         )
 
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        refuse_xla(name)
         return self._ops.all_gather(tensor, communicator=self._communicator, name=name)
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        refuse_xla(name)
         return self._ops.broadcast(tensor, communicator=self._communicator, name=name)
 
     def stats(self) -> Dict[str, Any]:
         return self._communicator.stats()
 
     def close(self) -> None:
-        atexit.unregister(self._communicator.close)
+        atexit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
 
 
 def _close_elsewhere(communicator) -> None:
     """Closes on a thread of its own: garbage may be collected on one that closing waits for."""
-    atexit.unregister(communicator.close)
+    atexit.unregister(communicator.close_at_exit)
     threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
 

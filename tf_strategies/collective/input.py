@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tensorflow as tf
+from absl import logging
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.autoshard import agree_on_sharding, with_policy
 
 __all__ = ["DatasetDistributor"]
 
@@ -13,9 +15,9 @@ __all__ = ["DatasetDistributor"]
 class DatasetDistributor:
     """Splits datasets between workers and replicas.
 
-    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy.
-    Workers take the same number of steps: before each, they add up who still has data. One that ran out goes on
-    with empty batches, whose loss, gradients and metrics weigh nothing, until the last is done.
+    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy; the chief
+    logs what was chosen. Workers take the same number of steps: before each, they add up who still has data. One that ran out
+    goes on with empty batches, whose loss, gradients and metrics weigh nothing, until the last is done.
 
     Args:
         group: the workers.
@@ -24,6 +26,7 @@ class DatasetDistributor:
 
     def __init__(self, group, local_replicas: int) -> None:
         self._group = group
+        self._local_replicas = local_replicas
         self._context = tf.distribute.InputContext(
             num_input_pipelines=group.size,
             input_pipeline_id=group.rank,
@@ -34,10 +37,18 @@ class DatasetDistributor:
         """What `Strategy.experimental_distribute_dataset` returns.
 
         Raises:
-            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size.
+            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size; when those that
+                should be the same differ in length, files or order; when the AutoShardPolicy cannot be carried out.
         """
         _refuse_per_replica(options)
         self._check(dataset)
+        one_batch_a_step = True
+        if self._group.size > 1 and tf.executing_eagerly():
+            sharding = agree_on_sharding(self._group, dataset)
+            dataset = with_policy(dataset, sharding.policy)
+            one_batch_a_step = sharding.policy == tf.data.experimental.AutoShardPolicy.DATA
+            if self._group.rank == 0:
+                logging.log(logging.WARNING if sharding.needs_attention else logging.INFO, "%s", sharding)
         distributed = compat.distribute_dataset(
             dataset,
             input_workers,
@@ -46,13 +57,14 @@ class DatasetDistributor:
             input_context=self._context,
             options=options,
         )
-        return self._with_equal_length(distributed)
+        steps = int(distributed.cardinality) if one_batch_a_step else self._own_steps(distributed)
+        return self._with_equal_length(distributed, steps)
 
     def distribute_from_function(self, dataset_fn, strategy, input_workers, options):
         """What `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
 
         Raises:
-            ValueError: as `distribute`.
+            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size.
         """
         _refuse_per_replica(options)
 
@@ -64,20 +76,24 @@ class DatasetDistributor:
         distributed = compat.distribute_datasets_from_function(
             checked, input_workers, [self._context], strategy, options
         )
-        return self._with_equal_length(distributed)
+        return self._with_equal_length(distributed, self._own_steps(distributed))
 
-    def _with_equal_length(self, distributed):
+    def _own_steps(self, distributed) -> int:
+        """In how many steps this worker's replicas use up its part; negative as in tf.data."""
+        batches = compat.own_cardinality(distributed)
+        return batches if batches < 0 else -(-batches // self._local_replicas)
+
+    def _with_equal_length(self, distributed, steps: int):
         """Makes the workers count alike: Keras takes as many steps as the dataset says, so it says the longest worker's."""
-        if self._group.size == 1:
-            return distributed
-        mine = str(int(distributed.cardinality))
-        lengths = [
-            int(text)
-            for text in exchange_texts(self._group, mine, name="length of the dataset to distribute")
-        ]
-        if len(set(lengths)) > 1:
-            unknown = min(lengths) < 0
-            compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))
+        lengths = [steps]
+        if self._group.size > 1:
+            texts = exchange_texts(self._group, str(steps), name="length of the dataset to distribute")
+            lengths = [int(text) for text in texts]
+        uneven = len(set(lengths)) > 1
+        unknown = uneven and min(lengths) < 0
+        compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))
+        if uneven:
+            compat.ask_who_has_data(distributed)
         return distributed
 
     def _check(self, dataset: tf.data.Dataset) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
+from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
 from tf_strategies.collective.agreement import require_agreement
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
 from tf_strategies.collective.group import form_group
+from tf_strategies.collective.shared_seed import one_op_seed
 from tf_strategies.collective.stats import CommunicationStats
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras import bridge
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceStrategy"]
 
 
-class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
     """Every replica of every worker computes gradients on its part of the batch; all-reduce adds them up.
 
     The workers are those that TF_CONFIG names (chief and workers); each runs the same script and makes this strategy once,
@@ -66,7 +71,10 @@ class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             self, group=self._group, options=options, devices=devices, cluster_resolver=_resolver(cluster)
         )
         tf.distribute.Strategy.__init__(self, extended)
+        self._read: dict = {}
+        self._agreed: set = set()
         self._require_equal_replicas()
+        bridge.install()
 
     @property
     def rank(self) -> int:
@@ -86,20 +94,72 @@ class CollectiveAllReduceStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """Leaves the workers; what communicates later fails. Happens by itself when the program ends."""
         self._group.close()
 
-    def reduce(self, reduce_op, value, axis):
+    def scope(self):
+        """As `tf.distribute.Strategy.scope`."""
+        bridge.install()
+        return super().scope()
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        """As `tf.distribute.Strategy.run`."""
+        self._agreed.clear()
+        return super().run(fn, args=args, kwargs=kwargs, options=options)
+
+    def experimental_distribute_dataset(self, dataset, options=None):
+        """As `tf.distribute.Strategy.experimental_distribute_dataset`."""
+        bridge.install()
+        return super().experimental_distribute_dataset(dataset, options)
+
+    def reduce(self, reduce_op, value, axis=None):
         """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
 
-        Two calls that Keras 3 makes differ: the mean over axis 0 of scalars is their mean, and the first batch, which it
-        reduces only to learn shapes, stays on this worker.
+        Calls that Keras makes differ: what all workers have agreed on stays what it is; the mean over axis 0 of scalars is
+        their mean; and the first batch, which Keras 3 reduces only to learn shapes, stays on this worker.
         """
         if axis is None and _asks_for_shapes(sys._getframe(1)):
             return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
-        if axis == 0 and all(part.shape.rank == 0 for part in self.experimental_local_results(value)):
+        if id(value) in self._read:
+            return self._read[id(value)]
+        parts = self.experimental_local_results(value)
+        if all(isinstance(part, tf.Tensor) and part.ref() in self._agreed for part in parts):
+            return parts[0]
+        if axis == 0 and all(part.shape.rank == 0 for part in parts):
             axis = None
         return super().reduce(reduce_op, value, axis)
 
+    def share_of_batch(self):
+        return self.extended.share_of_batch()
+
+    @contextlib.contextmanager
+    def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
+        """While open, `reduce` of these variables gives sums that were formed in one message."""
+        summed = [each for each in variables if _is_summed_when_read(each)]
+        if summed and not self._read:
+            pairs = [(each, self.extended.worker_devices[0]) for each in summed]
+            sums = self.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+            self._read = {
+                id(each): self.experimental_local_results(total)[0] for each, total in zip(summed, sums)
+            }
+        try:
+            yield
+        finally:
+            self._read = {}
+
+    def require_agreement(self, what, text):
+        require_agreement(self._group, what, text)
+
+    def one_op_seed(self):
+        return one_op_seed(self._group)
+
+    def agreed(self, results):
+        self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))
+        return results
+
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
+
+
+def _is_summed_when_read(variable) -> bool:
+    return compat.is_sync_on_read_variable(variable) and variable.aggregation == tf.VariableAggregation.SUM
 
 
 def _asks_for_shapes(caller) -> bool:

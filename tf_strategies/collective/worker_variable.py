@@ -17,6 +17,11 @@ class WorkerVariable(compat.SyncOnReadVariable):
     neither may communicate, nor may a look at an attribute. They see the part of this worker.
     """
 
+    def assign(self, value, use_locking=False, name=None, read_value=True):
+        """As any variable's; between replicas nothing is read back, which would reduce it over all workers for nobody."""
+        read_value = read_value and not tf.distribute.in_cross_replica_context()
+        return super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
+
     def numpy(self) -> np.ndarray:
         return self._part_of_worker().numpy()
 

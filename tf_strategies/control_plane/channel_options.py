@@ -16,6 +16,7 @@ from tf_strategies.control_plane.messages import MAX_MESSAGE_BYTES
 KEEPALIVE_SECONDS = 0.8
 KEEPALIVE_TIMEOUT_SECONDS = 2.5
 _HANDSHAKE_SECONDS = 5.0
+_IDLE_SECONDS = 10.0
 _SPARE_CONNECTIONS = 64
 
 Options = List[Tuple[str, Union[int, str]]]
@@ -49,6 +50,7 @@ def server_options(size: int) -> Options:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.server_handshake_timeout_ms", int(_HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_connection_idle_ms", int(_IDLE_SECONDS * 1000)),  # a stranger that calls nothing
         ("grpc.max_allowed_incoming_connections", 2 * size + _SPARE_CONNECTIONS),
     ]
 

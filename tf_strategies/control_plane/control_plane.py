@@ -117,13 +117,16 @@ class ControlPlane:
         """Why the group failed; None while it has not."""
         return self._member.failed()
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         """Leaves the group, which is told so.
 
         Bounded: rank 0 stays up to 10 s for members that have not left. May be called again. Starts no
         thread.
+
+        Args:
+            why: the error that made this rank leave, for the message of those that wait for it; "" for none.
         """
-        self._member.close()
+        self._member.close(why)
         if self._coordinator is not None:
             self._coordinator.wait_settled(_SETTLE_SECONDS)
         if self._server is not None:

@@ -28,6 +28,7 @@ _log = logging.getLogger("tf_strategies")
 
 _TICK_SECONDS = 0.25
 _FIRST_PROGRESS_SECONDS = 5.0
+_WHY_LENGTH = 300
 _LEAVE_SECONDS = 10.0  # how long rank 0 stays for others after its own leave
 _TELL_SECONDS = 3.0  # how long it stays to tell members of a failure
 _TELL_LATECOMERS_SECONDS = 10.0  # the same when some members have not even joined
@@ -211,12 +212,13 @@ class Coordinator:
 
     def _on_leave(self, rank: int, message: Message) -> None:
         entry = self._roster.entries[rank]
-        entry.left = time.monotonic()
+        entry.left, entry.why = time.monotonic(), messages.text(message, "why")[:_WHY_LENGTH]
         entry.waiting = None
+        left: Message = {"type": "left", "rank": rank, "why": entry.why}
         if self._phase is _Phase.RUNNING:
-            self._roster.send_to_all({"type": "left", "rank": rank})
+            self._roster.send_to_all(left)
         else:
-            entry.connection.send({"type": "left", "rank": rank})
+            entry.connection.send(left)
         if rank != 0:  # rank 0 must go on hearing of failures while it stays for the others
             self._dismiss(rank)
 
@@ -254,9 +256,10 @@ class Coordinator:
         elif self._phase is _Phase.RUNNING:
             self._watch_exchanges()
             self._conclude_when_ready()
-            found = self._inspector.inspect() if self._phase is _Phase.RUNNING else None
-            if found is not None:
-                self._fail(found)
+            if self._phase is _Phase.RUNNING and self._verdict is None:
+                found = self._inspector.inspect()
+                if found is not None:
+                    self._fail(found)
 
     def _watch_joining(self) -> None:
         waited, missing = time.monotonic() - self._started, self._roster.missing()

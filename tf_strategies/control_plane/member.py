@@ -63,8 +63,9 @@ class Member:
         self._failure: Failure | None = None
         self._gathered: dict[int, dict[int, Any]] = {}
         self._sequence = 0
-        self._left: set[int] = set()
+        self._left: dict[int, str] = {}  # why, by rank
         self._closing = threading.Event()
+        self._look = threading.Event()  # for the monitor: now rather than later
         self._monitor = threading.Thread(target=self._watch, name="tf_strategies monitor", daemon=True)
 
     @property
@@ -173,15 +174,16 @@ class Member:
         if alone:
             self._fail(Failure(Code(code), message))
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         """Leaves the group; bounded. on_abort is no longer called. The coordinator is ended by its owner."""
         if self._closing.is_set():
             return
         self._closing.set()
+        self._look.set()
         with self._changed:
             link = self._link
             if link is not None:
-                self._send({"type": "leave"})
+                self._send({"type": "leave", "why": why})
                 self._changed.wait_for(
                     lambda: self._rank in self._left or self._closed_reason is not None, _FAREWELL_SECONDS
                 )
@@ -224,7 +226,8 @@ class Member:
         elif kind == "refused":
             self._refusal = message
         elif kind == "left":
-            self._left.add(message["rank"])
+            self._left[message["rank"]] = message["why"]
+            self._look.set()
         elif kind == "gathered" and message["sequence"] in self._gathered:
             for offset, payload in enumerate(message["payloads"]):
                 self._gathered[message["sequence"]][message["first"] + offset] = payload
@@ -261,7 +264,11 @@ class Member:
 
     def _watch(self) -> None:
         said_idle = True
-        while not self._closing.wait(_REPORT_SECONDS) and self._failure is None:
+        while True:
+            self._look.wait(_REPORT_SECONDS)
+            self._look.clear()
+            if self._closing.is_set() or self._failure is not None:
+                return
             state = self._callbacks.waiting()
             instance, seconds, text = (-1, 0.0, "") if state is None else state
             with self._changed:
@@ -269,5 +276,6 @@ class Member:
                     self._send({"type": "waiting", "instance": instance, "seconds": seconds, "text": text})
                 said_idle = instance < 0
                 alone = self._alone()
-            if alone and instance >= 0 and seconds > LEFT_SECONDS:
-                self._fail(left_while_waiting(self._names[0], self._names[self._rank], text))
+                why = self._left.get(0, "")
+            if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
+                self._fail(left_while_waiting(self._names[0], why, self._names[self._rank], text))

@@ -6,7 +6,7 @@ exchange   sequence, what, payload                  welcome      epoch: the grou
 waiting    instance, seconds, text; or idle         refused      message, retry
 report     code, message, instance, peer            gathered     sequence, first, payloads (a run of ranks)
 described  id, text                                 describe     id, instance
-leave      my script has ended                      left         rank; farewell when it is the receiver itself
+leave      my script has ended, why                 left         rank, why; farewell to the receiver itself
 aborted    I have heard of the failure              abort        code, message
 
 After `welcome` every message of a member carries the group's epoch.
@@ -22,7 +22,7 @@ from tf_strategies.errors import Code
 Message = Dict[str, Any]
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Failure(NamedTuple):

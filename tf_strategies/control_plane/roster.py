@@ -41,6 +41,7 @@ class Entry:
     process: str  # "process 71 on node-3"
     gone: bool = False  # left or lost: the connection is of no more use
     left: float | None = None  # time.monotonic() of its leave
+    why: str = ""  # the error that made it leave
     acknowledged: bool = False  # it has heard of the failure
     waiting: Waiting | None = None
 

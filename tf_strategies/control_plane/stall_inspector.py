@@ -12,7 +12,7 @@ from tf_strategies.errors import Code
 
 _log = logging.getLogger("tf_strategies")
 
-LEFT_SECONDS = 1.0  # how long a member may wait for one that has left
+LEFT_SECONDS = 1.0  # how long a member may wait for one that has left in good order
 CROSSED_SECONDS = 2.0  # how long all may wait in different collectives
 WARN_SECONDS = 10.0  # how long some may wait for others before a warning
 
@@ -39,21 +39,21 @@ class StallInspector:
         names = self._roster.names
         now = time.monotonic()
         for leaver in self._roster.leavers():
-            left = self._roster.entries[leaver].left
+            left, why = self._roster.entries[leaver].left, self._roster.entries[leaver].why
             for rank, state in waiting.items():
-                heard_since = left is not None and state.heard > left and now - left > LEFT_SECONDS
-                if heard_since and state.seconds > LEFT_SECONDS:
-                    return left_while_waiting(names[leaver], names[rank], state.text)
+                patience = 0.0 if why else LEFT_SECONDS  # one that failed has not sent all it had to
+                heard_since = left is not None and state.heard > left and now - left > patience
+                if heard_since and state.seconds > patience:
+                    return left_while_waiting(names[leaver], why, names[rank], state.text)
         return None
 
     def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:
-        # `since` counts from when the coordinator first heard of the wait, so that a member which has just
-        # gone on to another collective is not compared by what it last said.
-        now = time.monotonic()
+        # From the first to the last time that the coordinator heard of the wait: a member which has just gone on
+        # to another collective, or is stopped and says nothing more, is not compared by its last words.
         if len(waiting) < self._roster.size or len({state.instance for state in waiting.values()}) < 2:
             return None
         if any(
-            _seconds(state) <= CROSSED_SECONDS or now - state.since <= CROSSED_SECONDS
+            _seconds(state) <= CROSSED_SECONDS or state.heard - state.since <= CROSSED_SECONDS
             for state in waiting.values()
         ):
             return None
@@ -87,12 +87,13 @@ class StallInspector:
             self._next_warning *= 2
 
 
-def left_while_waiting(leaver: str, waiter: str, text: str) -> Failure:
-    """The cause when a member waits for one whose script has ended."""
+def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
+    """The cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
+    ended = f"its script ended with {why}" if why else "its script ended"
+    remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
     return Failure(
         Code.UNAVAILABLE,
-        f"{leaver} left the group (its script ended) while {waiter} was still training, waiting in {text}; "
-        "give every worker the same number of steps",
+        f"{leaver} left the group ({ended}) while {waiter} was still training, waiting in {text}; {remedy}",
     )
 
 

@@ -14,6 +14,7 @@ _REMEDY = {
     Code.MISMATCH: "run the same script with the same model, batch shape and options on every worker",
     Code.DEADLINE_EXCEEDED: "see the logs of the workers that did not take part, or raise the timeout option",
     Code.UNAVAILABLE: "see that worker's log, then restart all workers",
+    Code.RESOURCE_EXHAUSTED: "give that worker more memory, or use a smaller batch or model, then restart all",
 }
 
 

@@ -37,7 +37,7 @@ def all_reduce(
         tensors=list(tensors),
         reduction=reduction,
         communicator=communicator.id,
-        instance=communicator.next_instance(),
+        instance=communicator.next_instance(name),
         label=name,
     )
 
@@ -45,14 +45,13 @@ def all_reduce(
 def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
     """Gives every worker the tensor of worker `root`. Any numeric dtype or bool; shapes agree.
 
-    Raises as `all_reduce`. The root only sends and does not wait for the others: what went wrong there it may hear of in
-    its next collective.
+    Raises as `all_reduce`. Returns on the root when all have its value, on the others when those they pass it on to have.
     """
     return loader.library().tf_strategies_broadcast(
         tensor=tensor,
         root=root,
         communicator=communicator.id,
-        instance=communicator.next_instance(),
+        instance=communicator.next_instance(name),
         label=name,
     )
 
@@ -62,7 +61,7 @@ def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str) -> t
     return loader.library().tf_strategies_all_gather(
         tensor=tensor,
         communicator=communicator.id,
-        instance=communicator.next_instance(count=2),
+        instance=communicator.next_instance(name, count=2),
         label=name,
     )
 
@@ -70,7 +69,7 @@ def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str) -> t
 def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
     """Completes when every worker has called it. Raises as `all_reduce`."""
     return loader.library().tf_strategies_barrier(
-        communicator=communicator.id, instance=communicator.next_instance(), label=name
+        communicator=communicator.id, instance=communicator.next_instance(name), label=name
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
+import sys
 import threading
 import weakref
 from typing import Any
@@ -20,7 +22,10 @@ from tf_strategies.options import CommunicationOptions
 
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
+_WHY_LENGTH = 200
 _GRAPH_INSTANCES = 1 << 15
+
+_log = logging.getLogger("tf_strategies")
 
 _by_id: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
@@ -45,6 +50,24 @@ def _outermost_graph() -> Any:
     return graph
 
 
+def _open_transport(name: str, options: CommunicationOptions, net_devices: str) -> tuple[int, bytes]:
+    """Opens the best transport that this host allows; its id and address."""
+    reason = ""
+    for choice in host.transports(options.transport):
+        try:
+            opened = core.open_worker(transports=choice, net_devices=net_devices)
+        except BootstrapError as error:
+            reason = reason or str(error)
+            continue
+        if reason:
+            _log.warning("%s: %s; goes on with UCX_TLS=%s, which may be slower", name, reason, choice)
+        return opened
+    raise BootstrapError(
+        f"{name}: {reason}; see this host's limits (df /dev/shm, sysctl kernel.shmmax, ulimit -l), or use "
+        "CommunicationOptions(transport='tcp')"
+    )
+
+
 class Communicator:
     """The data plane of one worker, and its link to the control plane.
 
@@ -65,7 +88,8 @@ class Communicator:
         self._control: ControlPlane | None = None
         self._watcher: threading.Thread | None = None
         self._graph_counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._eager_count = 0
+        self._eager_instances: dict[tuple[str, int], int] = {}
+        self._next_eager = 0
         self._closed = False
 
     @classmethod
@@ -83,9 +107,7 @@ class Communicator:
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
         my_host, _ = split_address(cluster.address_of(cluster.task))
-        worker, address = core.open_worker(
-            transports=host.transports(options.transport), net_devices=host.net_devices(my_host)
-        )
+        worker, address = _open_transport(names[cluster.rank], options, host.net_devices(my_host))
         with contextlib.ExitStack() as undo:
             undo.callback(core.close_worker, worker)
             agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
@@ -119,17 +141,20 @@ class Communicator:
         self._watcher.start()
         return self
 
-    def next_instance(self, *, count: int = 1) -> int:
-        """The number of the next collective, and of the count − 1 after it: alike on all workers.
+    def next_instance(self, name: str, *, count: int = 1) -> int:
+        """The number of the next collective, and of the count − 1 after it: alike on all workers. `name` is what it is called.
 
         Inside a graph the collectives are numbered from its outermost function, so a worker that traces a function once
-        more than another keeps the same numbers; outside they are numbered in the order of calls.
+        more than another keeps the same numbers. Outside each name has one number, for only one collective is in flight
+        there, and TensorFlow keeps a kernel, some 40 KB, for each number that was ever used.
         """
         if tf.executing_eagerly():
             with self._lock:
-                first = self._eager_count
-                self._eager_count += count
-            return _GRAPH_INSTANCES + first % (_GRAPH_INSTANCES - count)
+                if (name, count) not in self._eager_instances:
+                    first = self._next_eager if self._next_eager + count <= _GRAPH_INSTANCES else 0
+                    self._eager_instances[name, count] = first
+                    self._next_eager = first + count
+                return _GRAPH_INSTANCES + self._eager_instances[name, count]
         graph = _outermost_graph()
         with self._lock:
             first = self._graph_counts.get(graph, 0)
@@ -150,17 +175,30 @@ class Communicator:
         """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
 
-    def close(self) -> None:
-        """Leaves the group. Outstanding collectives fail; later ones are refused. Bounded in time; safe to repeat."""
+    def close(self, why: str = "") -> None:
+        """Leaves the group. Outstanding collectives fail; later ones are refused. Bounded in time; safe to repeat.
+
+        Args:
+            why: what made this worker end, for the message of those that still wait for it; "" for the end of its script.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        self._report(timeout=0.0)  # what has just been seen goes out before the farewell
         core.close(self.id)
-        if self._control is not None:
-            self._control.close()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(_JOIN_SECONDS)
+        if self._control is not None:
+            self._control.close(why)
+
+    def close_at_exit(self) -> None:
+        """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
+        error = getattr(sys, "last_value", None)
+        text = " ".join(str(error).split())[:_WHY_LENGTH]
+        self.close(
+            "" if error is None else f"{type(error).__name__}: {text}" if text else type(error).__name__
+        )
 
     def _on_abort(self, code: int, message: str) -> None:
         with self._lock:
@@ -180,10 +218,15 @@ class Communicator:
         return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
 
     def _watch(self) -> None:
-        while True:
-            try:
-                failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)
-            except KeyError:
-                return
-            if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
-                self._control.report_failure(failure.code, failure.message, failure.instance, failure.peer)
+        while self._report(timeout=_WATCH_SECONDS):
+            pass
+
+    def _report(self, *, timeout: float) -> bool:
+        """Tells the group what the data plane sees go wrong within the time; False when the data plane is closed."""
+        try:
+            failure = core.wait_failure(self.id, timeout=timeout)
+        except KeyError:
+            return False
+        if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
+            self._control.report_failure(failure.code, failure.message, failure.instance, failure.peer)
+        return True

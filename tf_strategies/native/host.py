@@ -69,13 +69,17 @@ def net_devices(host: str) -> str:
     return interface_of(host) or ""
 
 
-def transports(choice: str) -> str:
-    """The value for UCX_TLS of a `CommunicationOptions.transport`; "" leaves the choice to UCX and its environment."""
+def transports(choice: str) -> tuple[str, ...]:
+    """The values for UCX_TLS of a `CommunicationOptions.transport`, to be tried in this order.
+
+    "" leaves the choice to UCX and its environment. UCX opens nothing at all where one kind of shared memory that it
+    knows of cannot be had, as in containers that forbid it: then others are tried, unless the user set UCX_TLS.
+    """
     if choice == "tcp":
-        return "tcp,self"
+        return ("tcp,self",)
     if choice == "shared_memory":
-        return "sm,self"
-    return ""
+        return ("sm,self",)
+    return ("",) if "UCX_TLS" in os.environ else ("", "^sysv", "tcp,self")
 
 
 if sys.platform != "linux":

@@ -10,6 +10,7 @@
 
 #include "ops/communicator/collective.h"
 #include "ops/communicator/communicator.h"
+#include "ops/communicator/scratch.h"
 #include "ops/schedule/choose.h"
 #include "ops/transport/faulty.h"
 #include "tests/core/support/group.h"
@@ -270,6 +271,67 @@ TEST(Failure, DestructionEndsWhatIsOutstanding) {
     group[0].AllReduce(ReduceOp::kSum, RequestFor(&data, &outcome));
   }
   EXPECT_EQ(outcome.Wait().code(), Code::kCancelled);
+}
+
+TEST(Failure, TheRootOfABroadcastHearsThatAnotherRankDisagrees) {
+  for (int size : {2, 3, 5, 8}) {
+    for (int root : {0, size - 1}) {
+      Group group(size, Options("auto", 5), 64);
+      std::vector<std::vector<float>> data(size, InputOf<float>(0, kCount));
+      std::vector<Outcome> outcomes(size);
+      for (int rank = 0; rank < size; ++rank) {
+        auto request = RequestFor(&data[rank], &outcomes[rank]);
+        if (rank == size / 2) request.shape = "[10,100]";
+        group[rank].Broadcast(root, std::move(request));
+      }
+      EXPECT_EQ(outcomes[root].Wait().code(), Code::kMismatch) << size << " ranks from " << root;
+    }
+  }
+}
+
+TEST(Failure, TheRootOfABroadcastEndsAfterTheOthersHaveCome) {
+  Group group(3, Options("auto", 20));
+  std::vector<std::vector<float>> data(3, InputOf<float>(0, kCount));
+  std::vector<Outcome> outcomes(3);
+  for (int rank : {0, 2}) group[rank].Broadcast(0, RequestFor(&data[rank], &outcomes[rank]));
+  EXPECT_TRUE(outcomes[2].Wait().ok());
+  EXPECT_EQ(group[0].OldestWaiting().instance, 0);
+  group[1].Broadcast(0, RequestFor(&data[1], &outcomes[1]));
+  EXPECT_TRUE(outcomes[0].Wait().ok());
+}
+
+TEST(Failure, WhatARankReportsEndsThePeersThatWaitForIt) {
+  Group group(3, Options("auto", 20));
+  auto first = InputOf<float>(0, kCount), third = InputOf<float>(2, kCount);
+  Outcome outcomes[2], later;
+  group[0].AllReduce(ReduceOp::kSum, RequestFor(&first, &outcomes[0]));
+  group[2].AllReduce(ReduceOp::kSum, RequestFor(&third, &outcomes[1]));
+  group[1].Report(0, ResourceExhausted("memory ran out"));
+  for (Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.Wait(5).ToString(), "RESOURCE_EXHAUSTED: memory ran out");
+  }
+  auto second = InputOf<float>(1, kCount);
+  group[1].AllReduce(ReduceOp::kSum, RequestFor(&second, &later, 1));
+  EXPECT_EQ(later.Wait(5).code(), Code::kResourceExhausted);
+}
+
+TEST(Failure, ABadRequestOnOneRankEndsThePeersThatWaitForIt) {
+  Group group(2, Options("auto", 20));
+  auto first = InputOf<float>(0, kCount), second = InputOf<float>(1, kCount);
+  Outcome waiting, refused;
+  group[0].AllReduce(ReduceOp::kSum, RequestFor(&first, &waiting));
+  group[1].Broadcast(2, RequestFor(&second, &refused));
+  EXPECT_EQ(refused.Wait().code(), Code::kInvalidArgument);
+  EXPECT_NE(waiting.Wait(5).message().find("root 2"), std::string::npos);
+}
+
+TEST(Failure, MemoryThatCannotBeHadIsNoException) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the process when an allocation is too large";
+#endif
+  ScratchPool pool;
+  EXPECT_EQ(pool.Take(size_t{1} << 60), nullptr);
+  EXPECT_NE(pool.Take(100), nullptr);
 }
 
 TEST(Failure, BadRequestsAreRefusedWithTheValue) {

@@ -1,15 +1,15 @@
 // float16 and bfloat16 in registers of float32: Load widens exactly, Store rounds to nearest even and makes
 // every NaN the canonical quiet one. No step makes or takes a subnormal float32 that is not one itself, so
 // flushing modes of the processor change nothing for float16.
-#ifndef OPS_REDUCE_HALF_H_
-#define OPS_REDUCE_HALF_H_
+#ifndef OPS_BASE_HALF_H_
+#define OPS_BASE_HALF_H_
 
 #include <cstdint>
 #include <cstring>
 
 #define TFS_INLINE inline __attribute__((always_inline))
 
-namespace tf_strategies::reduce {
+namespace tf_strategies {
 
 // Vectors of kBytes / 4 lanes. Written out for each width: GCC does not convert vectors of a width that
 // depends on a template parameter.
@@ -99,6 +99,6 @@ struct SoftwareFloat16Format {
   }
 };
 
-}  // namespace tf_strategies::reduce
+}  // namespace tf_strategies
 
-#endif  // OPS_REDUCE_HALF_H_
+#endif  // OPS_BASE_HALF_H_

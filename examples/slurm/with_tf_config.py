@@ -1,0 +1,86 @@
+"""Runs a command as one task of a SLURM job step, with the TF_CONFIG of its place.
+
+    srun --distribution=block python examples/slurm/with_tf_config.py --port-base 20000 python script.py ...
+
+Task n of the step is worker n, at its node and the port base plus its number on that node. Needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from typing import Iterator, List, Mapping, Optional, Sequence
+
+
+def expand_hosts(listed: str) -> List[str]:
+    """The nodes of a SLURM list: "gpu[08-10,12],login1" is gpu08, gpu09, gpu10, gpu12, login1."""
+    return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", listed) for host in _expand(part)]
+
+
+def _expand(name: str) -> Iterator[str]:
+    bracket = re.search(r"\[([^\]]*)\]", name)
+    if bracket is None:
+        yield name
+        return
+    before, after = name[: bracket.start()], name[bracket.end() :]
+    for span in bracket.group(1).split(","):
+        first, _, last = span.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield from (before + str(number).zfill(len(first)) + rest for rest in _expand(after))
+
+
+def expand_counts(listed: str) -> List[int]:
+    """The tasks of each node: "4(x2),1" is 4, 4, 1."""
+    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", listed)
+    return [int(count) for count, times in found for _ in range(int(times or 1))]
+
+
+def tf_config(environ: Mapping[str, str], port_base: int) -> str:
+    """The TF_CONFIG of this task.
+
+    Args:
+        environ: with SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE and SLURM_PROCID, as srun sets them.
+        port_base: task k of a node listens on this port plus k.
+
+    Raises:
+        ValueError: the variables are missing or do not fit together.
+    """
+    missing = [
+        name
+        for name in ("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID")
+        if name not in environ
+    ]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} not set; start this program with srun")
+    hosts = expand_hosts(environ["SLURM_STEP_NODELIST"])
+    counts = expand_counts(environ["SLURM_STEP_TASKS_PER_NODE"])
+    if len(hosts) != len(counts):
+        raise ValueError(
+            f"SLURM names {len(hosts)} nodes ({environ['SLURM_STEP_NODELIST']}) but the tasks of {len(counts)} "
+            f"({environ['SLURM_STEP_TASKS_PER_NODE']})"
+        )
+    workers = [f"{host}:{port_base + task}" for host, count in zip(hosts, counts) for task in range(count)]
+    task = {"type": "worker", "index": int(environ["SLURM_PROCID"])}
+    return json.dumps({"cluster": {"worker": workers}, "task": task})
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--port-base", type=int, required=True)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args(argv)
+    if not arguments.command:
+        parser.error("no command to run")
+    try:
+        os.environ["TF_CONFIG"] = tf_config(os.environ, arguments.port_base)
+    except ValueError as error:
+        parser.error(str(error))
+    os.execvp(arguments.command[0], arguments.command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+// The end of one asynchronous kernel, which comes exactly once: from its collective, or before when TensorFlow cancels the
+// step because another operation of it failed.
+//
+// A cancelled collective goes on without its kernel: this rank's part in it is made and kept alive by the request, so the
+// peers, who count on it, get their results and the group stays sound.
+#ifndef OPS_KERNELS_COMPLETION_H_
+#define OPS_KERNELS_COMPLETION_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_strategies {
+
+class Completion : public std::enable_shared_from_this<Completion> {
+ public:
+  using DoneCallback = tensorflow::AsyncOpKernel::DoneCallback;
+
+  // From here on the context, the kernel and its inputs may go at any moment: use the context in WithContext only.
+  static std::shared_ptr<Completion> Begin(tensorflow::OpKernelContext* context, const std::string& label,
+                                           DoneCallback done) {
+    auto completion = std::make_shared<Completion>(context, std::move(done));
+    completion->Watch(label);
+    return completion;
+  }
+
+  Completion(tensorflow::OpKernelContext* context, DoneCallback done)
+      : context_(context), manager_(context->cancellation_manager()), done_(std::move(done)) {}
+
+  // The first call ends the kernel; later ones do nothing.
+  void End(const absl::Status& status) {
+    DoneCallback done;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (context_ == nullptr) return;
+      if (!status.ok()) context_->SetStatus(status);
+      context_ = nullptr;
+      done = std::move(done_);
+    }
+    if (manager_ != nullptr) manager_->TryDeregisterCallback(token_);
+    done();
+  }
+
+  // Calls use(context) while the kernel cannot end. Returns false, without calling, when it has ended.
+  template <typename Use>
+  bool WithContext(const Use& use) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (context_ == nullptr) return false;
+    use(context_);
+    return true;
+  }
+
+ private:
+  void Watch(const std::string& label) {
+    if (manager_ == nullptr) return;
+    token_ = manager_->get_cancellation_token();
+    const auto cancel = [self = shared_from_this(), label] {
+      self->End(absl::CancelledError(
+          absl::StrCat("collective '", label,
+                       "' was given up: its step was cancelled, since another operation of it failed")));
+    };
+    if (!manager_->RegisterCallback(token_, cancel)) cancel();
+  }
+
+  std::mutex mutex_;
+  tensorflow::OpKernelContext* context_;  // null once the kernel has ended
+  tensorflow::CancellationManager* const manager_;
+  tensorflow::CancellationToken token_ = 0;
+  DoneCallback done_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_KERNELS_COMPLETION_H_

@@ -1,0 +1,196 @@
+"""One worker of test_failing_group.py: in each check worker 1 fails inside or before a collective. Prints a line a check."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support.processes import wait_until
+from tf_strategies.cluster import Cluster
+from tf_strategies.native import collective_ops
+from tf_strategies.native.communicator import Communicator
+from tf_strategies.options import CommunicationOptions
+
+VICTIM = 1
+COUNT = 1 << 20
+TIMEOUT = 60.0
+SOON = 15.0  # seconds: far less than the timeout, far more than a loaded machine needs
+CHECKS: list[Callable[[Communicator], None]] = []
+
+
+def check(function: Callable[[Communicator], None]) -> Callable[[Communicator], None]:
+    CHECKS.append(function)
+    return function
+
+
+def input_of(rank: int) -> np.ndarray:
+    return (np.arange(COUNT) % 97 + 100 * rank).astype(np.float32)
+
+
+def sum_of(group: Communicator) -> np.ndarray:
+    return sum(input_of(rank) for rank in range(group.size))
+
+
+def error_of(group: Communicator, call: Callable[[], Any], kind: type[Exception], *texts: str) -> None:
+    """Asserts that `call` raises `kind`, soon and with all `texts`."""
+    start = time.monotonic()
+    try:
+        call()
+    except kind as error:
+        found = str(error)
+    else:
+        raise AssertionError("no error")
+    assert time.monotonic() - start < SOON, time.monotonic() - start
+    for text in texts:
+        assert text in found, (text, found)
+
+
+def victim_name(group: Communicator) -> str:
+    return group._names[VICTIM]
+
+
+def cancelled_step(group: Communicator, collective: Callable[[tf.Tensor], Any]) -> Any:
+    """Runs a function of one collective. On the victim another operation of it fails while the collective waits."""
+
+    def fail(_: np.ndarray) -> np.ndarray:
+        wait_until(lambda: group._waiting() is not None, SOON, "the collective to wait")
+        raise RuntimeError("another operation failed")
+
+    @tf.function
+    def step(x: tf.Tensor) -> Any:
+        result = collective(x)
+        if group.rank != VICTIM:
+            return result
+        return result, tf.numpy_function(fail, [x], tf.float32, stateful=False)
+
+    if group.rank != VICTIM:
+        group.exchange({}, what="the victim has failed")
+        return step(tf.constant(input_of(group.rank)))
+    value = tf.Variable(input_of(group.rank))
+    error_of(group, lambda: step(value.read_value()), tf.errors.OpError, "another operation failed")
+    value.assign(tf.fill([COUNT], np.nan))
+    np.full([COUNT], np.nan, np.float32)
+    group.exchange({}, what="the victim has failed")
+    return None
+
+
+def require_sound(group: Communicator) -> None:
+    found = collective_ops.all_reduce([tf.constant(input_of(group.rank))], communicator=group, name="after")
+    np.testing.assert_array_equal(found[0], sum_of(group))
+
+
+@check
+def a_cancelled_all_reduce_ends_at_once_and_its_peers_get_the_sum(group: Communicator) -> None:
+    found = cancelled_step(group, lambda x: collective_ops.all_reduce([x], communicator=group, name="g")[0])
+    if found is not None:
+        np.testing.assert_array_equal(found, sum_of(group))
+    require_sound(group)
+
+
+@check
+def a_cancelled_pack_ends_at_once_and_its_peers_get_the_sums(group: Communicator) -> None:
+    def reduce(x: tf.Tensor) -> list[tf.Tensor]:
+        return collective_ops.all_reduce([x, 2.0 * x], communicator=group, name="pack")
+
+    found = cancelled_step(group, reduce)
+    if found is not None:
+        np.testing.assert_array_equal(found[0], sum_of(group))
+        np.testing.assert_array_equal(found[1], 2 * sum_of(group))
+    require_sound(group)
+
+
+@check
+def a_cancelled_all_gather_ends_at_once_and_its_peers_get_all_rows(group: Communicator) -> None:
+    found = cancelled_step(group, lambda x: collective_ops.all_gather(x, communicator=group, name="rows"))
+    if found is not None:
+        np.testing.assert_array_equal(found, np.concatenate([input_of(rank) for rank in range(group.size)]))
+    require_sound(group)
+
+
+@check
+def a_cancelled_broadcast_ends_at_once_and_its_peers_get_the_value(group: Communicator) -> None:
+    found = cancelled_step(
+        group, lambda x: collective_ops.broadcast(x, communicator=group, root=VICTIM, name="value")
+    )
+    if found is not None:
+        np.testing.assert_array_equal(found, input_of(VICTIM))
+    require_sound(group)
+
+
+def broadcast_and_meet(group: Communicator, tensor: tf.Tensor, root: int) -> None:
+    """The root must fail in the broadcast itself; one that has its value already, and passes it to nobody, may go on."""
+    collective_ops.broadcast(tensor, communicator=group, root=root, name="value")
+    assert group.rank not in (root, VICTIM), "no error in the broadcast"
+    collective_ops.barrier(communicator=group, name="meet")
+
+
+@check
+def a_scalar_seen_at_run_time_is_an_error_on_all(group: Communicator) -> None:
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
+    def gather(x: tf.Tensor) -> tf.Tensor:
+        return collective_ops.all_gather(x, communicator=group, name="rows")
+
+    mine = tf.constant(1.0) if group.rank == VICTIM else tf.ones([3])
+    texts = ["'rows'", "of a scalar: give it a dimension"]
+    texts += [] if group.rank == VICTIM else [victim_name(group), "could not begin"]
+    error_of(group, lambda: gather(mine), tf.errors.InvalidArgumentError, *texts)
+
+
+@check
+def a_root_outside_the_group_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
+    root = group.size if group.rank == VICTIM else 0
+    error_of(
+        group,
+        lambda: broadcast_and_meet(group, tf.ones([4]), root=root),
+        tf.errors.InvalidArgumentError,
+        f"root {group.size} is not in a group of {group.size}",
+        *([] if group.rank == VICTIM else [victim_name(group)]),
+    )
+
+
+@check
+def the_root_of_a_broadcast_hears_of_another_shape_elsewhere(group: Communicator) -> None:
+    shape = [5, 9] if group.rank == VICTIM else [5, 8]
+    error_of(
+        group,
+        lambda: broadcast_and_meet(group, tf.ones(shape), root=0),
+        tf.errors.InvalidArgumentError,
+        *(victim_name(group), "[5,8]", "[5,9]"),
+    )
+
+
+@check
+def memory_that_runs_out_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
+    pack = [tf.zeros([32 << 20]), tf.zeros([32 << 20])]
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if group.rank == VICTIM:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), before[1]))
+    try:
+        error_of(
+            group,
+            lambda: collective_ops.all_reduce(pack, communicator=group, name="pack"),
+            tf.errors.ResourceExhaustedError,
+            *([] if group.rank == VICTIM else [victim_name(group), "'pack' could not begin"]),
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def main() -> None:
+    cluster = Cluster.from_tf_config()
+    assert cluster is not None
+    for function in CHECKS:
+        group = Communicator.connect(cluster, CommunicationOptions(timeout=TIMEOUT))
+        function(group)
+        group.close()
+        print("passed", function.__name__, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""What the examples say of clusters: TF_CONFIG spelled out, the SLURM script, the Kubernetes manifest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.slurm.with_tf_config import expand_counts, expand_hosts, tf_config
+from tests.support.processes import REPOSITORY, ProcessGroup
+from tf_strategies.cluster import Cluster
+
+EXAMPLES = REPOSITORY / "examples"
+SLURM = EXAMPLES / "slurm"
+
+
+@pytest.mark.parametrize(
+    ("example", "size", "hosts"), [("06_one_process_per_gpu.py", 8, 2), ("07_one_process_per_host.py", 2, 2)]
+)
+def test_the_tf_config_in_an_example_is_what_tfs_run_sets(example: str, size: int, hosts: int) -> None:
+    text = (EXAMPLES / example).read_text()
+    written = Cluster.from_tf_config(re.search(r"TF_CONFIG='(\{.*?\}\})'", text, re.S).group(1))
+    assert written.size == size
+    assert len({address.split(":")[0] for address in written.addresses["worker"]}) == hosts
+    command = re.search(r"tfs-run (--workers \d+ --hosts \S+ --port-base \d+)", text).group(1)
+    assert planned_by_tfs_run(command.split()) == dict(written.addresses)
+
+
+def planned_by_tfs_run(options: list) -> dict:
+    from tf_strategies.launch import run
+
+    arguments = run._parser().parse_args([*options, "--this-host", "10.0.0.1", "script.py"])
+    planned = run._plan(arguments, None)
+    return dict(Cluster.from_tf_config(planned[0].tf_config).addresses)
+
+
+@pytest.mark.parametrize(
+    ("listed", "hosts"),
+    [
+        ("localhost", ["localhost"]),
+        ("gpu[08-10,12],login1", ["gpu08", "gpu09", "gpu10", "gpu12", "login1"]),
+        ("rack[1-2]n[3,5]-ib", ["rack1n3-ib", "rack1n5-ib", "rack2n3-ib", "rack2n5-ib"]),
+    ],
+)
+def test_a_slurm_list_of_nodes_is_expanded(listed: str, hosts: list) -> None:
+    assert expand_hosts(listed) == hosts
+
+
+def test_slurm_counts_of_tasks_are_expanded() -> None:
+    assert expand_counts("4(x2),1,2(x3)") == [4, 4, 1, 2, 2, 2]
+
+
+def test_slurm_tasks_get_one_cluster_and_their_own_index() -> None:
+    step = {"SLURM_STEP_NODELIST": "gpu[1-2]", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
+    for task in range(8):
+        cluster = Cluster.from_tf_config(tf_config({**step, "SLURM_PROCID": str(task)}, 20000))
+        assert (cluster.rank, cluster.size) == (task, 8)
+        assert cluster.address_of(cluster.task) == f"gpu{1 + task // 4}:{20000 + task % 4}"
+
+
+def test_without_slurm_or_with_other_counts_the_error_says_so() -> None:
+    with pytest.raises(ValueError, match=r"SLURM_PROCID not set; start this program with srun"):
+        tf_config({}, 20000)
+    step = {
+        "SLURM_STEP_NODELIST": "gpu[1-3]",
+        "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+        "SLURM_PROCID": "0",
+    }
+    with pytest.raises(ValueError, match=r"names 3 nodes \(gpu\[1-3\]\) but the tasks of 2"):
+        tf_config(step, 20000)
+
+
+# Stands in for SLURM's: starts two tasks of the step on this machine, and fails when one does.
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do shift; done
+export SLURM_STEP_NODELIST=127.0.0.1 SLURM_STEP_TASKS_PER_NODE=2
+SLURM_PROCID=0 "$@" & first=$!
+SLURM_PROCID=1 "$@" & second=$!
+wait $first && wait $second
+"""
+
+
+def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text(SRUN)
+    (programs / "srun").chmod(0o755)
+    script = SLURM / "train.sbatch"
+    environment = {
+        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "PORT_BASE": str(two_free_ports()),
+    }
+    with ProcessGroup(tmp_path) as group:
+        command = ["bash", str(script), "examples/06_one_process_per_gpu.py", "--epochs", "3"]
+        job = group.start("job", command, env=environment)
+        assert job.wait(timeout=240) == 0
+        for rank in range(2):
+            job.wait_for_text(rf"worker {rank} of 2 on \S+: replica {rank} of 2, on CPU", timeout=5)
+        job.wait_for_text(r"^test accuracy 0\.[6-9]\d with 2 processes of one device each$", timeout=5)
+
+
+def two_free_ports() -> int:
+    """The first of two neighbouring ports that nobody listens on."""
+    for base in range(20_000 + os.getpid() % 10_000, 65_000, 7):
+        with socket.socket() as first, socket.socket() as second:
+            try:
+                first.bind(("127.0.0.1", base))
+                second.bind(("127.0.0.1", base + 1))
+            except OSError:
+                continue
+            return base
+    raise AssertionError("no two free ports")
+
+
+def test_the_slurm_script_asks_for_a_gpu_for_each_task() -> None:
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (SLURM / "train.sbatch").read_text(), re.M))
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["gpus-per-task"]) == ("2", "4", "1")
+
+
+def test_the_kubernetes_manifest_is_a_tfjob_whose_container_the_operator_finds() -> None:
+    job = parse_plain_yaml((EXAMPLES / "kubernetes" / "tfjob.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "TFJob")
+    worker = job["spec"]["tfReplicaSpecs"]["Worker"]
+    assert worker["restartPolicy"] == "OnFailure"
+    (container,) = worker["template"]["spec"]["containers"]
+    assert container["name"] == "tensorflow"
+    assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
+    python, script = container["command"]
+    assert python == "python"
+    assert (REPOSITORY / script).is_file()
+
+
+def test_the_tf_config_of_the_kubernetes_operator_is_understood() -> None:
+    addresses = [f"digits-worker-{index}.default.svc:2222" for index in range(2)]
+    config = {
+        "cluster": {"worker": addresses},
+        "task": {"type": "worker", "index": 1},
+        "environment": "cloud",
+    }
+    cluster = Cluster.from_tf_config(json.dumps(config))
+    assert (cluster.rank, cluster.size) == (1, 2)
+
+
+def parse_plain_yaml(text: str) -> Any:
+    """Block maps and lists, inline lists of JSON and plain scalars: all that the manifest uses. No YAML library is needed."""
+    lines = [
+        line.split(" #")[0].rstrip() for line in text.splitlines() if line.strip() and line.strip()[0] != "#"
+    ]
+    rest = [(len(line) - len(line.lstrip()), line.strip()) for line in lines]
+    value = _block(rest, rest[0][0])
+    assert not rest, f"not understood: {rest[0]}"
+    return value
+
+
+def _block(rest: list, indent: int) -> Any:
+    items: Any = [] if rest[0][1].startswith("- ") else {}
+    while rest and rest[0][0] == indent:
+        text = rest[0][1]
+        if isinstance(items, list):
+            assert text.startswith("- "), text
+            rest[0] = (indent + 2, text[2:].strip())
+            items.append(_block(rest, indent + 2))
+            continue
+        key, colon, scalar = text.partition(":")
+        assert colon and key not in items and (not scalar or scalar[0] == " "), text
+        rest.pop(0)
+        if scalar:
+            items[key] = _scalar(scalar.strip())
+        else:
+            assert rest and rest[0][0] > indent, f"{key} has no value"
+            items[key] = _block(rest, rest[0][0])
+    assert not rest or rest[0][0] < indent, f"badly indented: {rest[0]}"
+    return items
+
+
+def _scalar(text: str) -> Any:
+    return json.loads(text) if re.fullmatch(r"\d+|\[.*\]|\".*\"", text) else text

@@ -1,0 +1,146 @@
+"""Going on within an epoch, for kinds of data that the tests with killed workers leave out; one process, two replicas."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Iterator
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from tf_strategies import callbacks  # noqa: E402
+from tf_strategies.callbacks import group_state  # noqa: E402
+from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
+from tf_strategies.errors import OptionsError  # noqa: E402
+from tf_strategies.keras.model_state import metric_variables, training_variables  # noqa: E402
+
+pytestmark = pytest.mark.keras
+keras = tf.keras
+BATCH, STEPS, EPOCHS = 8, 5, 3
+
+
+class StoppedError(Exception):
+    """In place of a kill."""
+
+
+class StopAt(keras.callbacks.Callback):
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch, logs=None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise StoppedError
+
+
+@pytest.fixture(scope="module")
+def strategy() -> CollectiveAllReduceStrategy:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    if len(tf.config.list_logical_devices("CPU")) < 2:
+        pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
+    return CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+
+
+def make_model(strategy: CollectiveAllReduceStrategy) -> Any:
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((3,)),
+                keras.layers.Dense(4),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse", metrics=["mae"])
+    return model
+
+
+def batches() -> Iterator[tuple]:
+    """Endless; each differs from all others."""
+    generator = np.random.default_rng(5)
+    while True:
+        x = generator.standard_normal((BATCH, 3)).astype("float32")
+        yield x, x.sum(axis=1, keepdims=True)
+
+
+def dataset() -> tf.data.Dataset:
+    kept = batches()
+    rows = [np.concatenate(part) for part in zip(*(next(kept) for _ in range(STEPS)))]
+    return tf.data.Dataset.from_tensor_slices(tuple(rows)).shuffle(BATCH * STEPS, seed=5)
+
+
+def of_unknown_length() -> tuple:
+    return dataset().filter(lambda x, y: True).batch(BATCH), {}
+
+
+def shorter_than_an_epoch_of_its_own() -> tuple:
+    return dataset().batch(BATCH).repeat(), {"steps_per_epoch": STEPS - 2}
+
+
+@pytest.mark.parametrize("data", [of_unknown_length, shorter_than_an_epoch_of_its_own])
+def test_training_goes_on_where_it_was(data, strategy, tmp_path: Path) -> None:
+    def train(*extra: Any) -> tuple:
+        model = make_model(strategy)
+        x, options = data()
+        history = model.fit(x, epochs=EPOCHS, verbose=0, callbacks=list(extra), **options)
+        return model.get_weights(), history.history
+
+    expected, logs = train()
+    steps = data()[1].get("steps_per_epoch", STEPS)
+    with pytest.raises(StoppedError):
+        train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), StopAt(steps + 2))
+    counter = StopAt(10 * steps)
+    weights, continued_logs = train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), counter)
+    assert 10 * steps - counter.left == EPOCHS * steps - (steps + 1)
+    for one, other in zip(expected, weights):
+        np.testing.assert_array_equal(one, other)
+    assert continued_logs == logs
+
+
+def test_with_another_number_of_replicas_sums_stay_and_statistics_are_averaged(strategy) -> None:
+    model = make_model(strategy)
+    model.fit(next(batches())[0], next(batches())[1], batch_size=BATCH, verbose=0)
+    kept = group_state.collect(None, {**training_variables(model), **metric_variables(model)})
+    counts = {name: array for name, array in kept.arrays.items() if name.startswith("metrics/")}
+    assert any(array.sum() > 0 for array in counts.values())
+
+    alone = make_model(CollectiveAllReduceStrategy(devices=["CPU:0"]))
+    alone.fit(*next(batches()), verbose=0)
+    variables = {**training_variables(alone), **metric_variables(alone)}
+    group_state.check(kept, variables, "kept")
+    group_state.assign(None, kept, variables)
+    results = [
+        {name: float(value) for name, value in each.get_metrics_result().items()} for each in (model, alone)
+    ]
+    assert results[0] == pytest.approx(results[1], rel=1e-6)
+    for name, variable in variables.items():
+        fact, array = kept.facts[name], kept.arrays[name]
+        if fact["each"] and not fact["sum"]:
+            np.testing.assert_allclose(variable.numpy(), array.mean(axis=0), rtol=1e-6)
+    for one, other in zip(model.trainable_variables, alone.trainable_variables):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.parametrize("save_freq", [0, -1, 1.5, True, "batch"])
+def test_save_freq_is_a_word_or_a_number_of_batches(save_freq) -> None:
+    with pytest.raises(OptionsError, match="save_freq"):
+        callbacks.BackupAndRestore("somewhere", save_freq=save_freq)
+
+
+def test_a_directory_must_be_named() -> None:
+    with pytest.raises(OptionsError, match="directory"):
+        callbacks.BackupAndRestore("")
+
+
+def test_a_loop_of_ones_own_is_told_what_to_use_instead(strategy, tmp_path: Path) -> None:
+    backup = callbacks.BackupAndRestore(tmp_path)
+    called = keras.callbacks.CallbackList([backup], model=make_model(strategy))
+    with pytest.raises(OptionsError, match=r"CheckpointManager"):
+        called.on_train_begin()

@@ -1,0 +1,8 @@
+"""Keras callbacks that know about workers; each works with Keras 3, tf_keras and Keras 2.15, and without a strategy."""
+
+from __future__ import annotations
+
+from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
+from tf_strategies.callbacks.checkpoint_file import CheckpointError
+
+__all__ = ["BackupAndRestore", "CheckpointError"]

@@ -1,0 +1,73 @@
+"""What Keras's own callbacks remember of an epoch for the next."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+__all__ = ["restore", "snapshot"]
+
+# What `on_train_begin` of each sets anew, though training goes on.
+_REMEMBERED = {
+    "EarlyStopping": ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+    "ModelCheckpoint": (
+        "best",
+        "epochs_since_last_save",
+        "_batches_seen_since_last_saving",
+        "_last_batch_seen",
+    ),
+    "History": ("history", "epoch"),
+}
+
+
+def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.ndarray]]:
+    """What the callbacks remember: plain data, and the weights among it by name."""
+    facts, arrays = [], {}
+    for kind, number, callback in _known(callbacks):
+        remembered: Dict[str, Any] = {}
+        for name in _REMEMBERED[kind]:
+            value = getattr(callback, name, None)
+            if name == "best_weights" and value is not None:
+                arrays.update(
+                    {f"{kind}/{number}/{index}": np.asarray(part) for index, part in enumerate(value)}
+                )
+                value = len(value)
+            remembered[name] = _plain(value)
+        facts.append({"kind": kind, "number": number, "remembered": remembered})
+    return facts, arrays
+
+
+def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str, np.ndarray]) -> None:
+    """Gives them back. Callbacks that are new, or no longer there, are left alone."""
+    found = {(kind, number): callback for kind, number, callback in _known(callbacks)}
+    for fact in facts:
+        kind, number = fact["kind"], fact["number"]
+        callback = found.get((kind, number))
+        for name, value in fact["remembered"].items() if callback is not None else ():
+            if name == "best_weights" and value is not None:
+                value = [arrays[f"{kind}/{number}/{index}"] for index in range(value)]
+            if hasattr(callback, name):
+                setattr(callback, name, value)
+
+
+def _known(callbacks: List[Any]) -> Iterator[Tuple[str, int, Any]]:
+    """Keras's callbacks and those derived from them: the kind, and which of this kind."""
+    counts: Dict[str, int] = {}
+    for callback in callbacks:
+        for base in type(callback).__mro__:
+            if base.__name__ in _REMEMBERED and base.__module__.partition(".")[0] in ("keras", "tf_keras"):
+                counts[base.__name__] = counts.get(base.__name__, 0) + 1
+                yield base.__name__, counts[base.__name__] - 1, callback
+                break
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return np.asarray(value).item()

@@ -1,0 +1,85 @@
+"""One file with the whole state of training: a zip archive, so that each part carries a checksum.
+
+`training.json` says where training was and lists the arrays; `arrays/<n>` are their bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, Dict, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies._version import __version__
+from tf_strategies.errors import TfStrategiesError
+from tf_strategies.keras.atomic_files import replaced
+
+__all__ = ["Checkpoint", "CheckpointError", "parse", "write"]
+
+_FORMAT = 1
+_HEADER = "training.json"
+
+
+class CheckpointError(TfStrategiesError, RuntimeError):
+    """A checkpoint cannot be read or written, or is another model's: names the file, what is wrong and the remedy."""
+
+
+class Checkpoint(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        facts: plain data, as JSON keeps it.
+        arrays: any shape and dtype, by name.
+    """
+
+    facts: Dict[str, Any]
+    arrays: Dict[str, np.ndarray]
+
+
+def write(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes the file; whoever is killed meanwhile leaves the former one whole.
+
+    Raises:
+        OSError: as the file system says.
+    """
+    index = [
+        {"name": name, "dtype": tf.as_dtype(array.dtype).name, "shape": list(array.shape)}
+        for name, array in checkpoint.arrays.items()
+    ]
+    header = {"format": _FORMAT, "written_by": __version__, "facts": checkpoint.facts, "arrays": index}
+    with replaced(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_HEADER, json.dumps(header))
+        for number, array in enumerate(checkpoint.arrays.values()):
+            archive.writestr(f"arrays/{number}", np.ascontiguousarray(array).tobytes())
+
+
+def parse(data: bytes, name: str) -> Checkpoint:
+    """Reads the bytes of a file.
+
+    Raises:
+        CheckpointError: they are damaged, or of another kind; `name` tells where they came from.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            header = json.loads(archive.read(_HEADER))
+            if header["format"] != _FORMAT:
+                raise CheckpointError(
+                    f"checkpoint {name} has format {header['format']}, and this version of tf_strategies ({__version__}) reads "
+                    f"format {_FORMAT}; use tf_strategies {header['written_by']}, or delete the file to train from the start"
+                )
+            arrays = {
+                entry["name"]: np.frombuffer(
+                    archive.read(f"arrays/{number}"), tf.as_dtype(entry["dtype"]).as_numpy_dtype
+                ).reshape(entry["shape"])
+                for number, entry in enumerate(header["arrays"])
+            }
+            return Checkpoint(header["facts"], arrays)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"checkpoint {name} is damaged ({error}); put back a copy of it, or delete it to train from the start"
+        ) from error

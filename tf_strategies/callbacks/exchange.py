@@ -1,0 +1,48 @@
+"""Bytes between the workers of a strategy. Collectives: all workers call them alike."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["from_chief", "of_every_worker"]
+
+_WORD = np.dtype(np.int64)
+_WORDS_AT_ONCE = 8 << 20
+
+
+def of_every_worker(strategy: Optional[Any], data: bytes) -> List[bytes]:
+    """The bytes of each worker, by rank. `strategy`: None for a process alone."""
+    if strategy is None:
+        return [data]
+    lengths = _gather(strategy, np.array([len(data)], _WORD))
+    gathered = _gather(strategy, _words(data))
+    ends = np.cumsum([_count_words(length) for length in lengths])
+    parts = np.split(gathered, ends[:-1])
+    return [part.tobytes()[:length] for part, length in zip(parts, lengths)]
+
+
+def from_chief(strategy: Optional[Any], data: bytes) -> bytes:
+    """The bytes that worker 0 gives, on all workers; what others give does not count."""
+    if strategy is None:
+        return data
+    mine = data if strategy.rank == 0 else b""
+    length = int(_gather(strategy, np.array([len(mine)], _WORD))[0])
+    words = _words(mine)
+    starts = range(0, _count_words(length), _WORDS_AT_ONCE)
+    parts = [_gather(strategy, words[start : start + _WORDS_AT_ONCE]) for start in starts]
+    return b"".join(part.tobytes() for part in parts)[:length]
+
+
+def _words(data: bytes) -> np.ndarray:
+    return np.frombuffer(data.ljust(_count_words(len(data)) * _WORD.itemsize, b"\0"), _WORD)
+
+
+def _count_words(length: int) -> int:
+    return -(-int(length) // _WORD.itemsize)
+
+
+def _gather(strategy: Any, words: np.ndarray) -> np.ndarray:
+    return strategy.gather(tf.constant(words), axis=0).numpy()

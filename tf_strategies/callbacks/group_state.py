@@ -1,0 +1,143 @@
+"""The variables of a model on all workers, as arrays, and back.
+
+What is equal on all replicas of all workers is kept once. What differs (statistics of a layer, sums of metrics, random
+states) is kept for each: `[replicas of all workers, ...]`, rank by rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
+from tf_strategies.callbacks.exchange import of_every_worker
+from tf_strategies.keras.model_state import label_of, replicas_of
+
+__all__ = ["add", "assign", "check", "collect"]
+
+_DIGEST = 16
+
+
+def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
+    """The values of the variables, on all workers alike. A collective.
+
+    Args:
+        strategy: None for a process alone.
+        variables: by name, alike on all workers.
+
+    Raises:
+        CheckpointError: on all workers, when they have other variables.
+    """
+    values = {name: [part.numpy() for part in replicas_of(variable)] for name, variable in variables.items()}
+    digests = of_every_worker(
+        strategy, b"".join(_digest(name, part) for name in values for part in values[name])
+    )
+    if len({len(digest) for digest in digests}) > 1:
+        raise CheckpointError(
+            f"workers have other numbers of variables to save: {[len(digest) // _DIGEST for digest in digests]}; every worker "
+            "must build the same model and the same number of replicas"
+        )
+    differing = _differing(values, digests)
+    own = b"".join(np.ascontiguousarray(part).tobytes() for name in differing for part in values[name])
+    everyone = of_every_worker(strategy, own)
+    arrays = {name: parts[0] for name, parts in values.items() if name not in differing}
+    start = 0
+    for name in differing:
+        first = values[name][0]
+        size = first.nbytes * len(values[name])
+        rows = [np.frombuffer(each[start : start + size], first.dtype) for each in everyone]
+        arrays[name] = np.concatenate(rows).reshape(-1, *first.shape)
+        start += size
+    facts = {
+        name: {
+            "label": label_of(variables[name]),
+            "each": name in differing,
+            "sum": _adds_up(variables[name]),
+            "replicas": len(parts) * len(everyone),
+        }
+        for name, parts in values.items()
+    }
+    return Checkpoint(facts, {name: arrays[name] for name in values})
+
+
+def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
+    """Compares what a checkpoint holds with what there is.
+
+    Raises:
+        CheckpointError: the checkpoint is another model's, or another optimizer's.
+    """
+    remedy = "restore it with the script that wrote it, or delete it to train from the start"
+    for key in sorted({*checkpoint.facts, *variables}):
+        if key not in checkpoint.facts:
+            raise CheckpointError(
+                f"checkpoint {name} is another model's: it has no {label_of(variables[key])!r} ({key}); {remedy}"
+            )
+        fact, array = checkpoint.facts[key], checkpoint.arrays[key]
+        stored = f"{fact['label']!r} ({key}) with shape {list(array.shape[fact['each'] :])} of {array.dtype}"
+        if key not in variables:
+            raise CheckpointError(
+                f"checkpoint {name} is another model's: it has {stored}, which this model has not; {remedy}"
+            )
+        variable = variables[key]
+        shape, dtype = list(variable.shape), np.dtype(variable.dtype.as_numpy_dtype)
+        if list(array.shape[fact["each"] :]) != shape or array.dtype != dtype:
+            raise CheckpointError(
+                f"checkpoint {name} is another model's: it has {stored}, and this model has {label_of(variable)!r} with shape "
+                f"{shape} of {dtype}; {remedy}"
+            )
+
+
+def assign(strategy: Optional[Any], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+    """Gives the variables the values of a checkpoint that `check` has passed."""
+    for key, variable in variables.items():
+        for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
+            part.assign(value)
+
+
+def add(strategy: Optional[Any], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+    """Adds the values of a checkpoint to variables that add up."""
+    for key, variable in variables.items():
+        for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
+            part.assign_add(value)
+
+
+def _digest(name: str, value: np.ndarray) -> bytes:
+    state = hashlib.blake2b(f"{name} {value.dtype} {value.shape}".encode(), digest_size=_DIGEST)
+    state.update(np.ascontiguousarray(value).tobytes())
+    return state.digest()
+
+
+def _differing(values: Dict[str, List[np.ndarray]], digests: List[bytes]) -> List[str]:
+    found, start = [], 0
+    for name, parts in values.items():
+        end = start + len(parts) * _DIGEST
+        if any(digest[start:end] != digests[0][start : start + _DIGEST] * len(parts) for digest in digests):
+            found.append(name)
+        start = end
+    return found
+
+
+def _adds_up(variable: Any) -> bool:
+    on_read = getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
+    return on_read and variable.aggregation == tf.VariableAggregation.SUM
+
+
+def _for_replicas(
+    strategy: Optional[Any], checkpoint: Checkpoint, key: str, variable: Any
+) -> List[np.ndarray]:
+    """The values for this worker's replicas; with another number of replicas than there were, a sum or mean."""
+    fact, array = checkpoint.facts[key], checkpoint.arrays[key]
+    local = len(replicas_of(variable))
+    rank, size = (0, 1) if strategy is None else (strategy.rank, strategy.size)
+    if fact["replicas"] == size * local:
+        return list(array[rank * local : (rank + 1) * local]) if fact["each"] else [array] * local
+    if fact["sum"]:
+        total = array.sum(axis=0, dtype=array.dtype) if fact["each"] else array * fact["replicas"]
+        return [total if rank == replica == 0 else np.zeros_like(total) for replica in range(local)]
+    if not fact["each"]:
+        return [array] * local
+    floating = tf.as_dtype(array.dtype).is_floating
+    return [array.mean(axis=0, dtype=np.float64).astype(array.dtype) if floating else array[0]] * local

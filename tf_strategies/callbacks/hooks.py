@@ -1,0 +1,47 @@
+"""The face of a callback to the list that calls it, in every Keras."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+__all__ = ["Hooks"]
+
+
+def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
+    del self, args, kwargs
+
+
+class Hooks:
+    """As `keras.callbacks.Callback`, but of no particular Keras, since one process may have two.
+
+    Attributes:
+        model: the model whose `fit` calls.
+        params: what `fit` was given: epochs, steps, verbose.
+    """
+
+    async_safe = False
+    _supports_tf_logs = True
+
+    def __init__(self) -> None:
+        self.model: Optional[Any] = None
+        self.params: Dict[str, Any] = {}
+
+    def set_params(self, params: Dict[str, Any]) -> None:
+        self.params = params
+
+    def set_model(self, model: Any) -> None:
+        self.model = model
+
+    on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _nothing
+    on_epoch_begin = on_epoch_end = on_batch_begin = on_batch_end = _nothing
+    on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _nothing
+    on_predict_batch_begin = on_predict_batch_end = _nothing
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False

@@ -1,0 +1,77 @@
+"""How a replica function runs on this worker's devices."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, ContextManager, Sequence
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["LiftedFunctions", "after_arrival", "run_on_only_device"]
+
+
+def after_arrival(arguments: Any) -> ContextManager[None]:
+    """What is built within runs when these arguments are there, and not at all when they never come.
+
+    In a graph, what does not need the data could run before them. But the step that finds no data left must change nothing: not
+    one worker's count of steps, for another may have been quicker to end.
+    """
+    tensors = tf.nest.flatten(arguments, expand_composites=True)
+    return tf.control_dependencies(
+        [tensor for tensor in tensors if isinstance(tensor, tf.Tensor) and not hasattr(tensor, "numpy")]
+    )
+
+
+def run_on_only_device(
+    strategy: tf.distribute.Strategy, device: str, fn: Callable, args: Sequence, kwargs: Any
+):
+    """Runs `fn` as this worker's only replica, on this thread.
+
+    TensorFlow starts a thread for each replica, between which `merge_call` switches; so it can merge at the top of `fn` alone.
+    With one replica there is nothing to switch: gradients may be added up inside conditions, loops and functions.
+    """
+    replica = strategy.extended._get_replica_id_in_sync_group(0)
+    args, kwargs = compat.select_replica(0, args), compat.select_replica(0, kwargs)
+    with _OnlyReplica(strategy, replica_id_in_sync_group=replica), tf.device(device):
+        result = fn(*args, **kwargs)
+    return compat.regroup((result,))
+
+
+class _OnlyReplica(tf.distribute.ReplicaContext):
+    def __init__(self, strategy: tf.distribute.Strategy, replica_id_in_sync_group: int) -> None:
+        super().__init__(strategy, replica_id_in_sync_group)
+        self._eager = tf.executing_eagerly()
+
+    def _merge_call(self, merge_fn: Callable, args: Sequence, kwargs: Any) -> Any:
+        if self._eager and not tf.executing_eagerly():
+            raise NotImplementedError(
+                "gradients are applied, or values reduced, in a tf.function that a replica calls, while strategy.run itself is "
+                "called eagerly; call strategy.run in a tf.function, or hand it the tf.function"
+            )
+        return super()._merge_call(merge_fn, args, kwargs)
+
+
+class LiftedFunctions:
+    """For a `tf.function` given to `Strategy.run`: one around all replicas, made once.
+
+    Replicas cannot meet inside a function that each of them traces on its own.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = weakref.ref(strategy)
+        self._lifted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def get(self, fn: Any) -> Any:
+        """Returns the `tf.function` that runs the body of `fn` on every replica; None if `fn` is no `tf.function`."""
+        if not isinstance(fn, compat.Function):
+            return None
+        if fn not in self._lifted:
+            body, strategy = fn.python_function, self._strategy
+
+            def on_all_replicas(*args: Any, **kwargs: Any) -> Any:
+                return strategy().extended.call_for_each_replica(body, args, kwargs)
+
+            self._lifted[fn] = fn._clone(python_function=on_all_replicas)
+        return self._lifted[fn]

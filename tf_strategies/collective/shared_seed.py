@@ -1,0 +1,40 @@
+"""One seed for what must be random, yet alike on all workers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import zlib
+from typing import Iterator
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.agreement import exchange_texts
+
+__all__ = ["one_op_seed"]
+
+_calls = itertools.count()
+
+
+@contextlib.contextmanager
+def one_op_seed(group) -> Iterator[int]:
+    """Within, random operations of datasets are seeded alike on all workers; a collective.
+
+    Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. Else it is
+    worker 0's seed for Python's `random`, which `keras.utils.set_random_seed` sets, and which nobody has set otherwise.
+
+    Yields:
+        A number in [0, 2^32), another one each time, equal on all workers.
+    """
+    before = compat.op_seed()
+    drawn = zlib.crc32(repr((random.getstate(), next(_calls))).encode())
+    texts = exchange_texts(group, f"{before} {drawn}", name="seed to shuffle by")
+    shared = int(texts[0].partition(" ")[2])
+    if before is not None and len({text.partition(" ")[0] for text in texts}) == 1:
+        yield shared
+        return
+    compat.set_op_seed(shared % (2**31 - 1))
+    try:
+        yield shared
+    finally:
+        compat.set_op_seed(before)

@@ -1,0 +1,94 @@
+"""IndexedSlices as sets of rows: one row an index, and the same rows as a dense table for all-reduce.
+
+All of this runs on the host, where sums are formed in the order of the rows: the same input gives the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence, Tuple
+
+import tensorflow as tf
+
+__all__ = ["HOST", "from_dense", "merge_rows", "number_of_rows", "row_shape", "to_dense"]
+
+HOST = "/device:CPU:0"
+_SUMMED_IN_FLOAT32 = (tf.float16, tf.bfloat16)
+
+
+def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
+    """The rows of all parts, those that share an index added up.
+
+    Args:
+        parts: of one table: values [rows, ...], indices [rows] int32 or int64.
+
+    Returns:
+        Slices whose indices are distinct, in the order in which they first come.
+    """
+    with tf.device(HOST):
+        values = tf.concat([part.values for part in parts], 0)
+        indices, position = tf.unique(tf.concat([part.indices for part in parts], 0))
+        return tf.IndexedSlices(
+            _segment_sum(values, position, tf.size(indices)), indices, parts[0].dense_shape
+        )
+
+
+def number_of_rows(slices: tf.IndexedSlices) -> Any:
+    """The rows of the whole table: an int where the graph says it, else a tensor [] int64; None where nobody knows."""
+    if slices.dense_shape is None:
+        return None
+    static = tf.get_static_value(slices.dense_shape)
+    return tf.cast(slices.dense_shape[0], tf.int64) if static is None else int(static[0])
+
+
+def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
+    """The shape of one row, a list or a tensor, and its number of elements: an int or a tensor [] int64."""
+    static = values.shape[1:]
+    if static.is_fully_defined():
+        return static.as_list(), static.num_elements()
+    dynamic = tf.shape(values, out_type=tf.int64)[1:]
+    return dynamic, tf.reduce_prod(dynamic)
+
+
+def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]:
+    """The table of which `slices` are the rows that are not zero.
+
+    One row more than the table has collects what indices beyond it would add, so that an index out of range is not lost on
+    the way: the slices that come back have it, and TensorFlow refuses it where they are applied.
+
+    Args:
+        slices: their indices are distinct.
+        rows: of the table, as `number_of_rows`.
+
+    Returns:
+        The sums [rows + 1, ...], and a number for each row [rows + 1], of the same dtype, above 0 where slices have it.
+    """
+    with tf.device(HOST):
+        limit = tf.cast(rows, slices.indices.dtype)
+        within = (slices.indices >= 0) & (slices.indices < limit)
+        place = tf.where(within, slices.indices, limit)
+        ones = tf.ones(tf.shape(place), slices.values.dtype)
+        return (
+            tf.math.unsorted_segment_sum(slices.values, place, rows + 1),
+            tf.math.unsorted_segment_sum(ones, place, rows + 1),
+        )
+
+
+def from_dense(sums: tf.Tensor, touched: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
+    """The rows that somebody touched, in ascending order.
+
+    Args:
+        sums, touched: what `to_dense` gave, added up over workers.
+        like: slices of the same table.
+    """
+    with tf.device(HOST):
+        indices = tf.where(touched > 0)[:, 0]
+        values = tf.gather(sums, indices)
+        return tf.IndexedSlices(values, tf.cast(indices, like.indices.dtype), like.dense_shape)
+
+
+def _segment_sum(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    if values.dtype in _SUMMED_IN_FLOAT32:
+        return tf.cast(
+            tf.math.unsorted_segment_sum(tf.cast(values, tf.float32), position, count), values.dtype
+        )
+    return tf.math.unsorted_segment_sum(values, position, count)

@@ -1,0 +1,55 @@
+"""Which variables a part of a graph writes, also inside functions that were traced long before."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["WrittenVariables"]
+
+
+class WrittenVariables:
+    """Finds what the operations write that are added to the current graph from now on.
+
+    A function that a replica calls may have been traced before, or come from a SavedModel: then no Python runs that could
+    tell what it assigns.
+    """
+
+    def __init__(self) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self._count = len(self._graph.get_operations())
+
+    def among(self, variables: Iterable[Any]) -> List[Any]:
+        """Those of the mirrored `variables` that are written on any replica, in the order of the first write."""
+        owners = {id(part.handle): variable for variable in variables for part in variable.values}
+        outside = _Captures()
+        written: Dict[int, Any] = {}
+        for op in self._graph.get_operations()[self._count :]:
+            if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+                continue
+            for tensor in compat.written_resources(op):
+                variable = owners.get(id(outside.of(tensor)))
+                if variable is not None:
+                    written.setdefault(id(variable), variable)
+        return list(written.values())
+
+
+class _Captures:
+    """What tensors inside functions stand for outside of all."""
+
+    def __init__(self) -> None:
+        self._of_graph: Dict[int, Dict[int, Any]] = {}
+
+    def of(self, tensor: Any) -> Any:
+        graph = getattr(tensor, "graph", None)
+        while hasattr(graph, "captures"):
+            if id(graph) not in self._of_graph:
+                self._of_graph[id(graph)] = {id(inside): outside for outside, inside in graph.captures}
+            if id(tensor) not in self._of_graph[id(graph)]:
+                break
+            tensor = self._of_graph[id(graph)][id(tensor)]
+            graph = getattr(tensor, "graph", None)
+        return tensor

@@ -1,0 +1,166 @@
+"""Files and folders that are whole or as they were, also when the process is killed while it writes.
+
+What is new is written beside its place under a temporary name, brought to the disk, and then takes the place of what was
+there in one step of the file system. What a killed process left behind is removed by the next that writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any, Iterator, List, Union
+
+__all__ = ["replaced", "save_atomically"]
+
+_PREFIX = ".saving-"
+_ONE_FILE = (".keras", ".h5", ".hdf5")
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+@contextlib.contextmanager
+def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
+    """A temporary path beside `target`, which takes its place when the block ends well, and is removed when it does not.
+
+    The block may make a file or a folder there. The name ends as the target's, so that its suffix tells the format.
+    For one writer at a time.
+
+    Args:
+        target: a local path; its folder is made if need be.
+
+    Raises:
+        OSError: the block wrote nothing, or the place cannot be taken.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in _left_over(target):
+        _remove(left_over)
+    temporary = target.parent / f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{target.name}"
+    try:
+        yield temporary
+        _bring_to_disk(temporary)
+        if temporary.is_dir() and target.exists():
+            _exchange_folders(temporary, target)
+        else:
+            temporary.replace(target)
+        _bring_to_disk(target.parent, contents=False)
+    finally:
+        _remove(temporary)
+
+
+def save_atomically(callback: Any) -> Any:
+    """Makes a ModelCheckpoint of any Keras save through `replaced`; returns it.
+
+    Whole `.keras`, `.h5` and `.weights.h5` files, and SavedModel folders. Weights in TensorFlow's own format (Keras 2, no
+    suffix) are two files, which TensorFlow renames one after the other: use names with `{epoch}`, or `.weights.h5`. Paths
+    with a scheme (`gs://`) are left to Keras.
+    """
+    if "_save_model" in vars(callback):
+        return callback
+    save = callback._save_model
+    model_attribute = "_model" if hasattr(type(callback), "model") else "model"
+
+    @functools.wraps(save)
+    def save_model(*args: Any, **kwargs: Any) -> Any:
+        model = getattr(callback, model_attribute)
+        setattr(callback, model_attribute, _SavedAtomically(model))
+        try:
+            return save(*args, **kwargs)
+        finally:
+            setattr(callback, model_attribute, model)
+
+    callback._save_model = save_model
+    return callback
+
+
+class _SavedAtomically:
+    """A model as ModelCheckpoint sees it while it saves."""
+
+    def __init__(self, model: Any) -> None:
+        self._saved = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._saved, name)
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        self._write(self._saved.save, filepath, args, kwargs, is_whole=True)
+
+    def save_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        is_whole = str(filepath).endswith(_ONE_FILE) or kwargs.get("save_format") == "h5"
+        self._write(self._saved.save_weights, filepath, args, kwargs, is_whole=is_whole)
+
+    def _write(self, write: Any, filepath: Any, args: Any, kwargs: Any, is_whole: bool) -> None:
+        if not is_whole or "://" in str(filepath):
+            write(filepath, *args, **kwargs)
+            return
+        with replaced(str(filepath).rstrip("/")) as temporary:
+            write(str(temporary), *args, **kwargs)
+
+
+def _left_over(target: Path) -> List[Path]:
+    """What writers of this target left, and what writers of others in its folder did that no longer run."""
+    found = []
+    for path in target.parent.glob(f"{_PREFIX}*"):
+        host, _, rest = path.name[len(_PREFIX) :].rpartition(f"-{target.name}")
+        if host and not rest:
+            found.append(path)
+            continue
+        mine = path.name[len(_PREFIX) :]
+        here = f"{socket.gethostname()}-"
+        process = mine[len(here) :].partition("-")[0] if mine.startswith(here) else ""
+        if process.isdigit() and not _runs(int(process)):
+            found.append(path)
+    return found
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _bring_to_disk(path: Path, contents: bool = True) -> None:
+    if path.is_dir() and contents:
+        for inner in path.iterdir():
+            _bring_to_disk(inner)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _exchange_folders(temporary: Path, target: Path) -> None:
+    """`os.replace` cannot replace a folder that has files. Leaves the old one under the temporary name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    exchange = getattr(libc, "renameat2", None)
+    if exchange is not None:
+        names = os.fsencode(temporary), os.fsencode(target)
+        if exchange(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+            return
+        if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(target))
+    former = temporary.with_name(f"{temporary.name}.former")
+    target.replace(former)
+    temporary.replace(target)
+    _remove(former)

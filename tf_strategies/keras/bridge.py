@@ -1,0 +1,65 @@
+"""Installs the bridge in every Keras that is loaded, once in each."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+from tf_strategies.keras import (
+    callback_list,
+    data_loop,
+    first_batch,
+    global_metrics,
+    loss_weights,
+    prediction_order,
+    refusals,
+    seeds,
+    shuffling,
+    summed_gradients,
+)
+
+__all__ = ["install"]
+
+_NAMES = ("keras", "tf_keras")
+_LOSSES = {3: "src.losses.loss", 2: "src.utils.losses_utils"}
+
+_installed: set[str] = set()
+
+
+def install() -> None:
+    """Teaches the Kerases that are loaded by now. Cheap when there is nothing new; others follow when they are used."""
+    for name in _NAMES:
+        keras = sys.modules.get(name)
+        if name in _installed or not _is_loaded(keras):
+            continue
+        _installed.add(name)
+        callback_list.install(keras)
+        global_metrics.install(keras)
+        major = int(keras.__version__.partition(".")[0])
+        refusals.install(keras)
+        seeds.install(keras)
+        if major == 3:
+            summed_gradients.install(keras)
+            _install_data_of_keras3(name, keras)
+        else:
+            _install_data_of_keras2(name)
+        loss_weights.install(importlib.import_module(f"{name}.{_LOSSES[major]}"))
+
+
+def _install_data_of_keras3(name: str, keras: ModuleType) -> None:
+    trainer = importlib.import_module(f"{name}.src.backend.tensorflow.trainer")
+    data_loop.install_keras3(trainer)
+    first_batch.install(trainer)
+    prediction_order.install(keras)
+    shuffling.install(importlib.import_module(f"{name}.src.trainers.data_adapters.py_dataset_adapter"))
+
+
+def _install_data_of_keras2(name: str) -> None:
+    data_adapter = importlib.import_module(f"{name}.src.engine.data_adapter")
+    data_loop.install_keras2(data_adapter)
+    shuffling.install(data_adapter, importlib.import_module(f"{name}.src.utils.data_utils"))
+
+
+def _is_loaded(module: ModuleType | None) -> bool:
+    return all(hasattr(module, name) for name in ("Model", "callbacks", "__version__"))

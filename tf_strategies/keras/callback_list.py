@@ -1,0 +1,86 @@
+"""Callbacks on many workers: all decide, the chief alone shows and writes.
+
+Every worker runs the callbacks that it was given, for they see the same logs and must decide alike. On other workers than
+the chief there is no progress bar; Keras's own callbacks that only write (TensorBoard, CSVLogger, ModelCheckpoint) are left out,
+and classes derived from them run, but write where nobody looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.group_strategy import group_of
+
+__all__ = ["install"]
+
+_WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps the constructor of `keras.callbacks.CallbackList`, which fit, evaluate and predict make."""
+    made = keras.callbacks.CallbackList.__init__
+
+    @functools.wraps(made)
+    def init(
+        self: Any,
+        callbacks: Any = None,
+        add_history: bool = False,
+        add_progbar: bool = False,
+        model: Any = None,
+        **params: Any,
+    ) -> None:
+        strategy = group_of(model)
+        if strategy is not None:
+            given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+            adapt = _for_chief if strategy.rank == 0 else _for_others
+            callbacks = [
+                kept for each in given for kept in [_adapted(keras, each, adapt)] if kept is not None
+            ]
+            add_progbar = add_progbar and strategy.rank == 0
+        made(self, callbacks, add_history, add_progbar, model, **params)
+
+    keras.callbacks.CallbackList.__init__ = init
+
+
+def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]:
+    if isinstance(callback, keras.callbacks.BackupAndRestore):
+        raise OptionsError(
+            f"{type(callback).__name__} is for one process; with several workers use tfs.callbacks.BackupAndRestore(directory), "
+            "which restores all of them alike"
+        )
+    return adapt(keras, callback)
+
+
+def _for_chief(keras: ModuleType, callback: Any) -> Any:
+    if isinstance(callback, keras.callbacks.ModelCheckpoint):
+        from tf_strategies.keras.atomic_files import save_atomically
+
+        save_atomically(callback)
+    return callback
+
+
+def _for_others(keras: ModuleType, callback: Any) -> Optional[Any]:
+    writers = tuple(getattr(keras.callbacks, name) for name in _WRITERS)
+    if type(callback) in writers:
+        return None
+    if isinstance(callback, keras.callbacks.TensorBoard):
+        callback.log_dir = _unseen_folder(callback)
+    elif isinstance(callback, keras.callbacks.CSVLogger):
+        callback.filename = os.devnull
+    elif isinstance(callback, keras.callbacks.ModelCheckpoint):
+        callback.filepath = str(Path(_unseen_folder(callback), Path(callback.filepath).name))
+    return callback
+
+
+def _unseen_folder(owner: Any) -> str:
+    folder = tempfile.mkdtemp(prefix="tf_strategies-")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -1,0 +1,52 @@
+"""Keras 3 builds a model from the shapes of the first batch; here it learns them without taking the batch.
+
+The batch it takes is lost where the data cannot be read twice, as from a Python generator, and costs a start of the
+whole input pipeline otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import group_of
+
+__all__ = ["install"]
+
+
+def install(trainer: ModuleType) -> None:
+    """Wraps the build of `keras.src.backend.tensorflow.trainer`."""
+    original = trainer.TensorFlowTrainer._maybe_symbolic_build
+
+    @functools.wraps(original)
+    def build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        strategy = group_of(self)
+        if strategy is not None and iterator is not None:
+            batch = _batch_like(iterator._distributed_dataset.element_spec)
+            if batch is not None:
+                with strategy.scope():
+                    self._symbolic_build(data_batch=batch)
+                return
+        original(self, iterator=iterator, data_batch=data_batch)
+
+    trainer.TensorFlowTrainer._maybe_symbolic_build = build
+
+
+def _batch_like(element_spec: Any) -> Optional[Any]:
+    """A batch of one row for each spec of a distributed dataset; None where the spec leaves a dimension of the rows open."""
+    rows = tf.nest.map_structure(_of_one_replica, element_spec)
+    specs = tf.nest.flatten(rows)
+    if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
+        return None
+    if not all(spec.shape[1:].is_fully_defined() for spec in specs):
+        return None
+    return tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([spec.shape[0] or 1, *spec.shape[1:]], spec.dtype), rows
+    )
+
+
+def _of_one_replica(spec: Any) -> Any:
+    return getattr(spec, "_value_specs", (spec,))[0]

@@ -1,0 +1,52 @@
+"""The logs of a batch are the metrics of all workers.
+
+Keras 3 computes them on each replica and averages the results, which is another number for anything but a mean (AUC,
+precision), and for replicas with unequal batches. Here their sums are added over all workers first, in one message.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Callable, List
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import group_of
+
+__all__ = ["install"]
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps `Model.get_metrics_result`, which fills the logs of train and test steps and of epochs."""
+    keras.Model.get_metrics_result = _of_all_workers(keras.Model.get_metrics_result)
+
+
+def _of_all_workers(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def get_metrics_result(self: Any) -> Any:
+        strategy = group_of(self)
+        if strategy is None:
+            return original(self)
+
+        def together(distribution: Any = None) -> Any:
+            del distribution
+            with strategy.reading_together(_state(self)):
+                return tf.nest.map_structure(tf.identity, original(self))
+
+        if not tf.distribute.has_strategy():
+            with strategy.scope():
+                return together()
+        if tf.distribute.get_strategy() is not strategy:
+            return original(self)
+        if tf.distribute.in_cross_replica_context():
+            return together()
+        return strategy.agreed(tf.distribute.get_replica_context().merge_call(together))
+
+    return get_metrics_result
+
+
+def _state(model: Any) -> List[tf.Variable]:
+    """The variables that the metrics of a model add up."""
+    variables = (variable for metric in model.metrics for variable in metric.variables)
+    return [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]

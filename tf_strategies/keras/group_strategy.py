@@ -1,0 +1,47 @@
+"""What the bridge to Keras asks of a strategy that spans several workers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ContextManager, Optional, Sequence
+
+__all__ = ["GroupStrategy", "group_of"]
+
+
+class GroupStrategy:
+    """The face that a strategy shows to the bridge.
+
+    Attributes:
+        rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
+        size: the number of workers.
+    """
+
+    rank = 0
+    size = 1
+
+    def share_of_batch(self) -> Optional[Any]:
+        """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""
+        return None
+
+    def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:
+        """While open, reads of these variables over all workers have been made in one message. Between replicas."""
+        del variables
+        return contextlib.nullcontext()
+
+    def agreed(self, results: Any) -> Any:
+        """Tells that these tensors are equal on all workers already; returns them."""
+        return results
+
+    def require_agreement(self, what: str, text: str) -> None:
+        """Raises ValueError on all workers unless all have the same text about `what`; a collective."""
+        del what, text
+
+    def one_op_seed(self) -> ContextManager[int]:
+        """While open, random operations of datasets are seeded alike on all workers; gives a seed for others; a collective."""
+        return contextlib.nullcontext(0)
+
+
+def group_of(model: Any) -> Optional[GroupStrategy]:
+    """The strategy a model was made in, if it spans several workers."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy if isinstance(strategy, GroupStrategy) and strategy.size > 1 else None

@@ -1,0 +1,38 @@
+"""`predict` returns rows in the order of the dataset: it never splits one by files.
+
+Keras 2 sees to that itself, for strategies over several workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import group_of
+
+__all__ = ["install"]
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps `keras.Model.predict`."""
+    original = keras.Model.predict
+
+    @functools.wraps(original)
+    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, tf.data.Dataset) and group_of(self) is not None:
+            x = _split_by_data(x)
+        return original(self, x, *args, **kwargs)
+
+    keras.Model.predict = predict
+
+
+def _split_by_data(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    policies = tf.data.experimental.AutoShardPolicy
+    if dataset.options().experimental_distribute.auto_shard_policy not in (policies.AUTO, policies.FILE):
+        return dataset
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policies.DATA
+    return dataset.with_options(options)

@@ -1,0 +1,55 @@
+"""Models that cannot span several workers are refused when `fit` or `evaluate` begins, and not in the middle of a step."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Callable
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.group_strategy import group_of
+
+__all__ = ["install", "refuse_jit", "refuse_stateful_layers"]
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps `fit` and `evaluate`, and what `train_on_batch` and `test_on_batch` begin with.
+
+    Not `Model.compile`: when it is not Keras's own, Keras does not compile models that it loads.
+    """
+    for name in ("fit", "evaluate", "make_train_function", "make_test_function"):
+        setattr(keras.Model, name, _refusing(getattr(keras.Model, name)))
+
+
+def _refusing(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_jit(self)
+        refuse_stateful_layers(self)
+        return original(self, *args, **kwargs)
+
+    return allowed
+
+
+def refuse_jit(model: Any) -> None:
+    """Raises an OptionsError if the model spans several workers and was compiled with `jit_compile=True`."""
+    strategy = group_of(model)
+    if strategy is not None and getattr(model, "jit_compile", False) is True:
+        raise OptionsError(
+            f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
+            'has no operation that talks to other workers; use jit_compile="auto" (Keras 3) or False, and '
+            "@tf.function(jit_compile=True) on functions of your own that only compute"
+        )
+
+
+def refuse_stateful_layers(model: Any) -> None:
+    """Raises an OptionsError if the model spans several workers and has recurrent layers with `stateful=True`."""
+    strategy = group_of(model)
+    if strategy is None:
+        return
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False) is True and hasattr(layer, "cell"):
+            raise OptionsError(
+                f"layer {layer.name!r} has stateful=True, which cannot be used with {strategy.size} workers: the states belong "
+                "to the rows of a batch, and a batch is split among the workers; use stateful=False, or one worker"
+            )

@@ -1,0 +1,240 @@
+"""The `fit` that runs: where it is in its data, and how to start it elsewhere.
+
+Keras hands callbacks neither, and starts an epoch in its middle in Keras 2 only. So the loop's own objects are looked up where
+`fit` keeps them, and its dataset is put behind a `ReplayedDataset`, which counts the iterators that the loop makes. To go on at a
+place is to make as many iterators as were made there, so that datasets that shuffle anew for each give the same order, and to
+take the same number of batches from the last.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any, Dict, List, Optional
+
+import tensorflow as tf
+
+__all__ = ["RunningFit", "running_fit"]
+
+
+class ReplayedDataset:
+    """A dataset whose iterators are counted, and can be made to begin where those of a former run were.
+
+    Attributes:
+        created: iterators made so far.
+        taken: batches that training took from the last of them, as far as `fit` has told.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.created = 0
+        self.taken = 0
+        self._goal: Optional[tuple] = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def begin_at(self, number: int, taken: int, *, after: int = 0) -> None:
+        """Lets a coming iterator be the one with this number (from 1), with `taken` batches gone.
+
+        Args:
+            number: among all iterators that the loop has made since it began.
+            taken: batches to read and drop.
+            after: how many iterators the loop makes before, and does not use.
+        """
+        self._goal = (number, taken, after)
+
+    def __iter__(self) -> Any:
+        if self._goal is None:
+            return self._make()
+        number, taken, after = self._goal
+        while self.created + 1 < number - after:
+            self._make()
+        iterator = self._make()
+        if after:
+            self._goal = (number, taken, after - 1)
+            return iterator
+        self._goal = None
+        if taken:
+            _drop(iterator, tf.constant(taken, tf.int64))
+            self.taken = taken
+        return iterator
+
+    def _make(self) -> Any:
+        self.created += 1
+        self.taken = 0
+        return iter(self._dataset)
+
+
+@tf.function(reduce_retracing=True)
+def _drop(iterator: Any, count: tf.Tensor) -> None:
+    for _ in tf.range(count):
+        iterator.get_next()
+
+
+class RunningFit:
+    """What the two kinds of Keras have in common.
+
+    Attributes:
+        callbacks: the list that `fit` calls; what it holds can be changed.
+    """
+
+    def __init__(self, model: Any, local: Dict[str, Any], adapter: Any, dataset: Any) -> None:
+        self.callbacks: List[Any] = local["callbacks"].callbacks
+        self._model = model
+        self._epochs = local["epochs"]
+        self._adapter = adapter
+        self._dataset = ReplayedDataset(dataset)
+        self._epoch_ends = 0
+        on_epoch_end = adapter.on_epoch_end
+
+        def counted() -> None:
+            self._epoch_ends += 1
+            on_epoch_end()
+
+        adapter.on_epoch_end = counted
+
+    def took(self, batches: int) -> None:
+        """Tells that training took batches."""
+        self._dataset.taken += batches
+
+    def is_last(self, batches: int) -> bool:
+        """Whether the epoch is known to end after so many batches."""
+        steps = self._steps()
+        return steps is not None and batches >= steps
+
+    def place(self, batches: int) -> Dict[str, Any]:
+        """Where training is in its data, as `go_to` takes it: plain data.
+
+        Args:
+            batches: those of this epoch that are done; 0 at its end.
+        """
+        continues = bool(batches) or self._keeps_iterator()
+        return {
+            "iterator": self._dataset.created + (not continues),
+            "taken": self._dataset.taken if continues else 0,
+            "epoch_ends": self._epoch_ends,
+            "steps": self._steps(),
+        }
+
+    def go_to(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+        """Lets `fit` go on in an epoch (from 0), after so many of its batches, in place of its start."""
+        while self._epoch_ends < place["epoch_ends"]:
+            self._adapter.on_epoch_end()
+        self._start(epoch, batches, place)
+
+    def end_now(self) -> None:
+        """Lets `fit` train no epoch."""
+        self._set_epoch(self._epochs, 0)
+
+    def forget(self) -> None:
+        """Leaves the model, once `fit` has begun, as if it had not been told where to begin."""
+        raise NotImplementedError
+
+    def _steps(self) -> Optional[int]:
+        raise NotImplementedError
+
+    def _keeps_iterator(self) -> bool:
+        raise NotImplementedError
+
+    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _set_epoch(self, epoch: int, batches: int) -> None:
+        raise NotImplementedError
+
+
+class _Keras3Fit(RunningFit):
+    def __init__(self, model: Any, local: Dict[str, Any]) -> None:
+        self._epoch_iterator = local["epoch_iterator"]
+        super().__init__(
+            model, local, self._epoch_iterator.data_adapter, self._epoch_iterator._distributed_dataset
+        )
+        self._epoch_iterator._distributed_dataset = self._dataset
+        self._before = model._initial_epoch
+
+    def forget(self) -> None:
+        self._model._initial_epoch = self._before
+
+    def _steps(self) -> Optional[int]:
+        return self._epoch_iterator.num_batches
+
+    def _keeps_iterator(self) -> bool:
+        return (
+            self._epoch_iterator.steps_per_epoch is not None
+            and self._epoch_iterator._current_iterator is not None
+        )
+
+    def _set_epoch(self, epoch: int, batches: int) -> None:
+        self._model._initial_epoch = epoch
+
+    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+        self._set_epoch(epoch, batches)
+        self._dataset.begin_at(place["iterator"], place["taken"])
+        loop = self._epoch_iterator
+        if loop.steps_per_epoch is None:
+            loop._num_batches = place["steps"]
+        enumerate_all = loop._enumerate_iterator
+
+        def enumerate_rest() -> Any:
+            del loop._enumerate_iterator
+            earlier = place["taken"] - batches if place["taken"] else 0
+            for number, (begin, end, iterator) in enumerate(enumerate_all()):
+                if number == 0:
+                    loop._steps_seen += earlier
+                if begin >= batches:
+                    yield begin, end, iterator
+
+        loop._enumerate_iterator = enumerate_rest
+
+
+class _Keras2Fit(RunningFit):
+    def __init__(self, model: Any, local: Dict[str, Any]) -> None:
+        self._handler = local["data_handler"]
+        super().__init__(model, local, self._handler._adapter, self._handler._dataset)
+        self._handler._dataset = self._dataset
+        self._before = model._training_state
+
+    def forget(self) -> None:
+        self._model._training_state = self._before
+
+    def _steps(self) -> Optional[int]:
+        return self._handler.inferred_steps
+
+    def _keeps_iterator(self) -> bool:
+        return not self._adapter.should_recreate_iterator()
+
+    def _set_epoch(self, epoch: int, batches: int) -> None:
+        self._model._training_state = _Counters(epoch, batches)
+
+    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+        self._set_epoch(epoch, batches)
+        if self._handler._inferred_steps is None:
+            self._handler._inferred_steps = place["steps"]
+        self._dataset.begin_at(place["iterator"], place["taken"], after=0 if self._keeps_iterator() else 1)
+
+
+class _Counters:
+    """What `fit` of Keras 2 asks for where to start."""
+
+    def __init__(self, epoch: int, batches: int) -> None:
+        self._start = epoch, batches
+
+    def maybe_load_initial_counters_from_ckpt(
+        self, steps_per_epoch: Any, initial_epoch: int, mode: Any = None
+    ) -> tuple:
+        del steps_per_epoch, initial_epoch, mode
+        return self._start
+
+
+def running_fit(model: Any) -> Optional[RunningFit]:
+    """The `fit` of the model that calls, directly or not; None where there is none."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        local = frame.f_locals if frame.f_code.co_name == "fit" else {}
+        if local.get("self") is model and "epoch_iterator" in local:
+            return _Keras3Fit(model, local)
+        if local.get("self") is model and "data_handler" in local:
+            return _Keras2Fit(model, local)
+        frame = frame.f_back
+    return None

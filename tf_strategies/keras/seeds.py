@@ -1,0 +1,67 @@
+"""Dropout and other random layers draw differently on every replica, though all workers have the same seed.
+
+Only what is drawn differs: the state of the generators, which is saved, advances alike on all workers, so a
+checkpoint of the chief restores all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Callable, Optional
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
+
+__all__ = ["SEEDS", "install", "spread"]
+
+_STRIDE = 0x9E3779B1  # 2^32 over the golden ratio: its multiples are far apart
+SEEDS = 2**31 - 2  # how many seeds Keras 3 tells apart
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps the source of seeds: `SeedGenerator.next` of Keras 3, `RandomGenerator.make_legacy_seed` of Keras 2."""
+    if hasattr(keras, "random"):
+        keras.random.SeedGenerator.next = _of_replica(keras.random.SeedGenerator.next)
+    else:
+        generator = _random_generator(keras)
+        generator.make_legacy_seed = _of_worker(generator.make_legacy_seed)
+
+
+def _of_replica(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def next_seed(self: Any, ordered: bool = True) -> tf.Tensor:
+        seed = original(self, ordered)
+        replica = _replica()
+        if not replica:
+            return seed
+        return seed + tf.constant([spread(replica), 0], seed.dtype)
+
+    return next_seed
+
+
+def _of_worker(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def make_legacy_seed(self: Any) -> Optional[int]:
+        seed = original(self)
+        return seed if seed is None else (seed + spread(_replica())) % SEEDS
+
+    return make_legacy_seed
+
+
+def _random_generator(keras: ModuleType) -> type:
+    return type(keras.layers.Dropout(0.5)._random_generator)
+
+
+def _replica() -> int:
+    """The number among all replicas of the one that runs; 0 outside of replica functions."""
+    context = tf.distribute.get_replica_context()
+    if context is None or not isinstance(context.strategy, GroupStrategy):
+        return 0
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
+def spread(replica: int) -> int:
+    """What is added to the seed on a replica, in [0, 2^31 - 2); 0 for 0."""
+    return replica * _STRIDE % SEEDS

@@ -1,0 +1,57 @@
+"""Where Keras itself shuffles, it shuffles alike on all workers: each keeps its share of every batch of one order.
+
+Arrays are shuffled by tf.random.shuffle in a dataset that is made when the loop starts; the batches of a `PyDataset` or
+`Sequence` by Python's `random`, epoch by epoch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from types import ModuleType
+from typing import Any, Iterator
+
+from tf_strategies.keras.group_strategy import GroupStrategy
+
+__all__ = ["install", "one_order"]
+
+
+def install(*modules: ModuleType) -> None:
+    """Gives these modules of Keras, in place of Python's `random`, one that shuffles in the order agreed on."""
+    for module in modules:
+        module.random = _shared
+
+
+@contextlib.contextmanager
+def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
+    """What is made within to shuffle data for models of this strategy shuffles alike on all workers; a collective.
+
+    Args:
+        strategy: the model's.
+        shuffle: what was given to `fit`; nothing happens where it is false.
+    """
+    if not shuffle:
+        yield
+        return
+    if not isinstance(strategy, GroupStrategy) or strategy.size == 1:
+        _shared.order = None
+        yield
+        return
+    with strategy.one_op_seed() as seed:
+        _shared.order = random.Random(seed)
+        yield
+
+
+class _SharedRandom:
+    """Python's `random`, but that `shuffle` follows `order` where there is one."""
+
+    order: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(random, name)
+
+    def shuffle(self, values: Any) -> None:
+        (self.order or random).shuffle(values)
+
+
+_shared = _SharedRandom()

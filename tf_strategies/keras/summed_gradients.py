@@ -1,0 +1,143 @@
+"""Keras 3 looks at the gradients of all replicas where it looks at gradients: to clip them, and to find out if they are finite.
+
+Keras 3 clips each replica's gradients before it adds them up, which is not the joint batch's clipping, and its
+`LossScaleOptimizer` asks each worker if its own are finite, after which workers part. Keras 2 adds up first; so does this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from types import ModuleType
+from typing import Any, Callable, Iterator, List, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
+
+__all__ = ["install"]
+
+_this_thread = threading.local()
+
+
+def install(keras: ModuleType) -> None:
+    """Wraps methods of `keras.optimizers.Optimizer` and `LossScaleOptimizer`, for Keras 3."""
+    optimizer, scaled = keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer
+    optimizer.apply = _anew(optimizer.apply)
+    optimizer._clip_gradients = _clip_sums(optimizer._clip_gradients)
+    optimizer._all_reduce_sum_gradients = _sum_once(optimizer._all_reduce_sum_gradients)
+    optimizer._overwrite_model_variables_with_average_value = _overwrite_on_replica(
+        optimizer._overwrite_model_variables_with_average_value
+    )
+    scaled._tf_apply = _apply_sums(scaled._tf_apply)
+    scaled._stateful_handle_finite_grads = _knowing_sums(scaled._stateful_handle_finite_grads)
+
+
+def _anew(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _this_thread.clipped = False
+        if self.gradient_accumulation_steps and _is_in_group():
+            _refuse_several_replicas()
+        return original(self, *args, **kwargs)
+
+    return apply
+
+
+def _clip_sums(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def clip(self: Any, grads: Sequence[Any]) -> Any:
+        clips = self.clipnorm or self.global_clipnorm or self.clipvalue
+        if clips and _are_of_one_replica():
+            grads = _sum(grads)
+            _this_thread.clipped = True
+        return original(self, grads)
+
+    return clip
+
+
+def _sum_once(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
+        clipped = getattr(_this_thread, "clipped", False)
+        _this_thread.clipped = False
+        return grads_and_vars if clipped or _are_sums() else original(self, grads_and_vars)
+
+    return all_reduce_sum_gradients
+
+
+def _apply_sums(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        return original(self, _sum(grads) if _are_of_one_replica() else grads, trainable_variables)
+
+    return apply
+
+
+def _knowing_sums(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def handle_finite_grads(self: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
+        with _given_sums():
+            return original(self, grads, trainable_variables)
+
+    return handle_finite_grads
+
+
+def _overwrite_on_replica(original: Callable) -> Callable:
+    """Each replica overwrites its own copies: Keras 3 asks for all copies from within a replica, which TensorFlow refuses."""
+
+    @functools.wraps(original)
+    def overwrite(self: Any, trainable_variables: Sequence[Any]) -> None:
+        if not _is_in_group():
+            original(self, trainable_variables)
+            return
+        for variable, average in zip(trainable_variables, self._model_variables_moving_average):
+            if average is not None:
+                variable.assign(average.value)
+
+    return overwrite
+
+
+def _sum(grads: Sequence[Any]) -> List[Any]:
+    grads = list(grads)
+    given = [position for position, grad in enumerate(grads) if grad is not None]
+    if given:
+        context = tf.distribute.get_replica_context()
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [grads[position] for position in given])
+        for position, total in zip(given, sums):
+            grads[position] = total
+    return grads
+
+
+def _refuse_several_replicas() -> None:
+    local = len(tf.distribute.get_strategy().extended.worker_devices)
+    if local > 1:
+        raise NotImplementedError(
+            f"gradient_accumulation_steps needs one replica a worker, and this one has {local}: Keras 3 adds gradients up inside "
+            "a condition, where TensorFlow cannot switch between replicas; start one worker for each device (tfs-run --workers)"
+        )
+
+
+def _are_of_one_replica() -> bool:
+    return _is_in_group() and not _are_sums()
+
+
+def _is_in_group() -> bool:
+    context = tf.distribute.get_replica_context()
+    if context is None or not isinstance(context.strategy, GroupStrategy):
+        return False
+    return context.num_replicas_in_sync > 1
+
+
+def _are_sums() -> bool:
+    return getattr(_this_thread, "sums", False)
+
+
+@contextlib.contextmanager
+def _given_sums() -> Iterator[None]:
+    before, _this_thread.sums = _are_sums(), _is_in_group()
+    try:
+        yield
+    finally:
+        _this_thread.sums = before
