@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts, tf_
         ("01_single_process.py", 1, r"^test accuracy 0\.\d\d on 1 replica of 1 worker$"),
         ("02_fit_three_workers.py", 3, r"^largest weight difference +0$"),
         ("03_custom_training_loop.py", 2, r"^train accuracy 0\.9\d with 2 workers$"),
+        ("05_embeddings.py", 2, r"^rows per step, as sent +[\d,]+$"),
         ("07_one_process_per_host.py", 2, r"^test accuracy 0\.[6-9]\d with 8 replicas in 2 processes$"),
     ],
 )
@@ -33,3 +35,25 @@ def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> N
             group["worker0"].wait_for_text(r"^algorithm +binary_blocks$", timeout=5)
         for index in range(1, workers):
             assert "accuracy" not in group[f"worker{index}"].log()
+
+
+def test_the_example_that_is_killed_goes_on(tmp_path: Path) -> None:
+    command = ["--epochs", "3", "--directory", str(tmp_path / "backup")]
+    for run, options in (("killed", ["--stop-after", "25"]), ("resumed", [])):
+        with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
+            for index in range(2):
+                group.start_python(
+                    f"{run}{index}",
+                    str(REPOSITORY / "examples" / "04_checkpoint_and_resume.py"),
+                    *command,
+                    *options,
+                    env={"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)},
+                )
+            statuses = group.wait_all(timeout=240)
+            if run == "killed":
+                assert statuses == {"killed0": 1, "killed1": -signal.SIGKILL}
+            else:
+                assert set(statuses.values()) == {0}
+                # 3 epochs of 15 steps, of which 20 were saved
+                group["resumed0"].wait_for_text(r"^steps of this run +25$", timeout=5)
+                group["resumed0"].wait_for_text(r"^weights +[0-9a-f]{16}$", timeout=5)

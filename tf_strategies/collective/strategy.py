@@ -28,8 +28,8 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
     The workers are those that TF_CONFIG names (chief and workers); each runs the same script and makes this strategy once,
     which waits until all are there. Without TF_CONFIG, or with one worker, there is no network.
-    Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers. Batch-norm statistics
-    are those of each worker, as Keras keeps them. P workers with batch b train as one process with batch P*b:
+    Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers, moving averages of batch
+    normalization included, which are averaged after each step. P workers with batch b train as one process with batch P*b:
     batch sizes given to Keras and `experimental_distribute_dataset` are global.
     To TensorFlow and Keras it is a MultiWorkerMirroredStrategy, so that they gather predictions of all workers.
 
@@ -74,7 +74,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         self._read: dict = {}
         self._agreed: set = set()
         self._require_equal_replicas()
-        bridge.install()
+        self._teach_keras()
 
     @property
     def rank(self) -> int:
@@ -96,7 +96,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
     def scope(self):
         """As `tf.distribute.Strategy.scope`."""
-        bridge.install()
+        self._teach_keras()
         return super().scope()
 
     def run(self, fn, args=(), kwargs=None, options=None):
@@ -106,7 +106,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
     def experimental_distribute_dataset(self, dataset, options=None):
         """As `tf.distribute.Strategy.experimental_distribute_dataset`."""
-        bridge.install()
+        self._teach_keras()
         return super().experimental_distribute_dataset(dataset, options)
 
     def reduce(self, reduce_op, value, axis=None):
@@ -153,6 +153,10 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
     def agreed(self, results):
         self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))
         return results
+
+    def _teach_keras(self) -> None:
+        if self.num_replicas_in_sync > 1:
+            bridge.install()
 
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))

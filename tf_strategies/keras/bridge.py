@@ -28,23 +28,38 @@ _installed: set[str] = set()
 
 
 def install() -> None:
-    """Teaches the Kerases that are loaded by now. Cheap when there is nothing new; others follow when they are used."""
+    """Teaches the Kerases that are loaded by now. Cheap when there is nothing new; others follow when they are used.
+
+    Raises:
+        ImportError: a Keras keeps to itself something else than what the bridge knows of.
+    """
     for name in _NAMES:
         keras = sys.modules.get(name)
-        if name in _installed or not _is_loaded(keras):
+        if keras is None or name in _installed or not _is_loaded(keras):
             continue
+        try:
+            _teach(name, keras)
+        except (AttributeError, ImportError) as error:
+            raise ImportError(
+                f"tf_strategies does not know how to train {name} {keras.__version__} on several replicas: {error}; it knows "
+                "Keras 2.15, Keras 3.15 and tf_keras 2.21: install one of them"
+            ) from error
         _installed.add(name)
-        callback_list.install(keras)
-        global_metrics.install(keras)
-        major = int(keras.__version__.partition(".")[0])
-        refusals.install(keras)
-        seeds.install(keras)
-        if major == 3:
-            summed_gradients.install(keras)
-            _install_data_of_keras3(name, keras)
-        else:
-            _install_data_of_keras2(name)
-        loss_weights.install(importlib.import_module(f"{name}.{_LOSSES[major]}"))
+
+
+def _teach(name: str, keras: ModuleType) -> None:
+    major = int(keras.__version__.partition(".")[0])
+    losses = importlib.import_module(f"{name}.{_LOSSES[major]}")
+    callback_list.install(keras)
+    global_metrics.install(keras)
+    refusals.install(keras)
+    seeds.install(keras)
+    loss_weights.install(losses)
+    if major == 3:
+        summed_gradients.install(keras)
+        _install_data_of_keras3(name, keras)
+    else:
+        _install_data_of_keras2(name)
 
 
 def _install_data_of_keras3(name: str, keras: ModuleType) -> None:

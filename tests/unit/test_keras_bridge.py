@@ -1,0 +1,47 @@
+"""The bridge into Keras: in place for several replicas, absent for one, and clear about a Keras that it does not know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.processes import REPOSITORY, light_environment
+
+_PROGRAM = """
+import keras
+import tensorflow as tf
+import tf_strategies as tfs
+lists = keras.callbacks.CallbackList
+made = lists.__init__
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+tfs.CollectiveAllReduceStrategy(devices=["CPU:0"]).scope()
+assert lists.__init__ is made
+{break_keras}
+tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"]).scope()
+assert lists.__init__ is not made
+print("taught")
+"""
+
+
+def run(break_keras: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(break_keras=break_keras)],
+        env=light_environment(),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_keras_is_taught_for_several_replicas_only() -> None:
+    done = run("")
+    assert done.stdout == "taught\n", done.stderr
+
+
+def test_a_keras_that_is_not_known_is_named() -> None:
+    done = run("del keras.callbacks.CallbackList")
+    assert "ImportError: tf_strategies does not know how to train keras" in done.stderr, done.stderr
+    assert "Keras 2.15, Keras 3.15 and tf_keras 2.21" in done.stderr
