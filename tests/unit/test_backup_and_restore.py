@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -35,16 +34,6 @@ class StopAt(keras.callbacks.Callback):
         self.left -= 1
         if self.left == 0:
             raise StoppedError
-
-
-@pytest.fixture(scope="module")
-def strategy() -> CollectiveAllReduceStrategy:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
-    return CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
 
 
 def make_model(strategy: CollectiveAllReduceStrategy) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -12,16 +10,6 @@ tf = pytest.importorskip("tensorflow")
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
 from tf_strategies.collective.op_seeds import op_seeds_of_worker  # noqa: E402
 from tf_strategies.keras.seeds import SEEDS, spread  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def strategy() -> CollectiveAllReduceStrategy:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
-    return CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
 
 
 def number() -> tf.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 
@@ -14,16 +13,6 @@ tf = pytest.importorskip("tensorflow")
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
 from tf_strategies.errors import ClusterConfigError, OptionsError  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def strategy() -> CollectiveAllReduceStrategy:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
-    return CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
 
 
 def per_replica(strategy, values):

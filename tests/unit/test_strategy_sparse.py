@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -16,15 +14,6 @@ from tf_strategies.collective.sparse_rows import (  # noqa: E402
     number_of_rows,
     to_dense,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def two_cpus() -> None:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.fail("TensorFlow started with one logical CPU before this module: run it alone")
 
 
 def slices(indices, values, shape=None, dtype=tf.float32, index_dtype=tf.int32) -> tf.IndexedSlices:
