@@ -1,6 +1,6 @@
 """One of several workers that check how data are split, counted and put together again; each check prints "passed <name>".
 
-python -m tests.cluster.data_worker LOCAL_REPLICAS FOLDER
+python -m tests.cluster.data_worker LOCAL_REPLICAS FOLDER CHECK...
 
 Rows are numbered: row i has the target i / 10, and metrics add up targets and rows, so that a row lost or seen twice shows.
 The oracle trains the same linear model in NumPy on the union of what the workers should have in each step.
@@ -462,16 +462,15 @@ def read_records(names: List[str]) -> Dataset:
     return tf.data.TFRecordDataset(names).map(parse)
 
 
-def main(local: int, folder: str, only: str) -> None:
+def main(local: int, folder: str, checks: List[str]) -> None:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * local
     )
     strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(local)])
-    for name, check in list(globals().items()):
-        if name.startswith("check_") and only in name:
-            check(strategy, folder)
-            print("passed", name, flush=True)
+    for name in checks:
+        globals()[name](strategy, folder)
+        print("passed", name, flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], "".join(sys.argv[3:]))
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -20,14 +20,21 @@ def start_workers(group: ProcessGroup, ports: ReservedPorts, module: str, *argum
     return names
 
 
+# With three workers one may have no data at all; the rest needs two, with several replicas each.
+WITH_THREE = ("batches_smaller", "uneven", "sharding_off", "files", "predict_gives")
+
+
 @pytest.mark.parametrize(("size", "local_replicas"), [(2, 2), (3, 1)])
 def test_data_of_every_kind(size: int, local_replicas: int, tmp_path: Path) -> None:
     source = Path(__file__).with_name("data_worker.py").read_text()
     checks = re.findall(r"^def (check_\w+)", source, re.M)
-    assert checks
+    if size == 3:
+        checks = [check for check in checks if any(part in check for part in WITH_THREE)]
+    assert len(checks) >= len(WITH_THREE)
     with ReservedPorts(size) as ports, ProcessGroup(tmp_path) as group:
-        names = start_workers(group, ports, "tests.cluster.data_worker", str(local_replicas), str(tmp_path))
-        assert set(group.wait_all(timeout=400).values()) == {0}
+        arguments = ["tests.cluster.data_worker", str(local_replicas), str(tmp_path), *checks]
+        names = start_workers(group, ports, *arguments)
+        assert set(group.wait_all(timeout=280).values()) == {0}
         for name in names:
             assert re.findall(r"^passed (\w+)", group[name].log(), re.M) == checks
 
