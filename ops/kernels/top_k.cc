@@ -11,7 +11,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/threadpool.h"
+#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_strategies {
 namespace {
@@ -84,9 +84,10 @@ class TopKKernel final : public tensorflow::OpKernel {
     }
     const auto parallel = [context](int64_t parts, const std::function<void(int64_t)>& task) {
       const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
-      workers.workers->ParallelFor(parts, kPartCost, [&task](int64_t begin, int64_t end) {
-        for (int64_t part = begin; part < end; ++part) task(part);
-      });
+      tensorflow::Shard(workers.num_threads, workers.workers, parts, kPartCost,
+                        [&task](int64_t begin, int64_t end) {
+                          for (int64_t part = begin; part < end; ++part) task(part);
+                        });
     };
     const auto select = sampled_ ? compress::SampledTopK : compress::TopK;
     const compress::Selection selection = select(FromTensorFlow(gradient.dtype()), gradient.data(),

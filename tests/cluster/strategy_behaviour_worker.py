@@ -207,14 +207,37 @@ def check_the_chief_alone_can_save(strategy, folder) -> None:
     )
     assert require_chief
     if strategy.rank == 0:
+        with strategy.scope():
+            model.save(folder / "inside.keras")
         model.save(folder / "model.keras")
         model.save_weights(folder / "model.weights.h5")
         tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(folder / "checkpoint"))
         if getattr(keras, "__version__", "2").startswith("2"):
             model.save(folder / "saved_model")
-        again = keras.models.load_model(folder / "model.keras")
-        for kept, weight in zip(again.get_weights(), model.get_weights()):
-            np.testing.assert_array_equal(kept, weight)
+        for name in ("inside.keras", "model.keras"):
+            again = keras.models.load_model(folder / name)
+            assert type(again.distribute_strategy) is not type(strategy)
+            for kept, weight in zip(again.get_weights(), model.get_weights()):
+                np.testing.assert_array_equal(kept, weight)
+
+
+def check_two_strategies_train_side_by_side(strategy, folder) -> None:
+    other = tfs.CollectiveAllReduceStrategy(devices=["CPU:1", "CPU:0"])
+    models = [make_model(strategy), make_model(other, normalize=True)]
+    x, y = rows(24)
+    for _ in range(2):
+        for model in models:
+            model.fit(x, y, batch_size=12, verbose=0)
+    for model in models:
+        require_equal_everywhere(strategy, model.get_weights())
+    other.close()
+    assert float(strategy.reduce("SUM", tf.ones([]), axis=None)) == strategy.size
+    try:
+        tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(algorithm="ring"))
+    except tfs.OptionsError as error:
+        assert "algorithm='ring'" in str(error) and "algorithm='auto'" in str(error), error
+    else:
+        raise AssertionError("no error")
 
 
 def check_stats_count(strategy, folder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -53,6 +54,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._metrics: list = []
         self._lifted = LiftedFunctions(strategy)
         self._replicas_run = False
+        self._alone = False
         self.statistics = ReplicaStatistics(
             replicas=self._num_replicas_in_sync,
             share=self._guard.share,
@@ -97,7 +99,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._cross_device_ops
 
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
-        if replica_id == 0 and self._group.size > 1:
+        if replica_id == 0 and self._group.size > 1 and not self._alone:
             return initial_value_from_first_worker(
                 self._group, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )
@@ -141,6 +143,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if len(self._devices) == 1:
             return run_on_only_device(self._container_strategy(), self._devices[0], fn, args, kwargs)
         return super()._call_for_each_replica(fn, args, kwargs)
+
+    @contextlib.contextmanager
+    def alone(self):
+        """While open, variables start with this worker's own values: what is made is thrown away, or made by one worker only."""
+        before, self._alone = self._alone, True
+        try:
+            yield
+        finally:
+            self._alone = before
 
     def share_of_batch(self):
         """In a replica function: this replica's rows over the mean of all replicas', [] float32; None where always 1."""

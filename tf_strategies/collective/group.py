@@ -5,13 +5,13 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.collective.xla import refuse_xla
-from tf_strategies.errors import ClusterConfigError
+from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
@@ -46,12 +46,15 @@ class SingleWorker:
         """Counters, as `Communicator.stats()`."""
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
-    def close(self) -> None:
-        """Leaves the group; later collectives fail."""
+    def join(self, user: Any) -> None:
+        """Counts an object that uses the group."""
+
+    def leave(self, user: Any) -> None:
+        """The object uses it no more; the last one to leave closes it, after which collectives fail."""
 
 
 class ConnectedWorkers:
-    """The group of a cluster; it is left when this object dies or the interpreter ends.
+    """The group of a cluster; it is left with its last user, when this object dies, or when the interpreter ends.
 
     `all_reduce`, `all_gather` and `broadcast` are collectives: all workers must call them alike.
     """
@@ -60,6 +63,8 @@ class ConnectedWorkers:
         from tf_strategies.native import collective_ops
         from tf_strategies.native.communicator import Communicator
 
+        self.options = options
+        self._users: weakref.WeakSet = weakref.WeakSet()
         self._ops = collective_ops
         self._communicator = Communicator.connect(cluster, options)
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
@@ -88,7 +93,21 @@ class ConnectedWorkers:
     def stats(self) -> Dict[str, Any]:
         return self._communicator.stats()
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and nothing has gone wrong in it."""
+        return self._communicator.usable
+
+    def join(self, user: Any) -> None:
+        self._users.add(user)
+
+    def leave(self, user: Any) -> None:
+        self._users.discard(user)
+        if not self._users:
+            self.close()
+
     def close(self) -> None:
+        """Leaves the group, whoever uses it; later collectives fail."""
         atexit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
 
@@ -99,11 +118,18 @@ def _close_elsewhere(communicator) -> None:
     threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
 
+_open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueDictionary()
+
+
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
     """Connects this process to the other workers of the cluster; `SingleWorker` when there are none.
 
+    A process is one worker: while it is in the group of a cluster, it is in no other of the same, and what asks for one is given
+    the same.
+
     Raises:
         ClusterConfigError: this task is not one that trains.
+        OptionsError: the process is in the group already, with other options.
         BootstrapError: the group could not form.
     """
     if cluster is None:
@@ -113,4 +139,16 @@ def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
             f"TF_CONFIG makes this process {cluster.task}, which takes no part in collective training; run the strategy on the "
             "chief and the workers only"
         )
-    return SingleWorker() if cluster.size == 1 else ConnectedWorkers(cluster, options)
+    if cluster.size == 1:
+        return SingleWorker()
+    key = (cluster.task, *((role, *listed) for role, listed in sorted(cluster.addresses.items())))
+    group = _open.get(key)
+    if group is not None and group.usable:
+        if group.options != options:
+            raise OptionsError(
+                f"{cluster.name_of(cluster.task)} is in the group of a strategy with other options, {group.options}; "
+                f"got {options}; give both the same options, or close() the other strategy first"
+            )
+        return group
+    group = _open[key] = ConnectedWorkers(cluster, options)
+    return group

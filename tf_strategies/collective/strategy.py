@@ -71,6 +71,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
             self, group=self._group, options=options, devices=devices, cluster_resolver=_resolver(cluster)
         )
         tf.distribute.Strategy.__init__(self, extended)
+        self._group.join(self)
         self._read: dict = {}
         self._agreed: set = set()
         self._require_equal_replicas()
@@ -87,12 +88,15 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         return self._group.size
 
     def communication_stats(self) -> CommunicationStats:
-        """What this worker has sent and received so far, by which algorithm and transport."""
+        """What this worker has sent and received since it joined the others, by which algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
 
     def close(self) -> None:
-        """Leaves the workers; what communicates later fails. Happens by itself when the program ends."""
-        self._group.close()
+        """Leaves the workers, unless another strategy of this process is among them; what communicates later fails.
+
+        Happens by itself when the program ends.
+        """
+        self._group.leave(self)
 
     def scope(self):
         """As `tf.distribute.Strategy.scope`."""
@@ -149,6 +153,9 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
     def one_op_seed(self):
         return one_op_seed(self._group)
+
+    def alone(self):
+        return self.extended.alone()
 
     def agreed(self, results):
         self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))

@@ -14,6 +14,7 @@ from tf_strategies.keras import (
     loss_weights,
     prediction_order,
     refusals,
+    saving,
     seeds,
     shuffling,
     summed_gradients,
@@ -53,6 +54,7 @@ def _teach(name: str, keras: ModuleType) -> None:
     callback_list.install(keras)
     global_metrics.install(keras)
     refusals.install(keras)
+    saving.install(keras)
     seeds.install(keras)
     loss_weights.install(losses)
     if major == 3:

@@ -28,6 +28,10 @@ class GroupStrategy:
         del variables
         return contextlib.nullcontext()
 
+    def alone(self) -> ContextManager[None]:
+        """While open, this worker makes variables without the others."""
+        return contextlib.nullcontext()
+
     def agreed(self, results: Any) -> Any:
         """Tells that these tensors are equal on all workers already; returns them."""
         return results

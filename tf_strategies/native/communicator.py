@@ -141,6 +141,12 @@ class Communicator:
         self._watcher.start()
         return self
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and nothing has gone wrong in the group as far as this worker has heard."""
+        with self._lock:
+            return not self._closed and self._cause is None
+
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """The number of the next collective, and of the count − 1 after it: alike on all workers. `name` is what it is called.
 
