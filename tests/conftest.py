@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,9 @@ if not USE_GPU:
 # On a busy machine one example may take long; pytest's timeout bounds the whole.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+# A shell ignores Ctrl-C for what it runs in the background, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # A TF_CONFIG of the machine would make every strategy in the tests wait for its cluster.
 os.environ.pop("TF_CONFIG", None)
 
