@@ -15,6 +15,7 @@ from tensorflow.python.distribute import input_util as _input_util
 from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
 from tensorflow.python.distribute import values as _values
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import record as _record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic_function
 from tensorflow.python.framework import auto_control_deps_utils as _auto_control_deps_utils
 from tensorflow.python.framework import ops as _ops
@@ -33,6 +34,7 @@ __all__ = [
     "distribute_dataset",
     "distribute_datasets_from_function",
     "in_xla",
+    "is_differentiating",
     "is_mirrored",
     "is_saving",
     "is_sync_on_read_variable",
@@ -168,6 +170,11 @@ def set_op_seed(seed):
 def in_xla():
     """Whether operations made now are to be compiled by XLA (jit_compile=True); TensorFlow shows it nowhere else."""
     return _control_flow_util.GraphOrParentsInXlaContext(_ops.get_default_graph())
+
+
+def is_differentiating():
+    """Whether a tf.GradientTape records what is computed now; no public function tells."""
+    return _record.could_possibly_record()
 
 
 def written_resources(op):

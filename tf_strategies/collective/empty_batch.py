@@ -51,8 +51,8 @@ class EmptyBatchGuard:
             for variable in state:
                 self._before[replica, id(variable)] = variable.read_value()
             result = fn(*args, **kwargs)
-            for variable in state:
-                variable.assign(self._finite(variable.read_value(), replica, variable))
+            if state:
+                tf.cond(self._has_rows(replica), lambda: True, lambda: self._settle(state, replica))
             return result
 
         return watched
@@ -91,7 +91,7 @@ class EmptyBatchGuard:
         if compat.is_sync_on_read_variable(value):
             return compat.per_replica(
                 tuple(
-                    self._finite(tf.convert_to_tensor(part), replica, value)
+                    self._settled(tf.convert_to_tensor(part), replica, value)
                     for replica, part in enumerate(value.values)
                 )
             )
@@ -103,18 +103,31 @@ class EmptyBatchGuard:
             return value
         return compat.per_replica(tuple(self._finite(part, replica) for replica, part in enumerate(parts)))
 
-    def _finite(self, value: tf.Tensor, replica: int, variable: Any = None) -> tf.Tensor:
-        """`value`, but what it was before (or 0) where it is not finite and the replica has no rows."""
-        if not value.dtype.is_floating or not self._rows:
+    def _settle(self, state: List[tf.Variable], replica: int) -> bool:
+        for variable in state:
+            variable.assign(self._settled(variable.read_value(), replica, variable))
+        return True
+
+    def _settled(self, value: tf.Tensor, replica: int, variable: Any) -> tf.Tensor:
+        """What a variable of the replica holds, but what it held before where that is not finite and there were no rows."""
+        before = self._before.get((replica, id(variable)))
+        if before is None or not value.dtype.is_floating:
             return value
-        before = self._before.get((replica, id(variable)), tf.zeros([], value.dtype))
-        has_rows = self._rows[replica] > 0
+        return tf.where(self._has_rows(replica) | tf.math.is_finite(value), value, before)
+
+    def _finite(self, value: tf.Tensor, replica: int) -> tf.Tensor:
+        """`value`, but 0 where it is not finite and the replica has no rows; with rows it costs no pass over the value."""
         with tf.device(value.device):
             chosen = tf.cond(
-                has_rows, lambda: value, lambda: tf.where(tf.math.is_finite(value), value, before)
+                self._has_rows(replica),
+                lambda: value,
+                lambda: tf.where(tf.math.is_finite(value), value, tf.zeros([], value.dtype)),
             )
         chosen.set_shape(value.shape)
         return chosen
+
+    def _has_rows(self, replica: int) -> tf.Tensor:
+        return self._rows[replica] > 0
 
     def _local_replica(self) -> int:
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -170,7 +170,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _experimental_distribute_values_from_function(self, value_fn):
         ids = [self._get_replica_id_in_sync_group(i) for i in range(len(self._devices))]
         contexts = [tf.distribute.experimental.ValueContext(i, self._num_replicas_in_sync) for i in ids]
-        return compat.per_replica([value_fn(context) for context in contexts])
+        return compat.regroup(tuple(value_fn(context) for context in contexts), always_wrap=True)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         if self._reads_local_statistics(reduce_op, value):

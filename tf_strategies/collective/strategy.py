@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from typing import Any, Iterator, Optional, Sequence
 
 import tensorflow as tf
@@ -116,11 +115,9 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
     def reduce(self, reduce_op, value, axis=None):
         """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
 
-        Calls that Keras makes differ: what all workers have agreed on stays what it is; the mean over axis 0 of scalars is
-        their mean; and the first batch, which Keras 3 reduces only to learn shapes, stays on this worker.
+        Two calls that Keras makes differ: what all workers have agreed on stays what it is, and the mean over axis 0 of scalars
+        is their mean.
         """
-        if axis is None and _asks_for_shapes(sys._getframe(1)):
-            return tf.nest.map_structure(lambda part: self.experimental_local_results(part)[0], value)
         if id(value) in self._read:
             return self._read[id(value)]
         parts = self.experimental_local_results(value)
@@ -131,7 +128,8 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         return super().reduce(reduce_op, value, axis)
 
     def share_of_batch(self):
-        return self.extended.share_of_batch()
+        # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
+        return self.extended.share_of_batch() if compat.is_differentiating() else None
 
     @contextlib.contextmanager
     def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
@@ -171,10 +169,6 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
 def _is_summed_when_read(variable) -> bool:
     return compat.is_sync_on_read_variable(variable) and variable.aggregation == tf.VariableAggregation.SUM
-
-
-def _asks_for_shapes(caller) -> bool:
-    return caller.f_code.co_name == "_maybe_symbolic_build"
 
 
 def _resolver(cluster: Optional[Cluster]) -> tf.distribute.cluster_resolver.ClusterResolver:

@@ -1,7 +1,8 @@
 """Keras 3 builds a model from the shapes of the first batch; here it learns them without taking the batch.
 
 The batch it takes is lost where the data cannot be read twice, as from a Python generator, and costs a start of the
-whole input pipeline otherwise.
+whole input pipeline otherwise. Where the dataset does not tell the shapes, one is taken, as it is on the first replica:
+Keras would average it over all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.group_strategy import GroupStrategy
 
 __all__ = ["install"]
 
@@ -23,13 +24,12 @@ def install(trainer: ModuleType) -> None:
 
     @functools.wraps(original)
     def build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        strategy = group_of(self)
-        if strategy is not None and iterator is not None:
-            batch = _batch_like(iterator._distributed_dataset.element_spec)
-            if batch is not None:
-                with strategy.scope():
-                    self._symbolic_build(data_batch=batch)
-                return
+        strategy = self.distribute_strategy
+        if isinstance(strategy, GroupStrategy) and iterator is not None:
+            data_batch = _batch_like(iterator._distributed_dataset.element_spec)
+            if data_batch is None:
+                data_batch = _first_batch(iterator, strategy)
+            iterator = None
         original(self, iterator=iterator, data_batch=data_batch)
 
     trainer.TensorFlowTrainer._maybe_symbolic_build = build
@@ -46,6 +46,11 @@ def _batch_like(element_spec: Any) -> Optional[Any]:
     return tf.nest.map_structure(
         lambda spec: tf.TensorSpec([spec.shape[0] or 1, *spec.shape[1:]], spec.dtype), rows
     )
+
+
+def _first_batch(iterator: Any, strategy: GroupStrategy) -> Any:
+    _, _, batches = next(iter(iterator))
+    return tf.nest.map_structure(lambda part: strategy.experimental_local_results(part)[0], next(batches))
 
 
 def _of_one_replica(spec: Any) -> Any:
