@@ -10,26 +10,38 @@ from typing import TYPE_CHECKING, Any
 
 from tf_strategies._version import __version__
 from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsError
-from tf_strategies.options import CommunicationOptions
+from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
     from tf_strategies import callbacks
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.native.errors import WorkerLostError
+    from tf_strategies.parameter_server import (
+        AsyncParameterServerStrategy,
+        ServerLostError,
+        SyncReplicasStrategy,
+    )
 
 __all__ = [
+    "AsyncParameterServerStrategy",
     "BootstrapError",
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "OptionsError",
+    "ParameterServerOptions",
+    "ServerLostError",
+    "SyncReplicasStrategy",
     "WorkerLostError",
     "__version__",
     "callbacks",
 ]
 
 _HOMES = {
+    "AsyncParameterServerStrategy": "tf_strategies.parameter_server",
     "CollectiveAllReduceStrategy": "tf_strategies.collective",
+    "ServerLostError": "tf_strategies.parameter_server",
+    "SyncReplicasStrategy": "tf_strategies.parameter_server",
     "WorkerLostError": "tf_strategies.native.errors",
 }
 

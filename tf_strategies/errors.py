@@ -16,6 +16,8 @@ class Code(enum.IntEnum):
     CANCELLED = 5
     INTERNAL = 6
     RESOURCE_EXHAUSTED = 7
+    FAILED_PRECONDITION = 8
+    ABORTED = 9
 
 
 class TfStrategiesError(Exception):

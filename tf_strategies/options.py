@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from typing import Any
+from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
 
 ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks")
 TRANSPORTS = ("auto", "shared_memory", "tcp")
+PLACEMENTS = ("bytes", "round_robin")
+SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
 
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -66,6 +68,57 @@ class CommunicationOptions:
     def digest_fields(self) -> dict[str, Any]:
         """The options that must agree between the workers of a group, by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "timeout"}
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class ParameterServerOptions:
+    """Options of parameter servers, the same on every worker (only `timeout` may differ).
+
+    Args:
+        placement: which server holds a variable: "bytes" (the one with the fewest bytes so far), "round_robin", or a function
+            `(name, shape, dtype, bytes_by_server) -> number of a server` that decides alike on all workers.
+        partitioner: cuts large variables along axis 0 into parts that are placed one by one: None, or one of
+            `tf.distribute.experimental.partitioners`, or a function `(shape, dtype) -> parts along each axis`.
+        transport: what carries variables and gradients: "auto" (shared memory where worker and server share a host, else the
+            network, and TensorFlow's gRPC where neither can be had), "shared_memory", "tcp", "grpc". All else is gRPC's always.
+        timeout: seconds that anything may wait for another process: for servers to come up, for workers to come back.
+
+    Raises:
+        OptionsError: naming the option, the value received and what is accepted.
+
+    Example:
+        >>> ParameterServerOptions(placement="round_robin").timeout
+        600.0
+    """
+
+    placement: str | Callable[..., int]
+    partitioner: Callable[..., Any] | None
+    transport: str
+    timeout: float
+
+    def __init__(
+        self,
+        *,
+        placement: str | Callable[..., int] = "bytes",
+        partitioner: Callable[..., Any] | None = None,
+        transport: str = "auto",
+        timeout: float = 600.0,
+    ) -> None:
+        if not callable(placement):
+            _choice("placement", placement, PLACEMENTS)
+        if partitioner is not None and not callable(partitioner):
+            raise OptionsError(
+                f"partitioner must be None or a function of shape and dtype; got {partitioner!r}"
+            )
+        object.__setattr__(self, "placement", placement)
+        object.__setattr__(self, "partitioner", partitioner)
+        object.__setattr__(self, "transport", _choice("transport", transport, SERVER_TRANSPORTS))
+        object.__setattr__(self, "timeout", _seconds("timeout", timeout))
+
+    def describe(self) -> str:
+        """What must agree between workers, in words; where variables really go is compared as they are made."""
+        placement = self.placement if isinstance(self.placement, str) else "a function"
+        return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
 
 
 def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:

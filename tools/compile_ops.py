@@ -17,7 +17,17 @@ from pathlib import Path
 
 from find_tensorflow import Installation
 
-LAYERS = ("base", "schedule", "reduce", "compress", "transport", "communicator", "kernels")
+LAYERS = (
+    "base",
+    "schedule",
+    "reduce",
+    "compress",
+    "transport",
+    "communicator",
+    "channel",
+    "ledger",
+    "kernels",
+)
 OPTIMIZE = ("-O3", "-g0", "-DNDEBUG", "-fPIC", "-pthread")
 WARN = ("-Wall", "-Wextra")
 

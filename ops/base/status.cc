@@ -12,6 +12,8 @@ const char* CodeName(Code code) {
     case Code::kCancelled: return "CANCELLED";
     case Code::kInternal: return "INTERNAL";
     case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
+    case Code::kFailedPrecondition: return "FAILED_PRECONDITION";
+    case Code::kAborted: return "ABORTED";
   }
   return "UNKNOWN";
 }
@@ -28,5 +30,7 @@ Status Unavailable(std::string message) { return {Code::kUnavailable, std::move(
 Status Cancelled(std::string message) { return {Code::kCancelled, std::move(message)}; }
 Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
 Status ResourceExhausted(std::string message) { return {Code::kResourceExhausted, std::move(message)}; }
+Status FailedPrecondition(std::string message) { return {Code::kFailedPrecondition, std::move(message)}; }
+Status Aborted(std::string message) { return {Code::kAborted, std::move(message)}; }
 
 }  // namespace tf_strategies

@@ -9,13 +9,15 @@ namespace tf_strategies {
 
 enum class Code {
   kOk = 0,
-  kInvalidArgument = 1,    // the caller's input is wrong
-  kMismatch = 2,           // two workers asked for different things
-  kDeadlineExceeded = 3,   // a wait ran out
-  kUnavailable = 4,        // a peer is lost
-  kCancelled = 5,          // shut down while the operation was outstanding
-  kInternal = 6,           // a library below reported an error
-  kResourceExhausted = 7,  // memory ran out
+  kInvalidArgument = 1,     // the caller's input is wrong
+  kMismatch = 2,            // two workers asked for different things
+  kDeadlineExceeded = 3,    // a wait ran out
+  kUnavailable = 4,         // a peer is lost
+  kCancelled = 5,           // shut down while the operation was outstanding
+  kInternal = 6,            // a library below reported an error
+  kResourceExhausted = 7,   // memory ran out
+  kFailedPrecondition = 8,  // not in this state
+  kAborted = 9,             // the caller was replaced, or declared lost
 };
 
 const char* CodeName(Code code);
@@ -43,6 +45,8 @@ Status Unavailable(std::string message);
 Status Cancelled(std::string message);
 Status Internal(std::string message);
 Status ResourceExhausted(std::string message);
+Status FailedPrecondition(std::string message);
+Status Aborted(std::string message);
 
 }  // namespace tf_strategies
 

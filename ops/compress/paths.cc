@@ -2,6 +2,7 @@
 
 #include "ops/base/cpu.h"
 #include "ops/base/half.h"
+#include "ops/base/widest.h"
 #include "ops/compress/path_x86.h"
 #include "ops/compress/scan.h"
 
@@ -12,14 +13,6 @@ namespace {
 int64_t ScanPortable(DType dtype, const void* gradient, float* residual, int64_t begin, int64_t end,
                      int32_t threshold, Candidate* candidates) {
   return ScanAny<16, SoftwareFloat16Format<16>>(dtype, gradient, residual, begin, end, threshold, candidates);
-}
-
-const Path& FindBest() {
-  const Path* best = &Paths().front();
-  for (const Path& path : Paths()) {
-    if (path.supported()) best = &path;
-  }
-  return *best;
 }
 
 }  // namespace
@@ -35,7 +28,7 @@ const std::vector<Path>& Paths() {
 }
 
 const Path& BestPath() {
-  static const Path& best = FindBest();
+  static const Path& best = WidestSupported(Paths());
   return best;
 }
 

@@ -6,6 +6,7 @@
 #ifndef OPS_KERNELS_COMPLETION_H_
 #define OPS_KERNELS_COMPLETION_H_
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,8 +25,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // From here on the context, the kernel and its inputs may go at any moment: use the context in WithContext only.
   static std::shared_ptr<Completion> Begin(tensorflow::OpKernelContext* context, const std::string& label,
                                            DoneCallback done) {
+    return Begin(context, absl::StrCat("collective '", label, "'"), std::move(done), [] {});
+  }
+
+  // cancelled() is called when TensorFlow has ended the kernel with an error that names `what`.
+  static std::shared_ptr<Completion> Begin(tensorflow::OpKernelContext* context, const std::string& what,
+                                           DoneCallback done, std::function<void()> cancelled) {
     auto completion = std::make_shared<Completion>(context, std::move(done));
-    completion->Watch(label);
+    completion->Watch(what, std::move(cancelled));
     return completion;
   }
 
@@ -33,17 +40,21 @@ class Completion : public std::enable_shared_from_this<Completion> {
       : context_(context), manager_(context->cancellation_manager()), done_(std::move(done)) {}
 
   // The first call ends the kernel; later ones do nothing.
-  void End(const absl::Status& status) {
+  void End(const absl::Status& status) { TryEnd(status); }
+
+  // As End; whether this was the first call.
+  bool TryEnd(const absl::Status& status) {
     DoneCallback done;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      if (context_ == nullptr) return;
+      if (context_ == nullptr) return false;
       if (!status.ok()) context_->SetStatus(status);
       context_ = nullptr;
       done = std::move(done_);
     }
     if (manager_ != nullptr) manager_->TryDeregisterCallback(token_);
     done();
+    return true;
   }
 
   // Calls use(context) while the kernel cannot end. Returns false, without calling, when it has ended.
@@ -56,13 +67,13 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
  private:
-  void Watch(const std::string& label) {
+  void Watch(const std::string& what, std::function<void()> cancelled) {
     if (manager_ == nullptr) return;
     token_ = manager_->get_cancellation_token();
-    const auto cancel = [self = shared_from_this(), label] {
-      self->End(absl::CancelledError(
-          absl::StrCat("collective '", label,
-                       "' was given up: its step was cancelled, since another operation of it failed")));
+    const auto cancel = [self = shared_from_this(), what, cancelled = std::move(cancelled)] {
+      const bool ended = self->TryEnd(absl::CancelledError(
+          absl::StrCat(what, " was given up: its step was cancelled, since another operation of it failed")));
+      if (ended) cancelled();
     };
     if (!manager_->RegisterCallback(token_, cancel)) cancel();
   }

@@ -19,6 +19,8 @@ inline absl::Status ToTensorFlow(const Status& status) {
     case Code::kUnavailable: return absl::UnavailableError(status.message());
     case Code::kCancelled: return absl::CancelledError(status.message());
     case Code::kResourceExhausted: return absl::ResourceExhaustedError(status.message());
+    case Code::kFailedPrecondition: return absl::FailedPreconditionError(status.message());
+    case Code::kAborted: return absl::AbortedError(status.message());
     case Code::kInternal: break;
   }
   return absl::InternalError(status.message());

@@ -1,6 +1,7 @@
 #include "ops/reduce/paths.h"
 
 #include "ops/base/cpu.h"
+#include "ops/base/widest.h"
 #include "ops/reduce/kernels.h"
 #include "ops/reduce/path_x86.h"
 
@@ -16,14 +17,6 @@ void DividePortable(DType dtype, void* buffer, int64_t count, int64_t divisor) {
   DivideAny<16, SoftwareFloat16Format<16>>(dtype, buffer, count, divisor);
 }
 
-const Path& FindBest() {
-  const Path* best = &Paths().front();
-  for (const Path& path : Paths()) {
-    if (path.supported()) best = &path;
-  }
-  return *best;
-}
-
 }  // namespace
 
 const std::vector<Path>& Paths() {
@@ -37,7 +30,7 @@ const std::vector<Path>& Paths() {
 }
 
 const Path& BestPath() {
-  static const Path& best = FindBest();
+  static const Path& best = WidestSupported(Paths());
   return best;
 }
 

@@ -4,6 +4,7 @@
 #include <ucp/api/ucp.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <unordered_set>
@@ -78,6 +79,8 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override {
     if (!cancelled_) Flush();
     Cancel();
+    handles_.reset();
+    for (Operation* operation : outstanding_) delete operation;  // UCX will not come back to them
   }
 
   int rank() const override { return rank_; }
@@ -129,15 +132,13 @@ class UcxTransport final : public Transport {
   void Wake() override { ucp_worker_signal(handles_->worker); }
 
   void Cancel() override {
-    if (handles_ == nullptr) return;
+    if (cancelled_) return;
     cancelled_ = true;
     const std::vector<Operation*> operations(outstanding_.begin(), outstanding_.end());
     for (Operation* operation : operations) {
       if (operation->received) ucp_request_cancel(handles_->worker, operation->request);
     }
     for (int round = 0; round < kCancelRounds; ++round) ucp_worker_progress(handles_->worker);
-    for (Operation* operation : outstanding_) operation->transport = nullptr;
-    outstanding_.clear();
   }
 
   std::string Describe() const override {
@@ -172,7 +173,7 @@ class UcxTransport final : public Transport {
   };
 
   struct Operation {
-    UcxTransport* transport;  // null once the transport has given it up
+    UcxTransport* transport;
     int peer;
     void* request;
     SendDone sent;
@@ -180,13 +181,13 @@ class UcxTransport final : public Transport {
 
     void FinishSend(ucs_status_t status) {
       const std::unique_ptr<Operation> self(this);
-      if (transport == nullptr || transport->cancelled_) return;
+      if (transport->cancelled_) return;
       sent(status == UCS_OK ? Status::Ok() : FromUcx(status, "sending to rank " + std::to_string(peer)));
     }
 
     void FinishReceive(ucs_status_t status, const ucp_tag_recv_info_t& info) {
       const std::unique_ptr<Operation> self(this);
-      if (transport == nullptr || transport->cancelled_) return;
+      if (transport->cancelled_) return;
       const Received got{SignatureOf(info.sender_tag), info.length};
       if (status == UCS_OK) {
         transport->counters_.Received(info.length);
@@ -210,7 +211,7 @@ class UcxTransport final : public Transport {
 
   static void OnSent(void* request, ucs_status_t status, void* user_data) {
     auto* operation = static_cast<Operation*>(user_data);
-    if (operation->transport != nullptr) operation->transport->outstanding_.erase(operation);
+    operation->transport->outstanding_.erase(operation);
     ucp_request_free(request);
     operation->FinishSend(status);
   }
@@ -218,7 +219,7 @@ class UcxTransport final : public Transport {
   static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* user_data) {
     auto* operation = static_cast<Operation*>(user_data);
-    if (operation->transport != nullptr) operation->transport->outstanding_.erase(operation);
+    operation->transport->outstanding_.erase(operation);
     const ucp_tag_recv_info_t copy = info != nullptr ? *info : ucp_tag_recv_info_t{};
     ucp_request_free(request);
     operation->FinishReceive(status, copy);
@@ -280,7 +281,7 @@ class UcxTransport final : public Transport {
     used_.insert(text + (same_host ? " (same host)" : " (between hosts)"));
   }
 
-  const std::unique_ptr<UcxWorker::Handles> handles_;
+  std::unique_ptr<UcxWorker::Handles> handles_;
   const int rank_;
   const std::vector<std::string> addresses_;
   const std::vector<bool> same_host_;
@@ -301,11 +302,20 @@ Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& v
                                             ucs_status_string(status));
 }
 
+Status SetTcpSegment(ucp_config_t* config, const std::string& size) {
+  for (const char* name : {"TCP_TX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) {
+    if (std::getenv((std::string("UCX_") + name).c_str()) != nullptr) continue;
+    TFS_RETURN_IF_ERROR(ModifyConfig(config, name, size));
+  }
+  return Status::Ok();
+}
+
 Status OpenContext(const UcxOptions& options, ucp_context_h* context) {
   ucp_config_t* config = nullptr;
   TFS_RETURN_IF_UCX_ERROR(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
   Status modified = ModifyConfig(config, "TLS", options.transports);
   if (modified.ok()) modified = ModifyConfig(config, "NET_DEVICES", options.net_devices);
+  if (modified.ok()) modified = SetTcpSegment(config, options.tcp_segment);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;

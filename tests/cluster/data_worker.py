@@ -1,4 +1,4 @@
-"""One of several workers that check how data are split, counted and put together again; each check prints "passed <name>".
+"""One of several workers that check how data are split, counted and put together again.
 
 python -m tests.cluster.data_worker LOCAL_REPLICAS FOLDER CHECK...
 
@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging as python_logging
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import tf_strategies as tfs
 from tests.cluster.data_kinds import as_generator, as_sequence, keras
+from tests.support.checks import run_checks
+from tests.support.replicas import on_cpus, require_equal_everywhere
 
 FEATURES, RATE = 3, 0.1
 Dataset = tf.data.Dataset
@@ -102,15 +103,15 @@ def require_epochs(model: Any, history: Any, steps: List[tuple], epochs: int = 1
 
 def check_each_dataset_has_one_line_in_the_log(strategy, folder) -> None:
     plain = Dataset.range(40).batch(4)
-    for dataset, text in (
-        (plain, "sharded by DATA (AUTO found no files to split)"),
-        (sharding(plain, Policy.OFF), "not sharded (as AutoShardPolicy.OFF asks)"),
-        (Dataset.range(40).shuffle(40).batch(4), "shuffles without a seed"),
-        (sharding(plain, Policy.DATA), None),
+    for dataset, level, text in (
+        (plain, "INFO", "sharded by DATA (AUTO found no files to split)"),
+        (sharding(plain, Policy.OFF), "WARNING", "not sharded (as AutoShardPolicy.OFF asks)"),
+        (Dataset.range(40).shuffle(40).batch(4), "WARNING", "shuffles without a seed"),
+        (sharding(plain, Policy.DATA), "INFO", "sharded by DATA (as AutoShardPolicy.DATA asks)"),
     ):
         with Lines() as lines:
             strategy.experimental_distribute_dataset(dataset)
-        lines.require(strategy, text)
+        lines.require(strategy, level, text)
 
 
 def check_every_kind_of_data_trains_as_one_process(strategy, folder) -> None:
@@ -263,13 +264,15 @@ def check_files_of_different_lengths(strategy, folder) -> None:
     model = linear(strategy)
     with Lines() as lines:
         history = model.fit(read_records(names).batch(size), epochs=2, verbose=0)
-    lines.require(strategy, rf"sharded by FILE (AUTO found 6 files for {strategy.size} workers)")
+    lines.require(strategy, "WARNING", f"sharded by FILE (AUTO found 6 files for {strategy.size} workers)")
     require_epochs(model, history, steps, 2)
     fewer = Dataset.from_tensor_slices(names[:1]).interleave(tf.data.TFRecordDataset).map(parse)
     with Lines() as lines:
         evaluated = model.evaluate(fewer.batch(4), verbose=0, return_dict=True)
     assert evaluated["rows"] == 9
-    lines.require(strategy, f"sharded by DATA (AUTO found 1 file, fewer than the {strategy.size} workers)")
+    lines.require(
+        strategy, "INFO", f"sharded by DATA (AUTO found 1 file, fewer than the {strategy.size} workers)"
+    )
     predicted = model.predict(read_records(names).batch(size), verbose=0)
     kernel, bias = model.get_weights()
     x = np.concatenate([part[0] for part in contents])
@@ -298,10 +301,10 @@ def check_text_files(strategy, folder) -> None:
     by_table = tf.data.experimental.make_csv_dataset(
         names, 8, label_name="y", num_epochs=1, shuffle=False, header=True
     ).map(lambda columns, label: (tf.stack(list(columns.values()), 1), label[:, None]))
-    for dataset, policy in ((by_file, "FILE"), (by_table, "DATA")):
+    for dataset, level, policy in ((by_file, "WARNING", "FILE"), (by_table, "INFO", "DATA")):
         with Lines() as lines:
             logs = model.evaluate(dataset, verbose=0, return_dict=True)
-        lines.require(strategy, f"sharded by {policy}")
+        lines.require(strategy, level, f"sharded by {policy}")
         assert logs["rows"] == 20, logs
         np.testing.assert_allclose(logs["targets"], y.sum(), rtol=1e-5)
 
@@ -395,30 +398,31 @@ def check_evaluate_equals_one_process(strategy, folder) -> None:
         assert set(mine) == set(alone) == {"loss", "accuracy", "auc"}, (mine, alone)
         for name, value in alone.items():
             np.testing.assert_allclose(mine[name], value, rtol=1e-5, err_msg=f"{name}: {mine} {alone}")
-        gathered = strategy.gather(tf.constant([[mine[name] for name in sorted(mine)]]), axis=0).numpy()
-        assert (gathered == gathered[0]).all()
+        require_equal_everywhere(strategy, [mine[name] for name in sorted(mine)])
 
 
 class Lines(python_logging.Handler):
-    """What absl logs as a warning while this is open."""
+    """What absl logs of datasets while this is open."""
 
     def __enter__(self) -> Lines:
-        self.lines: List[str] = []
+        self.lines: List[tuple] = []
+        self.verbosity = logging.get_verbosity()
+        logging.set_verbosity(logging.INFO)
         logging.get_absl_logger().addHandler(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
         logging.get_absl_logger().removeHandler(self)
+        logging.set_verbosity(self.verbosity)
 
     def emit(self, record: python_logging.LogRecord) -> None:
-        if record.levelno >= python_logging.WARNING and "dataset is" in record.getMessage():
-            self.lines.append(record.getMessage())
+        if "dataset is" in record.getMessage():
+            self.lines.append((record.levelname, record.getMessage()))
 
-    def require(self, strategy, text: Optional[str]) -> None:
-        """One line with the text on the chief, none elsewhere; none at all for None."""
-        expected = int(strategy.rank == 0 and text is not None)
-        assert len(self.lines) == expected, (text, self.lines)
-        assert all(text in line for line in self.lines), (text, self.lines)
+    def require(self, strategy, level: str, text: str) -> None:
+        """One line of that level with the text on the chief, none elsewhere."""
+        assert len(self.lines) == (strategy.rank == 0), (text, self.lines)
+        assert all(level == found and text in line for found, line in self.lines), (level, text, self.lines)
 
 
 def refused(call: Callable[[], Any]) -> str:
@@ -462,15 +466,5 @@ def read_records(names: List[str]) -> Dataset:
     return tf.data.TFRecordDataset(names).map(parse)
 
 
-def main(local: int, folder: str, checks: List[str]) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * local
-    )
-    strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(local)])
-    for name in checks:
-        globals()[name](strategy, folder)
-        print("passed", name, flush=True)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    run_checks(globals(), on_cpus(int(sys.argv[1])), sys.argv[2], only=sys.argv[3:])

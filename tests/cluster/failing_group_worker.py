@@ -1,4 +1,4 @@
-"""One worker of test_failing_group.py: in each check worker 1 fails inside or before a collective. Prints a line a check."""
+"""One worker of test_failing_group.py: in each check worker 1 fails inside or before a collective."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from tests.support.checks import run_checks
 from tests.support.processes import wait_until
 from tf_strategies.cluster import Cluster
 from tf_strategies.native import collective_ops
@@ -20,12 +21,6 @@ VICTIM = 1
 COUNT = 1 << 20
 TIMEOUT = 60.0
 SOON = 15.0  # seconds: far less than the timeout, far more than a loaded machine needs
-CHECKS: list[Callable[[Communicator], None]] = []
-
-
-def check(function: Callable[[Communicator], None]) -> Callable[[Communicator], None]:
-    CHECKS.append(function)
-    return function
 
 
 def input_of(rank: int) -> np.ndarray:
@@ -84,16 +79,14 @@ def require_sound(group: Communicator) -> None:
     np.testing.assert_array_equal(found[0], sum_of(group))
 
 
-@check
-def a_cancelled_all_reduce_ends_at_once_and_its_peers_get_the_sum(group: Communicator) -> None:
+def check_a_cancelled_all_reduce_ends_at_once_and_its_peers_get_the_sum(group: Communicator) -> None:
     found = cancelled_step(group, lambda x: collective_ops.all_reduce([x], communicator=group, name="g")[0])
     if found is not None:
         np.testing.assert_array_equal(found, sum_of(group))
     require_sound(group)
 
 
-@check
-def a_cancelled_pack_ends_at_once_and_its_peers_get_the_sums(group: Communicator) -> None:
+def check_a_cancelled_pack_ends_at_once_and_its_peers_get_the_sums(group: Communicator) -> None:
     def reduce(x: tf.Tensor) -> list[tf.Tensor]:
         return collective_ops.all_reduce([x, 2.0 * x], communicator=group, name="pack")
 
@@ -104,16 +97,14 @@ def a_cancelled_pack_ends_at_once_and_its_peers_get_the_sums(group: Communicator
     require_sound(group)
 
 
-@check
-def a_cancelled_all_gather_ends_at_once_and_its_peers_get_all_rows(group: Communicator) -> None:
+def check_a_cancelled_all_gather_ends_at_once_and_its_peers_get_all_rows(group: Communicator) -> None:
     found = cancelled_step(group, lambda x: collective_ops.all_gather(x, communicator=group, name="rows"))
     if found is not None:
         np.testing.assert_array_equal(found, np.concatenate([input_of(rank) for rank in range(group.size)]))
     require_sound(group)
 
 
-@check
-def a_cancelled_broadcast_ends_at_once_and_its_peers_get_the_value(group: Communicator) -> None:
+def check_a_cancelled_broadcast_ends_at_once_and_its_peers_get_the_value(group: Communicator) -> None:
     found = cancelled_step(
         group, lambda x: collective_ops.broadcast(x, communicator=group, root=VICTIM, name="value")
     )
@@ -129,8 +120,7 @@ def broadcast_and_meet(group: Communicator, tensor: tf.Tensor, root: int) -> Non
     collective_ops.barrier(communicator=group, name="meet")
 
 
-@check
-def a_scalar_seen_at_run_time_is_an_error_on_all(group: Communicator) -> None:
+def check_a_scalar_seen_at_run_time_is_an_error_on_all(group: Communicator) -> None:
     @tf.function(input_signature=[tf.TensorSpec(None, tf.float32)])
     def gather(x: tf.Tensor) -> tf.Tensor:
         return collective_ops.all_gather(x, communicator=group, name="rows")
@@ -141,8 +131,7 @@ def a_scalar_seen_at_run_time_is_an_error_on_all(group: Communicator) -> None:
     error_of(group, lambda: gather(mine), tf.errors.InvalidArgumentError, *texts)
 
 
-@check
-def a_root_outside_the_group_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
+def check_a_root_outside_the_group_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
     root = group.size if group.rank == VICTIM else 0
     error_of(
         group,
@@ -153,8 +142,7 @@ def a_root_outside_the_group_on_one_worker_is_an_error_on_all(group: Communicato
     )
 
 
-@check
-def the_root_of_a_broadcast_hears_of_another_shape_elsewhere(group: Communicator) -> None:
+def check_the_root_of_a_broadcast_hears_of_another_shape_elsewhere(group: Communicator) -> None:
     shape = [5, 9] if group.rank == VICTIM else [5, 8]
     error_of(
         group,
@@ -164,8 +152,7 @@ def the_root_of_a_broadcast_hears_of_another_shape_elsewhere(group: Communicator
     )
 
 
-@check
-def memory_that_runs_out_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
+def check_memory_that_runs_out_on_one_worker_is_an_error_on_all(group: Communicator) -> None:
     pack = [tf.zeros([32 << 20]), tf.zeros([32 << 20])]
     before = resource.getrlimit(resource.RLIMIT_AS)
     if group.rank == VICTIM:
@@ -182,15 +169,13 @@ def memory_that_runs_out_on_one_worker_is_an_error_on_all(group: Communicator) -
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def main() -> None:
+def in_a_new_group(check: Callable[[Communicator], None]) -> None:
     cluster = Cluster.from_tf_config()
     assert cluster is not None
-    for function in CHECKS:
-        group = Communicator.connect(cluster, CommunicationOptions(timeout=TIMEOUT))
-        function(group)
-        group.close()
-        print("passed", function.__name__, flush=True)
+    group = Communicator.connect(cluster, CommunicationOptions(timeout=TIMEOUT))
+    check(group)
+    group.close()
 
 
 if __name__ == "__main__":
-    main()
+    run_checks(globals(), around=in_a_new_group)

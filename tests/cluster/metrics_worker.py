@@ -1,4 +1,4 @@
-"""One of several workers that train with metrics and callbacks; each check prints "passed <name>".
+"""One of several workers that train with metrics and callbacks.
 
 python -m tests.cluster.metrics_worker FOLDER REPLICAS
 
@@ -11,13 +11,13 @@ import csv
 import functools
 import importlib.util
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-import tf_strategies as tfs
+from tests.support import replicas
+from tests.support.checks import run_checks
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 ROWS, FEATURES, BATCH = 44, 4, 12  # batches of 12, 12, 12 and 8: the last does not divide evenly
@@ -129,11 +129,7 @@ def fresh(strategy, rate: float = 0.1) -> keras.Model:
     return model
 
 
-def require_equal_everywhere(strategy, numbers) -> None:
-    flat = np.asarray(numbers, "float64")[np.newaxis]
-    gathered = strategy.gather(tf.constant(flat), axis=0).numpy()
-    assert gathered.shape[0] == strategy.size
-    assert all(np.array_equal(each, gathered[0], equal_nan=True) for each in gathered), gathered
+require_equal_everywhere = functools.partial(replicas.require_equal_everywhere, finite=False)
 
 
 def require_same_logs(strategy, ours: Recorder, oracle: Recorder) -> None:
@@ -361,16 +357,10 @@ def check_nan_on_one_worker_terminates_all_at_the_same_batch(strategy, folder) -
     assert len(batches) == 2 and np.isnan(batches[1])
 
 
-def main(folder: Path, replicas: int) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * replicas
-    )
-    strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(replicas)])
+def main(folder: Path, local: int) -> None:
+    strategy = replicas.on_cpus(local)
     keras.utils.set_random_seed(1)
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            check(strategy, folder)
-            print("passed", name, f"{time.process_time():.1f} s", flush=True)
+    run_checks(globals(), strategy, folder)
 
 
 if __name__ == "__main__":

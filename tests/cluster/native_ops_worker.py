@@ -1,4 +1,4 @@
-"""One worker of test_native_ops.py: runs every collective and compares with NumPy. Prints one line a check."""
+"""One worker of test_native_ops.py: runs every collective and compares with NumPy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from tests.support.checks import run_checks
 from tf_strategies.cluster import Cluster
 from tf_strategies.native import collective_ops
 from tf_strategies.native.communicator import Communicator
@@ -16,12 +17,6 @@ from tf_strategies.options import CommunicationOptions
 
 FLOATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
 DTYPES = (*FLOATS, np.int32, np.int64)
-CHECKS: list[Callable[[Communicator], None]] = []
-
-
-def check(function: Callable[[Communicator], None]) -> Callable[[Communicator], None]:
-    CHECKS.append(function)
-    return function
 
 
 def input_of(rank: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -38,8 +33,7 @@ def both_modes(function: Callable[[], list[tf.Tensor]]) -> list[list[tf.Tensor]]
     return [function(), tf.function(function)()]
 
 
-@check
-def reductions_of_all_dtypes(group: Communicator) -> None:
+def check_reductions_of_all_dtypes(group: Communicator) -> None:
     for dtype in DTYPES:
         inputs = [input_of(rank, (3, 7), dtype).astype(np.float64) for rank in range(group.size)]
         mean = sum(inputs) / group.size
@@ -63,8 +57,7 @@ def reductions_of_all_dtypes(group: Communicator) -> None:
                 expect_equal(found, values)
 
 
-@check
-def packs_of_different_shapes(group: Communicator) -> None:
+def check_packs_of_different_shapes(group: Communicator) -> None:
     shapes = [(5,), (), (2, 3, 4), (0, 3), (129,)]
     for found in both_modes(
         lambda: collective_ops.all_reduce(
@@ -78,8 +71,7 @@ def packs_of_different_shapes(group: Communicator) -> None:
             expect_equal(tensor, sum(input_of(rank, shape, np.float32) for rank in range(group.size)))
 
 
-@check
-def the_input_keeps_its_value(group: Communicator) -> None:
+def check_the_input_keeps_its_value(group: Communicator) -> None:
     variable = tf.Variable(input_of(group.rank, (1000,), np.float32))
     tensor = tf.constant(input_of(group.rank, (1000,), np.float32))
     collective_ops.all_reduce([variable.read_value()], communicator=group, name="variable")
@@ -88,8 +80,7 @@ def the_input_keeps_its_value(group: Communicator) -> None:
     expect_equal(tensor, input_of(group.rank, (1000,), np.float32))
 
 
-@check
-def results_feed_the_next_operation(group: Communicator) -> None:
+def check_results_feed_the_next_operation(group: Communicator) -> None:
     @tf.function
     def loop(x: tf.Tensor) -> tf.Tensor:
         for _ in tf.range(5):
@@ -100,8 +91,7 @@ def results_feed_the_next_operation(group: Communicator) -> None:
     expect_equal(loop(tf.ones([16, 16])), np.ones([16, 16]))
 
 
-@check
-def views_of_a_pack_are_aligned_for_vector_code(group: Communicator) -> None:
+def check_views_of_a_pack_are_aligned_for_vector_code(group: Communicator) -> None:
     @tf.function
     def reduce_and_multiply(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         a, b = collective_ops.all_reduce([a, b], communicator=group, name="odd")
@@ -112,8 +102,7 @@ def views_of_a_pack_are_aligned_for_vector_code(group: Communicator) -> None:
     expect_equal(b, np.full([33, 5], 1.0 + group.size))
 
 
-@check
-def many_collectives_in_one_function(group: Communicator) -> None:
+def check_many_collectives_in_one_function(group: Communicator) -> None:
     @tf.function
     def many() -> list[tf.Tensor]:
         tensors = [tf.constant(input_of(group.rank, (1000 + i,), np.float32)) for i in range(30)]
@@ -126,8 +115,7 @@ def many_collectives_in_one_function(group: Communicator) -> None:
         expect_equal(found, sum(input_of(rank, (1000 + i,), np.float32) for rank in range(group.size)))
 
 
-@check
-def a_worker_that_traces_once_more_still_matches(group: Communicator) -> None:
+def check_a_worker_that_traces_once_more_still_matches(group: Communicator) -> None:
     @tf.function
     def total(x: tf.Tensor) -> tf.Tensor:
         return collective_ops.all_reduce([tf.reduce_sum(x)], communicator=group, name="retraced")[0]
@@ -136,8 +124,7 @@ def a_worker_that_traces_once_more_still_matches(group: Communicator) -> None:
         assert total(tf.ones([lengths[group.rank]])).numpy() == sum(lengths)
 
 
-@check
-def gradients_flow_back_to_every_worker(group: Communicator) -> None:
+def check_gradients_flow_back_to_every_worker(group: Communicator) -> None:
     for reduction, scale in (("sum", float(group.size)), ("mean", 1.0)):
         x = tf.constant([1.0, 2.0, 3.0])
         with tf.GradientTape() as tape:
@@ -159,8 +146,7 @@ def gradients_flow_back_to_every_worker(group: Communicator) -> None:
         raise AssertionError("the gradient of max was not refused")
 
 
-@check
-def broadcast_takes_the_roots_value(group: Communicator) -> None:
+def check_broadcast_takes_the_roots_value(group: Communicator) -> None:
     for dtype in (*DTYPES, np.bool_, np.uint8, np.complex64):
         for root in range(group.size):
             values = [(np.arange(10) * (rank + 3) % 5).astype(dtype) for rank in range(group.size)]
@@ -170,8 +156,7 @@ def broadcast_takes_the_roots_value(group: Communicator) -> None:
             np.testing.assert_array_equal(found.numpy(), values[root])
 
 
-@check
-def all_gather_joins_different_first_dimensions(group: Communicator) -> None:
+def check_all_gather_joins_different_first_dimensions(group: Communicator) -> None:
     for dtype in (*DTYPES, np.bool_):
         parts = [input_of(rank, (2 * rank, 3), np.int32).astype(dtype) for rank in range(group.size)]
         for (found,) in both_modes(
@@ -182,8 +167,7 @@ def all_gather_joins_different_first_dimensions(group: Communicator) -> None:
             expect_equal(found, np.concatenate(parts))
 
 
-@check
-def shapes_are_known_while_tracing(group: Communicator) -> None:
+def check_shapes_are_known_while_tracing(group: Communicator) -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([4])])
     def shapes(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         gathered = collective_ops.all_gather(a, communicator=group, name="shapes")
@@ -195,8 +179,7 @@ def shapes_are_known_while_tracing(group: Communicator) -> None:
     shapes(tf.ones([2, 3]), tf.ones([4]))
 
 
-@check
-def barrier_and_bad_input(group: Communicator) -> None:
+def check_barrier_and_bad_input(group: Communicator) -> None:
     collective_ops.barrier(communicator=group, name="meet")
     refused = (TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
     for bad in (
@@ -215,14 +198,11 @@ def main() -> None:
     cluster = Cluster.from_tf_config()
     assert cluster is not None
     group = Communicator.connect(cluster, CommunicationOptions(timeout=60, transport=sys.argv[1]))
-    for function in CHECKS:
-        function(group)
-        print("passed", function.__name__, flush=True)
+    run_checks(globals(), group)
     stats = group.stats()
     assert stats["bytes_sent"] > 0 and stats["bytes_received"] > 0, stats
     print("transport:", stats["transport"])
     group.close()
-    print("finished", len(CHECKS), flush=True)
 
 
 if __name__ == "__main__":

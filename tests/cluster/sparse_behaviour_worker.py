@@ -1,4 +1,4 @@
-"""One of several workers that add up IndexedSlices in every way there is; each check prints "passed <name>".
+"""One of several workers that add up IndexedSlices in every way there is.
 
 python -m tests.cluster.sparse_behaviour_worker LOCAL_REPLICAS
 """
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-import tf_strategies as tfs
+from tests.support.checks import run_checks
+from tests.support.replicas import on_cpus, require_equal_everywhere
 from tf_strategies.collective import sparse
 
 
@@ -107,12 +108,6 @@ def reduced(strategy, tables: list, how: str, graph: bool, own: Optional[Any] = 
     return (tf.function(step) if graph else step)(values, tf.constant(0))
 
 
-def require_equal_everywhere(strategy, numbers: np.ndarray) -> None:
-    flat = np.ravel(numbers).astype("float64")[np.newaxis]
-    gathered = strategy.gather(tf.constant(flat), axis=0).numpy()
-    np.testing.assert_array_equal(gathered, np.repeat(gathered[:1], strategy.size, axis=0))
-
-
 def require_sums(strategy, tables: list, how: str, results: list) -> None:
     for number, (table, replicas) in enumerate(zip(tables, results)):
         total, touched = whole(strategy, number, table)
@@ -124,7 +119,7 @@ def require_sums(strategy, tables: list, how: str, results: list) -> None:
             np.testing.assert_allclose(
                 numbers, total[indices], rtol=ROUNDING[table.dtype], err_msg=str(table)
             )
-            require_equal_everywhere(strategy, numbers)
+            require_equal_everywhere(strategy, [numbers])
 
 
 def check_every_dtype_rank_and_route_gives_the_sum_of_the_rows_somebody_has(strategy) -> None:
@@ -274,14 +269,8 @@ def check_another_dtype_on_one_worker_is_an_error_on_all(strategy) -> None:
 
 
 def main(local: int) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * local
-    )
-    strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(local)])
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            check(strategy)
-            print("passed", name, flush=True)
+    strategy = on_cpus(local)
+    run_checks(globals(), strategy)
     strategy.close()
 
 

@@ -45,16 +45,11 @@ def bytes_gathered(strategy) -> int:
 
 
 def main(folder: Path, local: int) -> None:
-    import tensorflow as tf
+    from tests.support.replicas import on_cpus
 
-    import tf_strategies as tfs
-
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * local
-    )
     words, labels = data()
     modules = ["keras", "tf_keras"] if importlib.util.find_spec("tf_keras") else ["keras"]
-    strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(local)])
+    strategy = on_cpus(local)
     for module in modules:
         keras = importlib.import_module(module)
         for name in OPTIMIZERS:

@@ -1,4 +1,4 @@
-"""One of several workers that check what `CollectiveAllReduceStrategy` promises; each check prints "passed <name>".
+"""One of several workers that check what `CollectiveAllReduceStrategy` promises.
 
 python -m tests.cluster.strategy_behaviour_worker FOLDER
 """
@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.support.checks import run_checks
+from tests.support.replicas import on_cpus, require_equal_everywhere
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
@@ -36,18 +38,6 @@ def make_model(strategy, normalize: bool = False, hidden: int = 8) -> keras.Mode
             metrics=["accuracy"],
         )
     return model
-
-
-def everyone(strategy, numbers) -> np.ndarray:
-    """[workers, n]: the numbers of every worker."""
-    flat = np.concatenate([np.ravel(part) for part in numbers]).astype("float64")
-    return strategy.gather(tf.constant(flat[np.newaxis]), axis=0).numpy()
-
-
-def require_equal_everywhere(strategy, numbers) -> None:
-    gathered = everyone(strategy, numbers)
-    assert np.isfinite(gathered).all(), gathered
-    assert (gathered == gathered[0]).all(), gathered
 
 
 def check_workers_are_bit_identical_after_200_steps(strategy, folder) -> None:
@@ -269,16 +259,5 @@ def check_another_model_on_one_worker_is_an_error_on_all(strategy, folder) -> No
         raise AssertionError("no error")
 
 
-def main(folder: Path) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            check(strategy, folder)
-            print("passed", name, flush=True)
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_checks(globals(), on_cpus(2), Path(sys.argv[1]))

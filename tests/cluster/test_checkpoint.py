@@ -9,7 +9,7 @@ from typing import Sequence
 
 import pytest
 
-from tests.support.processes import ProcessGroup, ReservedPorts, tf_config
+from tests.support.processes import ProcessGroup, ReservedPorts
 
 pytestmark = pytest.mark.keras
 KILLED = -signal.SIGKILL
@@ -29,16 +29,7 @@ def run_stage(folder: Path, stage: int, passes: Sequence[str], killed: Sequence[
     logs = folder / f"stage{stage}"
     logs.mkdir()
     with ReservedPorts(2) as ports, ProcessGroup(logs) as group:
-        for index in range(2):
-            config = tf_config({"worker": ports.addresses}, "worker", index)
-            group.start_python(
-                f"worker{index}",
-                "-m",
-                "tests.cluster.checkpoint_worker",
-                str(folder),
-                str(stage),
-                env={"TF_CONFIG": config},
-            )
+        group.start_workers(ports.addresses, "tests.cluster.checkpoint_worker", str(folder), str(stage))
         statuses = group.wait_all(timeout=400)
         for index in range(2):
             log = group[f"worker{index}"].log()

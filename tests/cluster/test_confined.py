@@ -13,6 +13,7 @@ from tests.support.leftovers import nothing_left
 from tests.support.processes import Process, ProcessGroup, light_environment
 
 _SECONDS = 150
+pytestmark = pytest.mark.any_line
 _OURS = ("-m", "tests.cluster.native_ops_worker")
 
 

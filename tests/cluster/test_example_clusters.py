@@ -86,6 +86,7 @@ wait $first && wait $second
 """
 
 
+@pytest.mark.any_line
 def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

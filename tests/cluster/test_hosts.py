@@ -14,6 +14,7 @@ from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config
 
 _PORT = 22022
+pytestmark = pytest.mark.any_line
 _START_SECONDS = 120
 _NOTICE_SECONDS = 5
 

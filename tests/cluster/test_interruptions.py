@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.test_failures import Job
 from tests.support.hostile import Stranger, listening_ports
 from tests.support.leftovers import nothing_left
@@ -23,6 +25,7 @@ def last_step(worker: Process) -> int:
     return int(re.findall(r"^step (\d+)$", worker.log(), re.M)[-1])
 
 
+@pytest.mark.any_line
 def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the_others(
     tmp_path: Path,
 ) -> None:

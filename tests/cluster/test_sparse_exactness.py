@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cluster import sparse_exactness_worker as worker
-from tests.support.processes import ProcessGroup, ReservedPorts, tf_config
+from tests.support.processes import ProcessGroup, ReservedPorts
 
 
 def gradients(weights: list, words: np.ndarray, labels: np.ndarray) -> list:
@@ -64,15 +64,9 @@ def test_training_with_an_embedding_equals_one_process_with_the_joint_batch(
     size: int, local: int, tmp_path: Path
 ) -> None:
     with ReservedPorts(size) as ports, ProcessGroup(tmp_path) as group:
-        for index in range(size):
-            group.start_python(
-                f"worker{index}",
-                "-m",
-                "tests.cluster.sparse_exactness_worker",
-                str(tmp_path),
-                str(local),
-                env={"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)},
-            )
+        group.start_workers(
+            ports.addresses, "tests.cluster.sparse_exactness_worker", str(tmp_path), str(local)
+        )
         assert set(group.wait_all(timeout=300).values()) == {0}
         kept = {path.stem: dict(np.load(path)) for path in sorted(tmp_path.glob("*.npz"))}
         runs = sorted({name.rsplit("-", 1)[0] for name in kept})

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ProcessGroup, ReservedPorts, tf_config
+from tests.cluster.modes import MODULES
+from tests.support.checks import names_of_checks, require_checks
 
-pytestmark = pytest.mark.keras
+# Checks that trace many models run with one number of local replicas.
+ONLY_WITH_REPLICAS = {
+    "check_mixed_precision_trains_alike": 1,
+    "check_a_custom_train_step": 1,
+    "check_fit_evaluate_freeze_and_fit_again": 2,
+    "check_run_eagerly_and_steps_per_execution_change_nothing": 2,
+}
 
 
-@pytest.mark.parametrize(("workers", "replicas"), [(3, 1), (2, 2)])
+@pytest.mark.parametrize(("workers", "replicas"), [(3, 1), pytest.param(2, 2, marks=pytest.mark.keras)])
 def test_layers_and_modes_on_workers_with_so_many_replicas(
     workers: int, replicas: int, tmp_path: Path
 ) -> None:
-    checks = re.findall(
-        r"^def (check_\w+)", Path(__file__).with_name("strategy_modes_worker.py").read_text(), re.M
+    every = [name for module in MODULES for name in names_of_checks(module)]
+    assert set(ONLY_WITH_REPLICAS) < set(every)
+    names = [name for name in every if ONLY_WITH_REPLICAS.get(name, replicas) == replicas]
+    require_checks(
+        tmp_path,
+        "tests.cluster.strategy_modes_worker",
+        str(replicas),
+        *names,
+        workers=workers,
+        expected=names,
     )
-    assert checks
-    with ReservedPorts(workers) as ports, ProcessGroup(tmp_path) as group:
-        for index in range(workers):
-            group.start_python(
-                f"worker{index}",
-                "-m",
-                "tests.cluster.strategy_modes_worker",
-                str(replicas),
-                env={"TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", index)},
-            )
-        assert set(group.wait_all(timeout=400).values()) == {0}
-        for index in range(workers):
-            assert re.findall(r"^passed (\w+)", group[f"worker{index}"].log(), re.M) == checks

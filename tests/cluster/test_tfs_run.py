@@ -14,6 +14,7 @@ import pytest
 from tests.support.processes import ProcessGroup, wait_until
 
 RUN = ("-m", "tf_strategies.launch.run")
+pytestmark = pytest.mark.any_line
 
 
 class Launcher:

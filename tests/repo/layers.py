@@ -20,10 +20,12 @@ CORE = {
     "compress": {"base"},
     "transport": {"base"},
     "communicator": {"base", "schedule", "reduce", "transport"},
+    "channel": {"base", "transport"},
+    "ledger": {"base", "reduce"},
 }
 OPS = {
     **CORE,
-    "kernels": {"base", "reduce", "compress", "communicator"},
+    "kernels": {"base", "reduce", "compress", "communicator", "channel", "ledger"},
     "tools": set(CORE),
     "bench": set(CORE),
 }
@@ -46,12 +48,13 @@ PARTS = {
     "cluster": {"addresses", "errors"},
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
-    "native": _FOUNDATION | {"control_plane", "tensorflow"},
+    "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "collective": _FOUNDATION | {"_tf", "control_plane", "native", "keras", "tensorflow"},
+    "parameter_server": _FOUNDATION | {"_tf", "native", "keras", "tensorflow"},
     "launch": _FOUNDATION,
-    "__init__": _FOUNDATION | {"callbacks", "collective", "native", "tensorflow"},
+    "__init__": _FOUNDATION | {"callbacks", "collective", "native", "parameter_server", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

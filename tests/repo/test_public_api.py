@@ -7,11 +7,15 @@ import re
 import tf_strategies as tfs
 
 PUBLIC = {
+    "AsyncParameterServerStrategy",
     "BootstrapError",
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "OptionsError",
+    "ParameterServerOptions",
+    "ServerLostError",
+    "SyncReplicasStrategy",
     "WorkerLostError",
     "__version__",
     "callbacks",

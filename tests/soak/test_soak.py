@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.soak import flatness, soak
-
-pytestmark = pytest.mark.keras
 
 WORKERS = 3
 PLAN = {

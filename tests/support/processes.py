@@ -2,9 +2,7 @@
 
 Example:
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
-        for index in range(3):
-            config = tf_config({"worker": ports.addresses}, "worker", index)
-            group.start(f"worker{index}", [sys.executable, "script.py"], env={"TF_CONFIG": config})
+        group.start_workers(ports.addresses, "tests.cluster.my_worker", "argument")
         group["worker1"].wait_for_text("step 5", timeout=60)
         group["worker1"].signal(signal.SIGKILL)
         assert group["worker0"].wait(timeout=10) == 1
@@ -25,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Callable, Mapping, Sequence
 
+from tests.support import preloaded
 from tf_strategies.launch.ports import ReservedPorts
 
 __all__ = [
@@ -80,20 +79,11 @@ class Process:
     """One started program; its output (stdout and stderr) goes to `log_path`."""
 
     def __init__(
-        self, name: str, argv: Sequence[str], log_path: Path, env: Mapping[str, str], cwd: Path | None
+        self, name: str, started: subprocess.Popen | preloaded.PreloadedProcess, log_path: Path
     ) -> None:
         self.name = name
         self.log_path = log_path
-        with log_path.open("wb") as log:
-            self._popen = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=dict(env),
-                cwd=cwd or REPOSITORY,
-                start_new_session=True,
-            )
+        self._popen = started
 
     @property
     def pid(self) -> int:
@@ -140,6 +130,7 @@ class Process:
         """Kills the process and its whole process group and reaps it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)  # it may not lead a group yet
         self._popen.wait(30)
 
 
@@ -154,10 +145,54 @@ class ProcessGroup:
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> Process:
         """Starts a program; `env` is added to `light_environment()`. The log is `<log_dir>/<name>.log`."""
+        log_path = self._new_log(name)
+        with log_path.open("wb") as log:
+            started = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=light_environment(env),
+                cwd=cwd or REPOSITORY,
+                start_new_session=True,
+            )
+        return self._add(Process(name, started, log_path))
+
+    def start_preloaded(
+        self, name: str, module: str, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Starts `python -m module arguments...` with TensorFlow imported: see tests/support/preloaded.py."""
+        log_path, slot = self._new_log(name), len(self._processes)
+        started = preloaded.start(slot, module, arguments, log_path, light_environment(env), REPOSITORY)
+        return self._add(Process(name, started, log_path))
+
+    def start_workers(
+        self, addresses: Sequence[str], module: str, *arguments: str, only: Sequence[int] | None = None
+    ) -> list[Process]:
+        """Starts a module, preloaded, as all workers of a cluster at these addresses, or `only` some: "worker0", ...
+
+        Returns:
+            Those that were started, in order.
+        """
+        return [
+            self.start_preloaded(
+                f"worker{index}",
+                module,
+                *arguments,
+                env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+            )
+            for index in (range(len(addresses)) if only is None else only)
+        ]
+
+    def _new_log(self, name: str) -> Path:
         if name in self._processes:
             raise ValueError(f"a process named {name!r} was started before; use another name for its log")
-        process = Process(name, argv, self._log_dir / f"{name}.log", light_environment(env), cwd)
-        self._processes[name] = process
+        log_path = self._log_dir / f"{name}.log"
+        log_path.touch()
+        return log_path
+
+    def _add(self, process: Process) -> Process:
+        self._processes[process.name] = process
         return process
 
     def start_python(self, name: str, *argv: str, env: Mapping[str, str] | None = None) -> Process:

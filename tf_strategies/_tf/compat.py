@@ -13,27 +13,38 @@ from tensorflow.python.distribute import cross_device_ops as _cross_device_ops
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import input_util as _input_util
 from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
+from tensorflow.python.distribute import one_device_strategy as _one_device_strategy
 from tensorflow.python.distribute import values as _values
+from tensorflow.python.eager import cancellation as _cancellation
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic_function
 from tensorflow.python.framework import auto_control_deps_utils as _auto_control_deps_utils
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
+from tensorflow.python.ops import handle_data_util as _handle_data_util
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.saved_model import save_context as _save_context
 
 __all__ = [
+    "BaseResourceVariable",
+    "CancellationManager",
+    "CancellationManagerContext",
     "Function",
     "MirroredExtended",
     "MirroredVariable",
+    "OneDeviceExtended",
     "SyncOnReadVariable",
     "ask_who_has_data",
+    "auto_sharded",
     "compute_batch_size",
     "converted_by_autograph",
     "dataset_sources",
     "distribute_dataset",
     "distribute_datasets_from_function",
     "in_xla",
+    "is_branch_of",
     "is_differentiating",
     "is_mirrored",
     "is_saving",
@@ -42,17 +53,36 @@ __all__ = [
     "own_cardinality",
     "per_replica",
     "place",
+    "record_read",
     "regroup",
+    "run_independently",
     "select_replica",
     "set_cardinality",
     "set_op_seed",
     "shuffle_seeds",
+    "variable_handle",
     "written_resources",
 ]
 
 # The base of the collective strategy's Extended: variables mirrored over the local devices, replica threads, merge_call and
 # updates. The public tf.distribute.MirroredStrategy makes one of its own and cannot be given another.
 MirroredExtended = _mirrored_strategy.MirroredExtended
+
+# The base of the Extended of parameter servers: one replica on one device, whose variables may be anywhere.
+OneDeviceExtended = _one_device_strategy.OneDeviceExtended
+
+# What Keras, tapes and functions know as a variable. tf.Variable makes its own handle, and its handle is all it can read.
+BaseResourceVariable = _resource_variable_ops.BaseResourceVariable
+
+# Ends functions that wait for a remote device; public is only the C interface.
+CancellationManager = _cancellation.CancellationManager
+CancellationManagerContext = _cancellation.CancellationManagerContext
+
+_CONTROL_FLOW_GRAPHS = (
+    _func_graphs.CondBranchFuncGraph,
+    _func_graphs.WhileCondFuncGraph,
+    _func_graphs.WhileBodyFuncGraph,
+)
 
 # compute_batch_size(dataset): the batch size a dataset was built with, -1 where unknown. tf.data shows it nowhere else.
 compute_batch_size = _distribute.compute_batch_size
@@ -114,6 +144,11 @@ def own_cardinality(distributed):
 def set_cardinality(distributed, cardinality):
     """Sets the number of steps a distributed dataset says it has; it cannot be given."""
     distributed._cardinality = cardinality
+
+
+def auto_sharded(dataset, workers, worker):
+    """One worker's share of a dataset by its AutoShardPolicy. Public is only the way through a DistributedDataset."""
+    return _distribute._AutoShardDataset(dataset, workers, worker)
 
 
 def ask_who_has_data(distributed):
@@ -180,3 +215,52 @@ def is_differentiating():
 def written_resources(op):
     """The handles among an operation's inputs that it writes to, calls of functions included; no public function knows."""
     return list(_auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
+
+
+def variable_handle(shape, dtype, name, *, container, shared_name):
+    """A handle to a variable that processes share by name; tf.Variable gives its own a name that no other process can know."""
+    handle = tf.raw_ops.VarHandleOp(
+        shape=shape, dtype=dtype, container=container, shared_name=shared_name, debug_name=name
+    )
+    data = _handle_data_util.create_handle_data(tf.TensorShape(shape), dtype)
+    _handle_data_util.set_handle_data(handle, data)
+    return handle
+
+
+def record_read(variable, forward, backward):
+    """What `forward()` computes, to tapes one operation that reads the variable; `backward` makes the gradient of that read.
+
+    tf.custom_gradient would need the read to have the variable's handle as an input.
+    """
+    _resource_variable_ops.variable_accessed(variable)
+    with _record.stop_recording():
+        result = forward()
+    _record.record_operation(
+        "ReadVariableOp", [result], [variable.handle], lambda upstream: [backward(upstream)], None
+    )
+    return result
+
+
+def is_branch_of(graph, outer):
+    """Whether `graph` is `outer`, or a body of tf.cond or tf.while_loop in it, which runs in each call of the function around it.
+
+    The classes have no public name.
+    """
+    while graph is not outer:
+        if not isinstance(graph, _CONTROL_FLOW_GRAPHS):
+            return False
+        graph = graph.outer_graph
+    return True
+
+
+def run_independently(op):
+    """Has a function run the operation in each call, in no order with others that have side effects. Returns whether it can.
+
+    A function runs stateful operations one after another, and this can be switched off only for TensorFlow's own. A graph that is
+    no function, as those of Session, orders nothing and runs only what is asked for.
+    """
+    manager = getattr(op.graph, "experimental_acd_manager", None)
+    if manager is None:
+        return False
+    manager.run_independently(op)
+    return True

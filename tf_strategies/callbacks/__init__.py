@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
 from tf_strategies.callbacks.checkpoint_file import CheckpointError
+from tf_strategies.callbacks.staleness_tensorboard import StalenessTensorBoard
 
-__all__ = ["BackupAndRestore", "CheckpointError"]
+__all__ = ["BackupAndRestore", "CheckpointError", "StalenessTensorBoard"]

@@ -9,9 +9,9 @@ from typing import Any, Dict, Optional, Union
 from tf_strategies.callbacks import callback_states, group_state
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, parse, write
 from tf_strategies.callbacks.exchange import from_chief
-from tf_strategies.callbacks.hooks import Hooks
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 
@@ -171,8 +171,8 @@ class BackupAndRestore(Hooks):
         failure = from_chief(self._strategy, failure)
         if failure:
             raise CheckpointError(
-                f"worker 0 cannot write the checkpoint {self._path}: {failure.decode()}; make room there, or give "
-                "another directory, and start again"
+                f"{self._chief} cannot write the checkpoint {self._path}: {failure.decode()}; make room there, or give another "
+                "directory, and start again"
             )
 
     def _restore(self) -> None:
@@ -211,9 +211,14 @@ class BackupAndRestore(Hooks):
         found = from_chief(self._strategy, found)
         if found.startswith(b"-"):
             raise CheckpointError(
-                f"worker 0 cannot read the checkpoint {self._path}: {found[1:].decode()}; mend that, or give another directory"
+                f"{self._chief} cannot read the checkpoint {self._path}: {found[1:].decode()}; mend that, or give another "
+                "directory"
             )
         return found[1:] or None if found else None
+
+    @property
+    def _chief(self) -> str:
+        return "this process" if self._strategy is None else self._strategy.name_of(0)
 
     def _add_metrics_to_come(self) -> None:
         """Keras 2 makes the metrics in its first step; by then they hold that step alone."""

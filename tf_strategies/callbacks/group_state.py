@@ -36,9 +36,12 @@ def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
         strategy, b"".join(_digest(name, part) for name in values for part in values[name])
     )
     if len({len(digest) for digest in digests}) > 1:
+        counts = [
+            f"{len(digest) // _DIGEST} on {strategy.name_of(rank)}" for rank, digest in enumerate(digests)
+        ]
         raise CheckpointError(
-            f"workers have other numbers of variables to save: {[len(digest) // _DIGEST for digest in digests]}; every worker "
-            "must build the same model and the same number of replicas"
+            f"workers have other numbers of variables to save: {', '.join(counts)}; every worker must build the same model and "
+            "the same number of replicas"
         )
     differing = _differing(values, digests)
     own = b"".join(np.ascontiguousarray(part).tobytes() for name in differing for part in values[name])

@@ -42,7 +42,7 @@ class Sharding(NamedTuple):
     Attributes:
         policy: FILE, DATA, OFF or HINT.
         reason: why, as part of a sentence.
-        needs_attention: whether the user should see it: nobody asked for it, or it is easily got wrong.
+        needs_attention: whether the user should see it: rows may be used otherwise than the dataset alone says.
         unseeded: whether workers that should keep parts of one order shuffle each in its own.
     """
 
@@ -95,11 +95,12 @@ def choose_sharding(policy: AutoShardPolicy, files: Optional[int], workers: int)
     """
     if policy == AutoShardPolicy.AUTO:
         if files is None:
-            return Sharding(AutoShardPolicy.DATA, "AUTO found no files to split", True)
+            return Sharding(AutoShardPolicy.DATA, "AUTO found no files to split", needs_attention=False)
         if files < workers:
             reason = f"AUTO found {_files(files)}, fewer than the {workers} workers"
-            return Sharding(AutoShardPolicy.DATA, reason, True)
-        return Sharding(AutoShardPolicy.FILE, f"AUTO found {_files(files)} for {workers} workers", True)
+            return Sharding(AutoShardPolicy.DATA, reason, needs_attention=False)
+        reason = f"AUTO found {_files(files)} for {workers} workers"
+        return Sharding(AutoShardPolicy.FILE, reason, needs_attention=True)
     if policy == AutoShardPolicy.FILE and (files is None or files < workers):
         found = "tf.data finds no files to split in it" if files is None else f"it has {_files(files)}"
         raise ValueError(

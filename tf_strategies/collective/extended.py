@@ -9,12 +9,12 @@ from typing import Any, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
 from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.empty_batch import EmptyBatchGuard
 from tf_strategies.collective.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.input import DatasetDistributor
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
-from tf_strategies.collective.replica_call import LiftedFunctions, after_arrival, run_on_only_device
 from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.options import CommunicationOptions

@@ -86,6 +86,10 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         """The number of workers."""
         return self._group.size
 
+    def name_of(self, rank: int) -> str:
+        """How messages name a worker: `worker 1 (10.0.0.2:2222)`."""
+        return self._group.name_of(rank)
+
     def communication_stats(self) -> CommunicationStats:
         """What this worker has sent and received since it joined the others, by which algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())

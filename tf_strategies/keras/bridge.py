@@ -11,11 +11,13 @@ from tf_strategies.keras import (
     data_loop,
     first_batch,
     global_metrics,
+    loops,
     loss_weights,
     prediction_order,
     refusals,
     saving,
     seeds,
+    server_variables,
     shuffling,
     summed_gradients,
 )
@@ -54,11 +56,13 @@ def _teach(name: str, keras: ModuleType) -> None:
     callback_list.install(keras)
     global_metrics.install(keras)
     refusals.install(keras)
+    loops.install(keras)
     saving.install(keras)
     seeds.install(keras)
     loss_weights.install(losses)
     if major == 3:
         summed_gradients.install(keras)
+        server_variables.install(keras)
         _install_data_of_keras3(name, keras)
     else:
         _install_data_of_keras2(name)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Callable, Optional
 
 from tf_strategies.errors import OptionsError
-from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["install"]
 
@@ -37,13 +37,14 @@ def install(keras: ModuleType) -> None:
         model: Any = None,
         **params: Any,
     ) -> None:
-        strategy = group_of(model)
+        strategy = workers_of(model)
         if strategy is not None:
             given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
             adapt = _for_chief if strategy.rank == 0 else _for_others
             callbacks = [
                 kept for each in given for kept in [_adapted(keras, each, adapt)] if kept is not None
             ]
+            callbacks.extend(strategy.own_callbacks())
             add_progbar = add_progbar and strategy.rank == 0
         made(self, callbacks, add_history, add_progbar, model, **params)
 

@@ -1,23 +1,17 @@
-"""What the bridge to Keras asks of a strategy that spans several workers."""
+"""What the bridge to Keras asks of a strategy whose workers train in step."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any, ContextManager, Optional, Sequence
 
+from tf_strategies.keras.worker_strategy import WorkerStrategy
+
 __all__ = ["GroupStrategy", "group_of"]
 
 
-class GroupStrategy:
-    """The face that a strategy shows to the bridge.
-
-    Attributes:
-        rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
-        size: the number of workers.
-    """
-
-    rank = 0
-    size = 1
+class GroupStrategy(WorkerStrategy):
+    """The face that a strategy shows to the bridge whose workers take every step together."""
 
     def share_of_batch(self) -> Optional[Any]:
         """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""
@@ -39,10 +33,6 @@ class GroupStrategy:
     def require_agreement(self, what: str, text: str) -> None:
         """Raises ValueError on all workers unless all have the same text about `what`; a collective."""
         del what, text
-
-    def one_op_seed(self) -> ContextManager[int]:
-        """While open, random operations of datasets are seeded alike on all workers; gives a seed for others; a collective."""
-        return contextlib.nullcontext(0)
 
 
 def group_of(model: Any) -> Optional[GroupStrategy]:

@@ -8,6 +8,7 @@ take the same number of batches from the last.
 
 from __future__ import annotations
 
+import abc
 import sys
 from types import FrameType
 from typing import Any, Dict, List, Optional
@@ -72,7 +73,7 @@ def _drop(iterator: Any, count: tf.Tensor) -> None:
         iterator.get_next()
 
 
-class RunningFit:
+class RunningFit(abc.ABC):
     """What the two kinds of Keras have in common.
 
     Attributes:
@@ -127,21 +128,25 @@ class RunningFit:
         """Lets `fit` train no epoch."""
         self._set_epoch(self._epochs, 0)
 
+    @abc.abstractmethod
     def forget(self) -> None:
         """Leaves the model, once `fit` has begun, as if it had not been told where to begin."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _steps(self) -> Optional[int]:
-        raise NotImplementedError
+        """The batches of an epoch, where they are known."""
 
+    @abc.abstractmethod
     def _keeps_iterator(self) -> bool:
-        raise NotImplementedError
+        """Whether the next epoch goes on with the iterator of this one."""
 
+    @abc.abstractmethod
     def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
-        raise NotImplementedError
+        """As `go_to`, with the ends of the epochs before told to the data."""
 
+    @abc.abstractmethod
     def _set_epoch(self, epoch: int, batches: int) -> None:
-        raise NotImplementedError
+        """Lets `fit` begin in this epoch, after so many of its batches."""
 
 
 class _Keras3Fit(RunningFit):

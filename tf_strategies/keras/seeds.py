@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["SEEDS", "install", "spread"]
 
@@ -57,8 +58,10 @@ def _random_generator(keras: ModuleType) -> type:
 def _replica() -> int:
     """The number among all replicas of the one that runs; 0 outside of replica functions."""
     context = tf.distribute.get_replica_context()
-    if context is None or not isinstance(context.strategy, GroupStrategy):
+    if context is None or not isinstance(context.strategy, WorkerStrategy):
         return 0
+    if not isinstance(context.strategy, GroupStrategy):
+        return context.strategy.rank
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 

@@ -11,7 +11,7 @@ import random
 from types import ModuleType
 from typing import Any, Iterator
 
-from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install", "one_order"]
 
@@ -33,7 +33,7 @@ def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
     if not shuffle:
         yield
         return
-    if not isinstance(strategy, GroupStrategy) or strategy.size == 1:
+    if not isinstance(strategy, WorkerStrategy) or strategy.size == 1:
         _shared.order = None
         yield
         return

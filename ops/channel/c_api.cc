@@ -1,0 +1,162 @@
+#include "ops/channel/c_api.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/channel/channel.h"
+#include "ops/channel/end.h"
+#include "ops/channel/registry.h"
+
+namespace tf_strategies {
+namespace {
+
+struct Ends {
+  std::mutex mutex;
+  int64_t last_id = 0;
+  std::map<int64_t, std::unique_ptr<UcxWorker>> open;
+};
+
+Ends& TheEnds() {
+  static Ends* ends = new Ends;
+  return *ends;
+}
+
+std::unique_ptr<UcxWorker> TakeEnd(int64_t id) {
+  Ends& ends = TheEnds();
+  std::lock_guard<std::mutex> lock(ends.mutex);
+  const auto found = ends.open.find(id);
+  if (found == ends.open.end()) return nullptr;
+  auto end = std::move(found->second);
+  ends.open.erase(found);
+  return end;
+}
+
+std::string& LastError() {
+  thread_local std::string error;
+  return error;
+}
+
+int Report(const Status& status) {
+  if (!status.ok()) LastError() = status.message();
+  return static_cast<int>(status.code());
+}
+
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
+  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
+  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
+  return static_cast<int64_t>(text.size());
+}
+
+// Of "a\n\nb": a, nothing, b.
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines{""};
+  for (char c : text) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += c;
+    }
+  }
+  return lines;
+}
+
+Status Connect(int64_t id, const std::string& address, bool same_host, Names names, double timeout,
+               int64_t* channel) {
+  auto end = TakeEnd(id);
+  if (end == nullptr) return InvalidArgument("no open end of a channel has this id");
+  std::shared_ptr<Channel> made;
+  TFS_RETURN_IF_ERROR(ConnectEnd(std::move(end), Side::kWorker, address, same_host, std::move(names), &made));
+  TFS_RETURN_IF_ERROR(made->WaitReady(timeout));
+  *channel = RegisterChannel(std::move(made));
+  return Status::Ok();
+}
+
+std::string ToJson(const Channel& channel) {
+  const ChannelStats stats = channel.stats();
+  std::ostringstream json;
+  json << "{\"transport\": \"" << channel.DescribeTransport()
+       << "\", \"bytes_sent\": " << stats.wire.bytes_sent
+       << ", \"bytes_received\": " << stats.wire.bytes_received
+       << ", \"messages_sent\": " << stats.wire.messages_sent
+       << ", \"messages_received\": " << stats.wire.messages_received
+       << ", \"tensors_sent\": " << stats.tensors_sent << ", \"tensors_received\": " << stats.tensors_received
+       << ", \"outstanding\": " << stats.outstanding << ", \"unclaimed\": " << stats.unclaimed << "}";
+  return json.str();
+}
+
+}  // namespace
+}  // namespace tf_strategies
+
+using tf_strategies::CopyOut;
+using tf_strategies::FindChannel;
+using tf_strategies::Report;
+using tf_strategies::TheEnds;
+
+int64_t tfs_channel_last_error(char* text, int64_t capacity) {
+  return CopyOut(tf_strategies::LastError(), text, capacity);
+}
+
+void tfs_channel_prepare(const char* host, const char* net_devices) {
+  tf_strategies::PrepareToAccept({host, net_devices});
+}
+
+int tfs_channel_open_end(const char* transports, const char* net_devices, int64_t* end) {
+  std::unique_ptr<tf_strategies::UcxWorker> opened;
+  const auto status = tf_strategies::OpenEnd(tf_strategies::Lines(transports), net_devices, &opened);
+  if (!status.ok()) return Report(status);
+  auto& ends = TheEnds();
+  std::lock_guard<std::mutex> lock(ends.mutex);
+  *end = ++ends.last_id;
+  ends.open[*end] = std::move(opened);
+  return 0;
+}
+
+int64_t tfs_channel_end_address(int64_t end, char* address, int64_t capacity) {
+  auto& ends = TheEnds();
+  std::lock_guard<std::mutex> lock(ends.mutex);
+  const auto found = ends.open.find(end);
+  return found == ends.open.end() ? -1 : CopyOut(found->second->address(), address, capacity);
+}
+
+void tfs_channel_close_end(int64_t end) { tf_strategies::TakeEnd(end); }
+
+int tfs_channel_connect(int64_t end, const char* server_address, int64_t server_address_size, int same_host,
+                        const char* my_name, const char* server_name, double timeout_seconds,
+                        int64_t* channel) {
+  const std::string address(server_address, static_cast<size_t>(server_address_size));
+  return Report(
+      tf_strategies::Connect(end, address, same_host != 0, {my_name, server_name}, timeout_seconds, channel));
+}
+
+void tfs_channel_close(int64_t channel) { tf_strategies::CloseChannel(channel); }
+
+void tfs_channels_close_all(void) { tf_strategies::CloseAllChannels(); }
+
+void tfs_channel_fail(int64_t channel, int code, const char* message) {
+  const auto found = FindChannel(channel);
+  if (found != nullptr) found->Fail({static_cast<tf_strategies::Code>(code), message});
+}
+
+int tfs_channel_status(int64_t channel) {
+  const auto found = FindChannel(channel);
+  return found == nullptr ? -1 : Report(found->status());
+}
+
+int64_t tfs_channels_to(const char* peer_name, int64_t* channels, int64_t capacity) {
+  const auto ids = tf_strategies::ChannelsTo(peer_name);
+  const auto count = static_cast<int64_t>(ids.size());
+  std::copy_n(ids.begin(), std::min(count, capacity), channels);
+  return count;
+}
+
+int64_t tfs_channel_stats(int64_t channel, char* json, int64_t capacity) {
+  const auto found = FindChannel(channel);
+  return found == nullptr ? -1 : CopyOut(tf_strategies::ToJson(*found), json, capacity);
+}

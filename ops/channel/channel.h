@@ -1,0 +1,182 @@
+// Channel: carries whole tensors between two processes, each of which holds one end.
+//
+// A transfer has the same TransferId on both ends and happens when both have asked for it, in either order. The sender names
+// dtype and shape; the receiver learns them before it must say where the bytes go, so they arrive where they stay.
+// A progress thread moves the bytes; callers only submit, and lend their thread for a moment to what can be done at once.
+//
+// Failure: the first cause ends the channel for good. Every outstanding transfer fails with it and every later one at once;
+// the peer is told, if it still listens. On one host the transport does not notice that the peer died: somebody must call Fail.
+// Giving up one transfer, because its step was cancelled, is no failure.
+#ifndef OPS_CHANNEL_CHANNEL_H_
+#define OPS_CHANNEL_CHANNEL_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/channel/message.h"
+#include "ops/channel/pairing.h"
+#include "ops/transport/transport.h"
+
+namespace tf_strategies {
+
+struct ChannelStats {
+  int64_t tensors_sent = 0;
+  int64_t tensors_received = 0;
+  int64_t outstanding = 0;  // transfers begun here that have not ended
+  int64_t unclaimed = 0;    // tensors announced by the peer that nobody here has asked for
+  TransportCounters wire;
+};
+
+class Channel {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  struct Request {
+    TransferId id;
+    std::string label;           // for messages: "pull 'dense/kernel'"
+    double timeout_seconds = 0;  // how long the transfer may take; a longer one is a failure of the channel
+    Done done;                   // called once, on any thread, not while a mutex is held; must not block
+  };
+
+  struct Outgoing : Request {
+    TensorInfo info;
+    const void* data = nullptr;        // [info.bytes], valid until done is called ...
+    std::shared_ptr<void> keep_alive;  // ... and longer if need be: whatever owns data
+  };
+
+  struct Incoming : Request {
+    // Where the bytes of this tensor go, and what owns that memory; or an error, which ends this transfer alone. Called once,
+    // must not block.
+    struct Place {
+      void* data = nullptr;
+      std::shared_ptr<void> keep_alive;
+    };
+    std::function<Status(const TensorInfo&, Place*)> place;
+  };
+
+  // names: of the two ends, for messages: "worker 0 (10.0.0.2:2222)", "ps 1 (10.0.0.9:2222)". The transport has two ranks.
+  Channel(std::unique_ptr<Transport> transport, std::string my_name, std::string peer_name);
+  ~Channel();
+
+  // Fails what is outstanding with kAborted, tells the peer and joins the progress thread. Not from a completion. Safe to repeat.
+  void Close();
+
+  // Thread-safe, all that follow.
+
+  // Waits until the peer has been heard.
+  Status WaitReady(double seconds);
+
+  // A name for one transfer on this end, for GiveUp, which may come at any time.
+  int64_t NewTicket() { return ++last_ticket_; }
+  void Send(int64_t ticket, Outgoing outgoing);
+  void Receive(int64_t ticket, Incoming incoming);
+
+  // Nobody waits for this transfer any more. It ends on its own when the peer takes part in it, and without a trace when
+  // neither end has begun; its memory is kept alive as long as needed.
+  void GiveUp(int64_t ticket);
+
+  void Fail(Status cause);
+  Status status() const;  // OK, or why the channel has ended
+
+  const std::string& peer_name() const { return peer_name_; }
+  ChannelStats stats() const;
+  std::string DescribeTransport() const { return transport_->Describe(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Transfer {
+    int64_t ticket = 0;
+    bool sends = false;
+    bool moving = false;  // a send, or a reception whose bytes are on their way
+    uint32_t payload = 0;
+    Outgoing out;
+    Incoming in;
+    std::shared_ptr<void> keep_alive;  // of a reception: whatever owns the place of the bytes
+    Clock::time_point deadline;
+    const Request& request() const { return sends ? static_cast<const Request&>(out) : in; }
+  };
+
+  struct Command {
+    std::shared_ptr<Transfer> begin;  // or null:
+    int64_t give_up = 0;
+  };
+
+  void Submit(std::shared_ptr<Transfer> transfer);
+  void Lend();
+  void Run();
+
+  // These need `engine_`.
+  bool Turn();
+  void Deliver(std::unique_lock<std::mutex>* engine);
+  void Sleep(std::unique_lock<std::mutex>* engine);
+  bool TakeCommands();
+  void Begin(std::shared_ptr<Transfer> transfer);
+  void BeginSend(Transfer* transfer);
+  void BeginReceive(Transfer* transfer);
+  void StopWaiting(int64_t ticket);
+  void ListenForMessages();
+  bool HandleMessage();
+  void Handle(channel::Message message);
+  void Pair(Transfer* transfer, const channel::Message& message);
+  void Drop(const channel::Message& message);
+  void DropPayload(uint32_t payload);
+  void Tell(const channel::Message& message);
+  void Finish(int64_t ticket, const Status& status);
+  void SeeFailure(Status cause);
+  void SeeWireFailure(const Status& status);
+  void Judge();
+  Status Overdue(const Transfer& transfer) const;
+  void End(Status cause);
+
+  // The wire may still read or write these when a transfer has failed: declared before the transport, so freed after it.
+  std::vector<std::shared_ptr<Transfer>> abandoned_;
+  std::list<std::string> outbox_;
+  std::vector<char> inbox_;
+  const std::unique_ptr<Transport> transport_;
+  const std::string my_name_, peer_name_;
+  const int peer_;
+  std::atomic<int64_t> last_ticket_{0};
+
+  std::mutex engine_;
+  std::map<int64_t, std::shared_ptr<Transfer>>
+      transfers_;  // guarded by engine_, as are the transport and what follows
+  channel::Pairing pairing_;
+  int moving_ = 0;  // of transfers_
+  uint32_t next_payload_ = 0;
+  bool message_came_ = false;
+  size_t message_bytes_ = 0;
+  Status failure_;
+  bool peer_listens_ = true;
+  bool ended_ = false;
+  Clock::time_point next_judgement_;
+  std::vector<std::pair<Done, Status>> completed_;  // not told yet
+
+  std::atomic<bool> sleeping_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> commands_;  // guarded by mutex_, as is what follows
+  Status verdict_;                 // what Fail said
+  Status cause_;                   // why the channel has ended
+  bool ready_ = false;
+  ChannelStats stats_;
+
+  std::once_flag closed_;
+  std::thread thread_;
+};
+
+}  // namespace tf_strategies
+
+#endif  // OPS_CHANNEL_CHANNEL_H_

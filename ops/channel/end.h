@@ -1,0 +1,54 @@
+// How a channel comes about: each process opens an end, learns the address of the other (which travels through TensorFlow's
+// own runtime), and connects.
+#ifndef OPS_CHANNEL_END_H_
+#define OPS_CHANNEL_END_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/channel/channel.h"
+#include "ops/transport/ucx.h"
+
+namespace tf_strategies {
+
+// Of the two ranks of the transport.
+enum class Side { kWorker = 0, kServer = 1 };
+
+// transports: values of UCX_TLS to be tried in this order, one at least; the first that this host allows is taken.
+// net_devices: UCX_NET_DEVICES, "" for all.
+Status OpenEnd(const std::vector<std::string>& transports, const std::string& net_devices,
+               std::unique_ptr<UcxWorker>* end);
+
+struct Names {
+  std::string mine;  // for messages: "worker 0 (10.0.0.2:2222)"
+  std::string peer;
+};
+
+// same_host: of the other end; such a channel notices a dead peer only by Channel::Fail.
+Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& peer_address, bool same_host,
+                  Names names, std::shared_ptr<Channel>* channel);
+
+// What this process answers workers that want a channel to it.
+struct Acceptance {
+  std::string host;         // equal on two processes exactly when they can share memory
+  std::string net_devices;  // as OpenEnd
+};
+
+// Process-wide and thread-safe. Until PrepareToAccept, Accept refuses.
+void PrepareToAccept(Acceptance acceptance);
+
+struct Accepted {
+  int64_t channel = 0;  // its id in the registry of this process
+  std::string address;
+  bool same_host = false;
+};
+
+// The server's part: opens an end for a worker, connects and registers it. Closes what has ended of that worker's channels.
+Status Accept(const std::vector<std::string>& transports, const std::string& worker_address,
+              const std::string& worker_host, Names names, Accepted* accepted);
+
+}  // namespace tf_strategies
+
+#endif  // OPS_CHANNEL_END_H_

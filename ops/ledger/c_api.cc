@@ -1,0 +1,46 @@
+#include "ops/ledger/c_api.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/ledger/registry.h"
+
+namespace {
+
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
+  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
+  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
+  return static_cast<int64_t>(text.size());
+}
+
+}  // namespace
+
+using tf_strategies::ledger::FindBooks;
+
+int64_t tfs_ledger_names(char* text, int64_t capacity) {
+  std::string lines;
+  for (const std::string& name : tf_strategies::ledger::NamesOfBooks()) lines += name + "\n";
+  return CopyOut(lines, text, capacity);
+}
+
+int64_t tfs_ledger_members(const char* ledger, char* text, int64_t capacity) {
+  const auto* books = FindBooks(ledger);
+  if (books == nullptr) return -1;
+  std::string lines;
+  for (const auto& member : books->ledger.Members()) {
+    lines += MemberStatusName(member.status) + (" " + std::to_string(member.incarnation)) + " " +
+             member.name + "\n";
+  }
+  return CopyOut(lines, text, capacity);
+}
+
+int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation) {
+  auto* books = FindBooks(ledger);
+  return books == nullptr ? -1 : static_cast<int>(books->ledger.MarkLost({worker, incarnation}));
+}
+
+int64_t tfs_ledger_wait_change(const char* ledger, int64_t version, double seconds) {
+  const auto* books = FindBooks(ledger);
+  return books == nullptr ? -1 : books->ledger.WaitChange(version, seconds);
+}

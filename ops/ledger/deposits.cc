@@ -1,0 +1,135 @@
+#include "ops/ledger/deposits.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "ops/base/check.h"
+#include "ops/reduce/reduce.h"
+
+namespace tf_strategies::ledger {
+namespace {
+
+constexpr int64_t kBlock = 8192;  // elements: what is summed stays in the cache over all members
+
+std::string StepText(int64_t step) { return "step " + std::to_string(step); }
+
+// What must be the same for every worker: "float32 [3,4] [5]", "rows of float32 [4]".
+std::string FormOf(const Deposit& deposit) {
+  std::string text = deposit.is_rows ? "rows of " : "";
+  text += DTypeName(deposit.dtype);
+  if (!deposit.is_rows) {
+    for (const Part& part : deposit.parts) text += " " + ShapeText(part.shape);
+    return text;
+  }
+  const std::vector<int64_t>& values = deposit.parts[1].shape;
+  return text + " " + ShapeText({values.begin() + 1, values.end()});
+}
+
+}  // namespace
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+Status Deposits::Put(const std::string& key, int worker, int64_t step, Deposit deposit) {
+  if (worker < 0 || worker >= kMostWorkers) {
+    return InvalidArgument("worker must be between 0 and " + std::to_string(kMostWorkers - 1) + "; got " +
+                           std::to_string(worker));
+  }
+  if (step < 0) return InvalidArgument("step must be at least 0; got " + std::to_string(step));
+  deposit.step = step;
+  auto kept = std::make_shared<const Deposit>(
+      std::move(deposit));  // first the new, then, without the lock, the old one
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto of_key = by_key_.find(key);
+  if (of_key == by_key_.end()) {
+    if (by_key_.size() >= kMostKeys) {
+      return ResourceExhausted(name_of_(worker) + " deposits '" + key + "' beside " +
+                               std::to_string(by_key_.size()) + " others: no more are kept");
+    }
+    of_key = by_key_.emplace(key, OfKey()).first;
+  }
+  TFS_RETURN_IF_ERROR(CheckAlike(key, worker, *kept, of_key->second));
+  auto& slot = of_key->second[worker];
+  if (slot == nullptr) ++held_;
+  slot.swap(kept);
+  return Status::Ok();
+}
+
+Status Deposits::CheckAlike(const std::string& key, int worker, const Deposit& deposit,
+                            const OfKey& others) const {
+  const std::string form = FormOf(deposit);
+  for (const auto& [other, theirs] : others) {
+    if (other == worker || theirs->step != deposit.step) continue;
+    if (FormOf(*theirs) == form) return Status::Ok();  // the others are like this one
+    return Mismatch("the gradient '" + key + "' for " + StepText(deposit.step) + " is " + form + " on " +
+                    name_of_(worker) + " and " + FormOf(*theirs) + " on " + name_of_(other) +
+                    ": run the same model on every worker");
+  }
+  return Status::Ok();
+}
+
+Status Deposits::Take(const std::string& key, const std::vector<int>& members, int64_t step,
+                      std::vector<std::shared_ptr<const Deposit>>* found) const {
+  if (members.empty()) return InvalidArgument("the gradient '" + key + "' of no member");
+  for (size_t i = 1; i < members.size(); ++i) {
+    if (members[i - 1] < members[i]) continue;
+    return InvalidArgument("members must ascend; got " + std::to_string(members[i - 1]) + " before " +
+                           std::to_string(members[i]));
+  }
+  found->clear();
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto of_key = by_key_.find(key);
+  for (int member : members) {
+    const auto what = [&] {
+      return "the gradient '" + key + "' of " + name_of_(member) + " for " + StepText(step) + " is not here";
+    };
+    if (of_key == by_key_.end() || of_key->second.count(member) == 0) {
+      return FailedPrecondition(what() + ": it was never deposited on this server, or has been discarded");
+    }
+    const auto& deposit = of_key->second.at(member);
+    if (deposit->step != step) {
+      return FailedPrecondition(what() + ": the one it deposited last is for " + StepText(deposit->step));
+    }
+    found->push_back(deposit);
+  }
+  return Status::Ok();
+}
+
+void Deposits::Discard(int64_t step) {
+  std::vector<std::shared_ptr<const Deposit>> freed;  // after the lock is released
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [key, of_key] : by_key_) {
+    for (auto held = of_key.begin(); held != of_key.end();) {
+      const auto here = held++;
+      if (here->second->step > step) continue;
+      freed.push_back(std::move(here->second));
+      of_key.erase(here);
+      --held_;
+    }
+  }
+}
+
+int64_t Deposits::held() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return held_;
+}
+
+void SumInOrder(DType dtype, const std::vector<const void*>& sources, void* destination, int64_t begin,
+                int64_t end) {
+  TFS_CHECK(!sources.empty());
+  const auto element = static_cast<int64_t>(DTypeSize(dtype));
+  for (int64_t first = begin; first < end; first += kBlock) {
+    const int64_t count = std::min(kBlock, end - first);
+    char* const to = static_cast<char*>(destination) + first * element;
+    std::memcpy(to, static_cast<const char*>(sources[0]) + first * element, count * element);
+    for (size_t i = 1; i < sources.size(); ++i) {
+      Reduce(ReduceOp::kSum, dtype, to, static_cast<const char*>(sources[i]) + first * element, count);
+    }
+  }
+}
+
+}  // namespace tf_strategies::ledger

@@ -1,0 +1,77 @@
+// Deposits: gradients that a server holds until their step is applied.
+//
+// One for each key (a variable, or a pack of variables) and worker: the one deposited last. Nothing is copied: a deposit
+// keeps alive what owns its memory.
+#ifndef OPS_LEDGER_DEPOSITS_H_
+#define OPS_LEDGER_DEPOSITS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/base/dtype.h"
+#include "ops/base/status.h"
+
+namespace tf_strategies::ledger {
+
+struct Part {
+  const void* data = nullptr;
+  std::vector<int64_t> shape;
+};
+
+struct Deposit {
+  // Dense tensors, or rows of one: then parts are indices [n] (int64) and values [n, ...].
+  bool is_rows = false;
+  DType dtype = DType::kFloat32;  // of what is summed
+  std::vector<Part> parts;
+  std::shared_ptr<const void> keep_alive;
+  int64_t step = 0;  // set by Put
+};
+
+// Thread-safe.
+class Deposits {
+ public:
+  static constexpr size_t kMostKeys = 1 << 16;
+  static constexpr int kMostWorkers = 1 << 16;
+
+  // name_of: for messages.
+  explicit Deposits(std::function<std::string(int)> name_of) : name_of_(std::move(name_of)) {}
+
+  // Replaces what this worker deposited under the key before. kMismatch when another worker's deposit for the same step has other shapes,
+  // another dtype or another form.
+  Status Put(const std::string& key, int worker, int64_t step, Deposit deposit);
+
+  // The members' deposits for a step, by worker, ascending. They stay until Discard, however often they are taken.
+  Status Take(const std::string& key, const std::vector<int>& members, int64_t step,
+              std::vector<std::shared_ptr<const Deposit>>* found) const;
+
+  // Forgets the deposits of this step and of those before it.
+  void Discard(int64_t step);
+
+  int64_t held() const;  // how many deposits
+
+ private:
+  using OfKey = std::map<int, std::shared_ptr<const Deposit>>;  // by worker
+
+  Status CheckAlike(const std::string& key, int worker, const Deposit& deposit, const OfKey& others) const;
+
+  const std::function<std::string(int)> name_of_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, OfKey> by_key_;
+  int64_t held_ = 0;
+};
+
+// destination[i] = sources[0][i] + sources[1][i] + ... for begin <= i < end, added in this order as ops/reduce adds.
+void SumInOrder(DType dtype, const std::vector<const void*>& sources, void* destination, int64_t begin,
+                int64_t end);
+
+std::string ShapeText(const std::vector<int64_t>& shape);  // "[3,4]"
+
+}  // namespace tf_strategies::ledger
+
+#endif  // OPS_LEDGER_DEPOSITS_H_

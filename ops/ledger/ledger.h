@@ -1,0 +1,183 @@
+// Ledger: the shared record of one training run, kept by one parameter server: who trains, which step it is, whose gradients count.
+//
+// Workers call it, each under its number and incarnation; what has to wait is answered later, through a callback. Every wait ends:
+// by what it waits for, at its deadline, by Cancel, or because its worker left, was replaced or was declared lost. Time comes
+// from a clock that is handed in, and passes only when Expire is called.
+//
+// Asynchronous training (stale-synchronous): Pull, Push. A worker's clock is the number of its pushes, counted from where the slowest
+// training worker was when it joined or came back. Pull waits while the caller's clock is more than max_staleness ahead of the
+// slowest. Workers that have not joined yet hold the others back, as if at clock 0, only for the first kGraceSeconds (or half the
+// caller's timeout, if that is less) of the ledger.
+// Source: Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section 3.
+//
+// Synchronous training with backup workers: Enter, Offer, Applied; see quorum.h. An offer counts for the current step until as many
+// as required have come: the quorum, or all that are expected or train if they are fewer (a worker that waits in Enter does not, and is not counted on).
+// Offers that do not count are dropped; while a step is being applied they wait for its end, since the weights are being written.
+#ifndef OPS_LEDGER_LEDGER_H_
+#define OPS_LEDGER_LEDGER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/ledger/agreements.h"
+#include "ops/ledger/quorum.h"
+#include "ops/ledger/roster.h"
+#include "ops/ledger/staleness.h"
+
+namespace tf_strategies::ledger {
+
+enum Decision : int32_t {
+  kDropped = 0,
+  kCounted = 1,  // and applied, by another worker
+  kApply = 2,    // apply the step, then call Applied
+};
+
+// What a wait yields.
+struct Outcome {
+  Decision decision = kDropped;  // of an offer
+  int64_t step = 0;              // the current one; with kApply the one to apply
+  std::vector<int> members;      // with kApply: whose gradients count, ascending
+  int64_t rows = 0;              // with kApply: of all members
+};
+
+struct OfferRequest {
+  int64_t step = 0;  // at which the weights were pulled
+  int64_t rows = 0;  // of input that the gradient stands for
+  int32_t quorum = 1;
+  double timeout = 0;  // seconds
+};
+
+// Thread-safe.
+class Ledger {
+ public:
+  static constexpr double kGraceSeconds = 60;
+  static constexpr int64_t kMostRows = int64_t{1} << 40;
+
+  using Clock = std::function<double()>;  // seconds, never backwards
+  // Called once, by any thread, without a lock. Returns false when the caller has gone and nobody took the answer.
+  using Answer = std::function<bool(const Status&, const Outcome&)>;
+
+  // on_deadline(time): Expire is to be called at that time, if not sooner. It must not call the ledger.
+  Ledger(std::string name, Clock clock, std::function<void(double)> on_deadline);
+
+  // --- members ---------------------------------------------------------------------------------------------------------------
+  // The same process may join again. Another process of the worker replaces the former, whose calls end with kAborted.
+  Status Join(const Caller& caller, const std::vector<std::string>& names, const std::string& options,
+              int64_t* step);
+  Status Agree(const Caller& caller, const std::string& key, const std::string& text);
+  Status Leave(const Caller& caller, bool finished);
+  // Answers when every member that is neither finished nor lost has entered this generation or a later one, and no step is being
+  // applied. timeout 0: at once. A wait that fails leaves the caller idle, in the generation it was in.
+  void Enter(const Caller& caller, int64_t generation, double timeout, int64_t ticket, Answer answer);
+
+  // --- asynchronous training -------------------------------------------------------------------------------------------------
+  void Pull(const Caller& caller, int64_t max_staleness, double timeout, int64_t ticket, Answer answer);
+  Status Push(const Caller& caller, int64_t pulled, int64_t* staleness);
+  StalenessCounts Staleness() const;
+
+  // --- synchronous training --------------------------------------------------------------------------------------------------
+  void Offer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer answer);
+  Status Applied(const Caller& caller, int64_t step, int64_t* next);
+  void Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted) const;
+
+  int64_t Step() const;
+  Status SetStep(int64_t step);
+
+  // --- waiting ---------------------------------------------------------------------------------------------------------------
+  // Names a call that may wait, for Cancel.
+  int64_t NewTicket();
+  // Forgets a wait without an answer; an offer that did not count yet is dropped.
+  void Cancel(int64_t ticket);
+  // Ends what is overdue. Returns when to call again; infinity when nothing waits.
+  double Expire();
+
+  // --- for the server itself -------------------------------------------------------------------------------------------------
+  // Returns false when the worker is another process by now, or has finished, or is lost already.
+  bool MarkLost(const Caller& caller);
+  std::vector<Member> Members() const;
+  std::string NameOf(int worker) const;
+  // Waits until the members' statuses have changed since `version`, or for `seconds`. Returns the present version.
+  int64_t WaitChange(int64_t version, double seconds) const;
+
+ private:
+  enum class Kind { kEnter, kPull, kOffer };
+
+  struct Wait {
+    Kind kind = Kind::kEnter;
+    int worker = -1;
+    double timeout = 0;
+    double deadline = 0;
+    int64_t generation = 0;  // Enter
+    int64_t former = 0;      // Enter: the generation to fall back to
+    int64_t ahead = 0;       // Pull: how far
+    double grace_end = 0;    // Pull
+    bool counts = false;     // Offer: is among the offers of the current step
+    Answer answer;
+  };
+  using Waits = std::map<int64_t, Wait>;  // by ticket
+
+  struct Answered {
+    Answer answer;
+    Status status;
+    Outcome outcome;
+    int64_t appointment;
+  };
+  using Answers = std::vector<Answered>;
+
+  // With the lock held:
+  Status BeginEnter(const Caller& caller, int64_t generation, double timeout, int64_t ticket, Answer* answer,
+                    Answers* answers);
+  Status BeginPull(const Caller& caller, int64_t max_staleness, double timeout, int64_t ticket,
+                   Answer* answer);
+  Status BeginOffer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer* answer,
+                    Answers* answers);
+  void Add(int64_t ticket, Wait wait);
+  void Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const;
+  // Removes a wait with what it stood for.
+  Answer Retire(Waits::iterator wait);
+  void EndCallsOf(int worker, const Status& why, Answers* answers);
+  // The worker goes away, for a while or for good: its waits end, its offer is dropped, and what it was to apply falls to another.
+  void StepBack(int worker, const Status& why, Answers* answers);
+  void Settle(Answers* answers);
+  void SettleQuorum(Answers* answers);
+  bool AppointAnother(Answers* answers);
+  void AnswerApply(Waits::iterator wait, Answers* answers);
+  bool MayEnter(const Wait& wait) const;
+  bool MayPull(const Wait& wait, double now) const;
+  int64_t Required() const;
+  std::string Overdue(const Wait& wait) const;
+  std::vector<int> NotEntered(int64_t generation) const;
+  void Changed();
+
+  // Without the lock.
+  void Deliver(Answers answers);
+
+  const Clock clock_;
+  const std::function<void(double)> on_deadline_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  int64_t version_ = 0;
+  int64_t last_ticket_ = 0;
+  Roster roster_;
+  double began_ = 0;
+  Agreements agreements_;
+  Quorum quorum_;
+  int32_t quorum_size_ = 0;  // 0: not known yet
+  int quorum_by_ = -1;       // who said so
+  int64_t appointment_ = 0;  // counts appliers
+  int last_applier_ = -1;
+  int64_t highest_step_ = 0;
+  StalenessCounts staleness_;
+  Waits waits_;
+};
+
+}  // namespace tf_strategies::ledger
+
+#endif  // OPS_LEDGER_LEDGER_H_

@@ -1,0 +1,45 @@
+#include "ops/ledger/quorum.h"
+
+#include <algorithm>
+
+#include "ops/base/check.h"
+
+namespace tf_strategies::ledger {
+
+void Quorum::Offer(int worker, int64_t rows) {
+  TFS_CHECK(!applying_);
+  TFS_CHECK(offers_.emplace(worker, rows).second);
+  last_ = worker;
+}
+
+bool Quorum::Withdraw(int worker) { return !applying_ && offers_.erase(worker) > 0; }
+
+bool Quorum::Complete(int64_t required) {
+  const auto needed = static_cast<size_t>(std::max<int64_t>(required, 1));
+  if (applying_ || offers_.size() < needed) return false;
+  applying_ = true;
+  applier_ = HasOffer(last_) ? last_ : offers_.begin()->first;
+  return true;
+}
+
+std::vector<int> Quorum::Members() const {
+  std::vector<int> members;
+  for (const auto& [worker, rows] : offers_) members.push_back(worker);
+  return members;
+}
+
+int64_t Quorum::Rows() const {
+  int64_t sum = 0;
+  for (const auto& [worker, rows] : offers_) sum += rows;
+  return sum;
+}
+
+void Quorum::Applied() {
+  TFS_CHECK(applying_);
+  applying_ = false;
+  applier_ = -1;
+  offers_.clear();
+  ++step_;
+}
+
+}  // namespace tf_strategies::ledger

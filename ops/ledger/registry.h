@@ -1,0 +1,34 @@
+// The ledgers of this process, by name, and the one thread that ends what is overdue in them.
+#ifndef OPS_LEDGER_REGISTRY_H_
+#define OPS_LEDGER_REGISTRY_H_
+
+#include <string>
+#include <vector>
+
+#include "ops/base/status.h"
+#include "ops/ledger/deposits.h"
+#include "ops/ledger/ledger.h"
+
+namespace tf_strategies::ledger {
+
+// What a server keeps under one name. Lives as long as the process.
+struct Books {
+  Books(const std::string& name, Ledger::Clock clock, std::function<void(double)> on_deadline)
+      : ledger(name, std::move(clock), std::move(on_deadline)),
+        deposits([this](int worker) { return ledger.NameOf(worker); }) {}
+
+  Ledger ledger;
+  Deposits deposits;
+};
+
+constexpr size_t kMostLedgers = 1024;
+constexpr size_t kLongestLedgerName = 256;  // bytes
+
+// All thread-safe. Open makes the books on first use.
+Status OpenBooks(const std::string& name, Books** books);
+Books* FindBooks(const std::string& name);  // null when there are none
+std::vector<std::string> NamesOfBooks();
+
+}  // namespace tf_strategies::ledger
+
+#endif  // OPS_LEDGER_REGISTRY_H_

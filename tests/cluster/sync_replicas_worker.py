@@ -1,0 +1,150 @@
+"""A task of test_sync_replicas.py: a server, or one of four workers of which some are slow or run out of data.
+
+python -m tests.cluster.sync_replicas_worker FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import tf_strategies as tfs
+from tests.support.checks import run_checks
+from tests.support.servers import wait_for_all
+
+keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
+
+TRAIN, EPOCHS, BATCH = 1200, 8, 96
+FAST_SECONDS, SLOW_SECONDS = 0.03, 0.15  # as if a step took so long
+
+
+class Sleep(keras.callbacks.Callback):
+    """Makes each step take longer."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        time.sleep(self._seconds)
+
+
+def digits() -> tuple:
+    data = load_digits()
+    order = np.random.default_rng(5).permutation(len(data.target))
+    images = (data.images[order, :, :, None] / 16).astype("float32")
+    return images, data.target[order]
+
+
+def digits_model(strategy: Any, rate: float) -> keras.Model:
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((8, 8, 1)),
+                keras.layers.Conv2D(16, 3, activation="relu"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
+    return model
+
+
+def options() -> tfs.ParameterServerOptions:
+    return tfs.ParameterServerOptions(timeout=60)
+
+
+def check_four_asynchronous_workers_learn_digits(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=options())
+    model = digits_model(strategy, 0.002)
+    images, labels = digits()
+    wait_for_all(folder, "async made", strategy.rank, strategy.size)
+    model.fit(images[:TRAIN], labels[:TRAIN], batch_size=24, epochs=12, verbose=0)
+    wait_for_all(folder, "async trained", strategy.rank, strategy.size)
+    _, accuracy = model.evaluate(images[TRAIN:], labels[TRAIN:], verbose=0)
+    stats = strategy.staleness_stats()
+    assert stats.count == int(model.optimizer.iterations.numpy()) == 12 * TRAIN // 24
+    assert accuracy >= 0.97, (accuracy, stats)
+    wait_for_all(folder, "async evaluated", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_a_backup_worker_makes_steps_twice_as_fast_and_as_good(folder: Path) -> None:
+    seconds, accuracies = [], []
+    for backups in (0, 1):
+        strategy = tfs.SyncReplicasStrategy(backup_workers=backups, options=options())
+        model = digits_model(strategy, 0.005)
+        images, labels = digits()
+        slow = Sleep(SLOW_SECONDS if strategy.rank == 2 else FAST_SECONDS)
+        start = time.monotonic()
+        steps = 0
+        for rows in (BATCH, TRAIN):  # the first traces
+            before = int(model.optimizer.iterations.numpy())
+            wait_for_all(folder, f"{backups} ready {rows}", strategy.rank, strategy.size)
+            start = time.monotonic()
+            epochs = 1 if rows == BATCH else EPOCHS
+            model.fit(
+                images[:rows], labels[:rows], batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[slow]
+            )
+            taken = time.monotonic() - start
+            wait_for_all(folder, f"{backups} trained {rows}", strategy.rank, strategy.size)
+            steps = int(model.optimizer.iterations.numpy()) - before
+        expected = EPOCHS * -(-TRAIN // BATCH)
+        assert steps == expected if backups == 0 else expected <= steps <= expected + 1, (steps, expected)
+        seconds.append(taken / steps)
+        _, accuracy = model.evaluate(images[TRAIN:], labels[TRAIN:], verbose=0)
+        accuracies.append(accuracy)
+        counts = strategy.gradient_counts()
+        if backups:
+            assert sum(counts.dropped) > 0 and counts.counted[2] < min(
+                counts.counted[rank] for rank in (0, 1, 3)
+            )
+        else:
+            assert sum(counts.dropped) == 0 and len(set(counts.counted)) == 1, counts
+        print(
+            f"{backups} backups: {taken / steps:.3f} s a step, accuracy {accuracy:.3f}, {counts}", flush=True
+        )
+        wait_for_all(folder, f"{backups} evaluated", strategy.rank, strategy.size)
+        strategy.close()
+    if strategy.rank == 0:
+        assert seconds[0] >= 2 * seconds[1], seconds
+    assert min(accuracies) >= 0.96 and accuracies[1] >= accuracies[0] - 0.01, accuracies
+
+
+def check_workers_that_run_out_of_data_hold_nobody_up(folder: Path) -> None:
+    """Tensorflow#20342."""
+    strategy = tfs.SyncReplicasStrategy(4, options=options())
+    images, labels = digits()
+    batches = 10 if strategy.rank % 2 else 20
+    off = tf.data.Options()
+    off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    rows = batches * 12
+    data = tf.data.Dataset.from_tensor_slices((images[:rows], labels[:rows])).batch(12).with_options(off)
+    model = digits_model(strategy, 0.002)
+    model.fit(data, epochs=1, verbose=0)
+    wait_for_all(folder, "ran out", strategy.rank, strategy.size)
+    assert int(model.optimizer.iterations.numpy()) == 20
+    assert strategy.gradient_counts().counted == (20, 10, 20, 10), strategy.gradient_counts()
+    wait_for_all(folder, "counted", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def main(folder: Path) -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    first = tfs.AsyncParameterServerStrategy(options=options())
+    run_checks(globals(), folder)
+    first.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,234 @@
+// Synchronous training with backup workers: which offers count, and who applies them.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/core/ledger/ledger_fixture.h"
+
+namespace tf_strategies::ledger {
+namespace {
+
+using testing::Call;
+using testing::TestLedger;
+using Members = std::vector<int>;
+
+void ExpectDecision(const std::shared_ptr<Call>& call, Decision decision, int64_t step) {
+  ASSERT_EQ(call->answers, 1);
+  EXPECT_TRUE(call->status.ok()) << call->status.ToString();
+  EXPECT_EQ(call->outcome.decision, decision);
+  EXPECT_EQ(call->outcome.step, step);
+}
+
+void ExpectApply(const std::shared_ptr<Call>& call, int64_t step, const Members& members) {
+  ExpectDecision(call, kApply, step);
+  EXPECT_EQ(call->outcome.members, members);
+}
+
+void ExpectCounts(TestLedger& ledger, const std::vector<int64_t>& dropped,
+                  const std::vector<int64_t>& counted) {
+  std::vector<int64_t> found_dropped, found_counted;
+  ledger->Counts(&found_dropped, &found_counted);
+  EXPECT_EQ(found_dropped, dropped);
+  EXPECT_EQ(found_counted, counted);
+}
+
+TEST(Offer, TheOneThatCompletesTheQuorumApplies) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(2, 0, 2, 100, 1, 10);
+  EXPECT_FALSE(first->answered());
+  const auto second = ledger.Offer(0, 0, 2, 100, 1, 7);
+  ExpectApply(second, 0, {0, 2});
+  EXPECT_EQ(second->outcome.rows, 17);
+  const auto third = ledger.Offer(1, 0, 2);
+  EXPECT_FALSE(third->answered()) << "the weights are being written";
+  EXPECT_FALSE(first->answered());
+  int64_t next = 0;
+  ASSERT_TRUE(ledger->Applied({0, 1}, 0, &next).ok());
+  EXPECT_EQ(next, 1);
+  ExpectDecision(first, kCounted, 1);
+  ExpectDecision(third, kDropped, 1);
+  ExpectDecision(ledger.Offer(1, 0, 2), kDropped, 1);
+  ExpectCounts(ledger, {0, 2, 0}, {1, 0, 1});
+  ASSERT_TRUE(ledger->Applied({0, 1}, 0, &next).ok()) << "may be repeated";
+  EXPECT_EQ(ledger->Step(), 1);
+}
+
+TEST(Offer, IsRefusedWithTheValues) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  EXPECT_EQ(ledger.Offer(0, -1, 1)->status.message(), "step must be at least 0; got -1");
+  EXPECT_EQ(ledger.Offer(0, 0, 0)->status.message(), "quorum must be at least 1; got 0");
+  EXPECT_EQ(ledger.Offer(0, 0, 1, 1, 1, -3)->status.message(),
+            "rows must be between 0 and 1099511627776; got -3");
+  EXPECT_EQ(ledger.Offer(0, 1, 1)->status.ToString(),
+            "FAILED_PRECONDITION: worker 0 (host:0) offers a gradient for step 1 of ledger 'test', which is "
+            "at step 0: "
+            "was the parameter server restarted, or an older checkpoint restored?");
+  ASSERT_FALSE(ledger.Offer(0, 0, 2)->answered());
+  EXPECT_EQ(ledger.Offer(1, 0, 1)->status.ToString(),
+            "MISMATCH: worker 1 (host:1) asks for a quorum of 1, worker 0 (host:0) asked for 2");
+  ExpectCounts(ledger, {0, 0}, {0, 0});
+}
+
+TEST(Offer, NeedsNoMoreThanAreThere) {
+  TestLedger ledger(4);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 3);
+  const auto second = ledger.Offer(1, 0, 3);
+  ASSERT_TRUE(ledger->Leave({2, 1}, false).ok());
+  EXPECT_FALSE(second->answered());
+  ASSERT_TRUE(ledger->MarkLost({3, 1}));
+  EXPECT_FALSE(first->answered());
+  ExpectApply(second, 0, {0, 1});
+}
+
+TEST(Offer, DoesNotCountOnThoseThatEnter) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ASSERT_FALSE(ledger.Enter(0, 1)->answered());
+  ASSERT_TRUE(ledger.Enter(1, 1)->answered());
+  ASSERT_TRUE(ledger->Leave({0, 1}, false).ok());
+  const auto entering = ledger.Enter(0, 2);
+  EXPECT_FALSE(entering->answered()) << "worker 1 is in its first fit";
+  ExpectApply(ledger.Offer(1, 0, 2), 0, {1});
+  ASSERT_TRUE(ledger.Applied(1, 0).ok());
+  EXPECT_FALSE(entering->answered());
+}
+
+TEST(Offer, OfALostWorkerThatDidNotCountYetIsDropped) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  const auto lost = ledger.Offer(0, 0, 2);
+  ASSERT_TRUE(ledger->MarkLost({0, 1}));
+  EXPECT_EQ(lost->status.code(), Code::kAborted);
+  const auto first = ledger.Offer(1, 0, 2);
+  EXPECT_FALSE(first->answered());
+  ExpectApply(ledger.Offer(2, 0, 2), 0, {1, 2});
+  ExpectCounts(ledger, {1, 0, 0}, {0, 1, 1});
+}
+
+TEST(Applier, WhenLostIsReplacedByOneThatCounted) {
+  TestLedger ledger(4);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 2);
+  ExpectApply(ledger.Offer(1, 0, 2), 0, {0, 1});
+  const auto late = ledger.Offer(2, 0, 2);
+  ASSERT_TRUE(ledger->MarkLost({1, 1}));
+  ExpectApply(first, 0, {0, 1});
+  EXPECT_FALSE(late->answered());
+  EXPECT_EQ(ledger.Applied(2, 0).ToString(),
+            "FAILED_PRECONDITION: worker 2 (host:2) says that it has applied step 0; ledger 'test' is at "
+            "step 0, being "
+            "applied by worker 0 (host:0)");
+  ASSERT_TRUE(ledger.Applied(0, 0).ok());
+  ExpectDecision(late, kDropped, 1);
+}
+
+TEST(Applier, WhenLostIsReplacedByOneThatWaits) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  const auto late = ledger.Offer(1, 0, 1);
+  EXPECT_FALSE(late->answered());
+  ASSERT_TRUE(ledger.Join(0, 2).ok()) << "a new process in its place";
+  ExpectApply(late, 0, {0});
+  ASSERT_TRUE(ledger.Applied(1, 0).ok());
+  ExpectCounts(ledger, {0, 1}, {1, 0});
+}
+
+TEST(Applier, WhenLostIsReplacedByTheNextThatComes) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ASSERT_TRUE(ledger->Leave({0, 1}, false).ok()) << "its step failed";
+  const auto entering = ledger.Enter(0, 1);
+  EXPECT_FALSE(entering->answered()) << "worker 1 has not entered";
+  EXPECT_TRUE(ledger.Enter(1, 1)->answered());
+  EXPECT_TRUE(entering->answered()) << "nobody writes";
+  ExpectApply(ledger.Offer(1, 0, 1), 0, {0});
+  ASSERT_TRUE(ledger.Applied(1, 0).ok());
+  ExpectApply(ledger.Offer(0, 1, 1), 1, {0});
+}
+
+TEST(Applier, ThatNobodyToldIsReplaced) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 2);
+  const auto second = ledger.NewCall();
+  second->gone = true;
+  ledger->Offer({1, 1}, {0, 1, 2, 100}, second->ticket, TestLedger::AnswerTo(second));
+  EXPECT_EQ(second->answers, 1);
+  ExpectApply(first, 0, {0, 1});
+}
+
+TEST(Applier, ThatOffersAgainIsToldAgain) {
+  TestLedger ledger(1);
+  ledger.JoinAll();
+  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ASSERT_TRUE(ledger.Applied(0, 0).ok());
+  ExpectCounts(ledger, {1}, {1});
+}
+
+TEST(Enter, WaitsWhileAStepIsApplied) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ASSERT_FALSE(ledger.Enter(0, 1)->answered());
+  ASSERT_TRUE(ledger.Enter(1, 1)->answered());
+  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ASSERT_TRUE(ledger.Join(1, 2).ok());
+  const auto entering = ledger.Enter(1, 1, 100, 2);
+  EXPECT_FALSE(entering->answered());
+  ASSERT_TRUE(ledger.Applied(0, 0).ok());
+  EXPECT_TRUE(entering->answered());
+}
+
+TEST(Offer, ADeadlineNamesThoseThatAreAwaited) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 3, 5);
+  const auto second = ledger.Offer(1, 0, 3, 5);
+  ledger.Pass(6);
+  EXPECT_EQ(
+      first->status.ToString(),
+      "DEADLINE_EXCEEDED: worker 0 (host:0) waited 5 s in ledger 'test' for the gradients of step 0: 3 are "
+      "required, 2 came, none from worker 2 (host:2); see their logs, or raise the timeout");
+  EXPECT_EQ(second->status.code(), Code::kDeadlineExceeded);
+  ExpectCounts(ledger, {1, 1, 0}, {0, 0, 0});
+}
+
+TEST(Offer, ADeadlineWhileTheStepIsAppliedNamesTheApplier) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 2, 5);
+  ExpectApply(ledger.Offer(1, 0, 2), 0, {0, 1});
+  ledger.Pass(6);
+  EXPECT_EQ(first->status.ToString(),
+            "DEADLINE_EXCEEDED: worker 0 (host:0) waited 5 s in ledger 'test' for the end of step 0, which "
+            "is applied "
+            "by worker 1 (host:1); see their logs, or raise the timeout");
+  ASSERT_TRUE(ledger.Applied(1, 0).ok());
+  ExpectCounts(ledger, {0, 0}, {1, 1});
+}
+
+TEST(SetStep, OnlyWhileNothingIsPending) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ASSERT_TRUE(ledger->SetStep(40).ok());
+  EXPECT_EQ(ledger->SetStep(-1).message(), "step must be at least 0; got -1");
+  const auto offered = ledger.Offer(1, 40, 2);
+  EXPECT_EQ(ledger->SetStep(7).ToString(),
+            "FAILED_PRECONDITION: the step of ledger 'test' cannot be set to 7 while gradients for step 40 "
+            "are pending, "
+            "from worker 1 (host:1)");
+  EXPECT_EQ(ledger.Push(0, 0).code(), Code::kFailedPrecondition) << "one ledger serves one strategy";
+  ExpectApply(ledger.Offer(0, 40, 2), 40, {0, 1});
+  ASSERT_TRUE(ledger.Applied(0, 40).ok());
+  ExpectDecision(offered, kCounted, 41);
+}
+
+}  // namespace
+}  // namespace tf_strategies::ledger

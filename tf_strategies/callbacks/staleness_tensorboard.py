@@ -1,0 +1,57 @@
+"""`StalenessTensorBoard`: how stale gradients are, beside the other curves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Union
+
+import tensorflow as tf
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.hooks import Hooks
+
+__all__ = ["StalenessTensorBoard"]
+
+
+class StalenessTensorBoard(Hooks):
+    """Writes the staleness of all gradients applied so far for TensorBoard at the end of each epoch, on the chief.
+
+    Scalars `staleness/mean` and `staleness/maximum`, and the histogram `staleness/histogram`, in updates, over epochs.
+
+    Args:
+        log_dir: as of `keras.callbacks.TensorBoard`.
+
+    Raises:
+        OptionsError: from `fit`, when the model's strategy is no AsyncParameterServerStrategy.
+    """
+
+    def __init__(self, log_dir: Union[str, os.PathLike[str]]) -> None:
+        super().__init__()
+        self._log_dir = Path(log_dir, "staleness")
+        self._writer: Any = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        strategy = self.model.distribute_strategy
+        if not hasattr(strategy, "staleness_stats"):
+            raise OptionsError(
+                "StalenessTensorBoard needs a model made in the scope of an AsyncParameterServerStrategy; this one has "
+                f"{strategy}"
+            )
+        if strategy.rank == 0:
+            self._writer = tf.summary.create_file_writer(str(self._log_dir))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._writer is None:
+            return
+        stats = self.model.distribute_strategy.staleness_stats()
+        values = [value for value, count in enumerate(stats.histogram) for _ in range(count)]
+        with self._writer.as_default(step=epoch):
+            tf.summary.scalar("staleness/mean", stats.mean)
+            tf.summary.scalar("staleness/maximum", stats.maximum)
+            tf.summary.histogram("staleness/histogram", values)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

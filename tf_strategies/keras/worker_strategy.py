@@ -1,0 +1,52 @@
+"""What the bridge to Keras asks of a strategy whose model is trained by several workers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, ContextManager, Optional, Sequence
+
+__all__ = ["WorkerStrategy", "workers_of"]
+
+
+class WorkerStrategy:
+    """The face that a strategy shows to the bridge.
+
+    Attributes:
+        rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
+        size: the number of workers.
+        deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
+    """
+
+    rank = 0
+    size = 1
+    deals_batches = False
+
+    def name_of(self, rank: int) -> str:
+        """How messages name a worker: its task and, of one that is reached over the network, its address."""
+        return f"worker {rank}"
+
+    def one_op_seed(self) -> ContextManager[int]:
+        """While open, random operations of datasets are seeded alike on all workers; gives a seed for others; a collective."""
+        return contextlib.nullcontext(0)
+
+    def training(self) -> ContextManager[None]:
+        """Open while `fit` runs."""
+        return contextlib.nullcontext()
+
+    def own_callbacks(self) -> Sequence[Any]:
+        """Callbacks of the strategy itself, which come after those that `fit` was given."""
+        return ()
+
+    def call(self, function: Callable, *args: Any) -> Any:
+        """Calls what runs the steps of `fit`, `evaluate` and `predict`."""
+        return function(*args)
+
+    def whole_data(self) -> ContextManager[None]:
+        """Open while `evaluate` and `predict` run; within, workers that keep their own pace see all of the data, each."""
+        return contextlib.nullcontext()
+
+
+def workers_of(model: Any) -> Optional[WorkerStrategy]:
+    """The strategy a model was made in, if several workers train it."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy if isinstance(strategy, WorkerStrategy) and strategy.size > 1 else None

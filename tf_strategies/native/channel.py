@@ -1,0 +1,249 @@
+"""Channels: tensors between a worker and a parameter server, past TensorFlow's own runtime and its slow wire.
+
+A function of the worker that has operations on both devices moves a tensor with a pair of operations, one on each device.
+They run in the same call of the function and find each other by channel, key, step and loop iteration.
+
+Example:
+    channel = Channel.connect("/job:ps/task:0", name="worker 0 (a:1)", peer="ps 0 (b:2)")
+
+    @tf.function
+    def step():
+        with tf.device("/job:ps/task:0"):
+            value = variable.read_value()
+        local = channel.pull(value)
+        update = channel.push(gradient_of(local))
+        with tf.device("/job:ps/task:0"):
+            variable.assign_sub(update)
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import threading
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.native import channel_core as core
+from tf_strategies.native import host, loader
+
+_MOST_KEYS = 1 << 32
+
+
+def prepare(my_host: str = "") -> None:
+    """Lets workers open channels to this process, a server. To be called once, before its first worker comes.
+
+    Args:
+        my_host: the host in this server's address of TF_CONFIG, whose network interface the channels use; "" for all.
+    """
+    _close_at_exit()
+    core.prepare(host=host.identity(), net_devices=host.net_devices(my_host) if my_host else "")
+
+
+def channels_to(worker: str) -> list[int]:
+    """The ids of this server's channels to a worker, by the `name` it gave to `Channel.connect`."""
+    return core.channels_to(worker)
+
+
+def fail_channels_to(worker: str, reason: str) -> None:
+    """Ends everything that waits on this server for a worker: each operation fails with UnavailableError and the reason."""
+    for channel in core.channels_to(worker):
+        core.fail(channel, Code.UNAVAILABLE, reason)
+
+
+def close_channels_to(worker: str) -> None:
+    """Closes this server's channels to a worker that will not use them again, and frees what they hold."""
+    for channel in core.channels_to(worker):
+        core.close(channel)
+
+
+class _Side(NamedTuple):
+    """What one end is called in its own process, and where its operations run."""
+
+    channel: int
+    device: str
+
+
+class Channel:
+    """One worker's way to one server. Made by `connect`, ended by `close`. Thread-safe.
+
+    Attributes:
+        peer: the server's name, for messages.
+    """
+
+    def __init__(self, worker: _Side, server: _Side, peer: str, timeout: float) -> None:
+        self._worker = worker
+        self._server = server
+        self.peer = peer
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._next_key = 0
+
+    @classmethod
+    def connect(
+        cls,
+        server_device: str,
+        *,
+        name: str,
+        peer: str,
+        transport: str = "auto",
+        timeout: float = 600.0,
+        my_host: str = "",
+    ) -> Channel:
+        """Opens a channel to the server that has the device. The server's process has called `prepare`.
+
+        Args:
+            server_device: "/job:ps/task:1".
+            name: this worker, for messages and for the server to find its channels: "worker 0 (10.0.0.2:2222)".
+            peer: the server, for messages: "ps 1 (10.0.0.9:2222)".
+            transport: as in CommunicationOptions: "auto", "shared_memory" or "tcp".
+            timeout: seconds the server may take to answer, and afterwards each transfer.
+            my_host: the host in this worker's address of TF_CONFIG, whose network interface is used; "" for all.
+
+        Raises:
+            BootstrapError: no transport can be opened here or there, or the server was not heard over it.
+            tf.errors.OpError: TensorFlow does not reach the server.
+        """
+        _close_at_exit()
+        transports = list(host.transports(transport))
+        try:
+            end, address = core.open_end(
+                transports=transports, net_devices=host.net_devices(my_host) if my_host else ""
+            )
+        except BootstrapError as error:
+            raise BootstrapError(f"{name} cannot open a channel to {peer}: {error}") from error
+        try:
+            with tf.init_scope(), tf.device(server_device):
+                there, server_address, same_host = loader.library().tf_strategies_channel_accept(
+                    address=address, host=host.identity(), worker=name, server=peer, transports=transports
+                )
+            there, server_address, same_host = (value.numpy() for value in (there, server_address, same_host))
+        except (
+            tf.errors.FailedPreconditionError,
+            tf.errors.InvalidArgumentError,
+            tf.errors.InternalError,
+        ) as error:
+            core.close_end(end)
+            raise BootstrapError(f"{peer} cannot open a channel to {name}: {error.message}") from error
+        except BaseException:
+            core.close_end(end)
+            raise
+        try:
+            here = core.connect(
+                end,
+                server_address=server_address,
+                same_host=bool(same_host),
+                name=name,
+                server=peer,
+                timeout=timeout,
+            )
+        except BootstrapError:
+            with tf.init_scope(), tf.device(server_device):
+                loader.library().tf_strategies_channel_close(channel=there)
+            raise
+        return cls(_Side(here, _local_cpu()), _Side(int(there), server_device), peer, timeout)
+
+    def pull(
+        self, tensor: tf.Tensor, *, name: str = "", key: int | None = None, timeout: float | None = None
+    ) -> tf.Tensor:
+        """Brings a tensor from the server's device to this worker's CPU.
+
+        Within a tf.function. Outside of one TensorFlow's own runtime carries it, for there the two ends would run one after the
+        other.
+
+        Args:
+            tensor: on the server's device; of any dtype of fixed size, of any shape, known while tracing or not.
+            name: what it is, for messages.
+            key: names the pair of operations on this channel; by default the next one that was never used.
+            timeout: seconds; by default the channel's.
+
+        Returns:
+            The tensor on this worker's CPU.
+
+        Raises:
+            tf.errors.UnavailableError: when the function runs: the server is lost, as far as `fail` was told.
+            tf.errors.DeadlineExceededError: when the function runs: the tensor did not come in time.
+            tf.errors.AbortedError: when the function runs: the channel was closed.
+        """
+        return self._move(tensor, "pull", name, key, timeout, self._server, self._worker)
+
+    def push(
+        self, tensor: tf.Tensor, *, name: str = "", key: int | None = None, timeout: float | None = None
+    ) -> tf.Tensor:
+        """Brings a tensor from this worker to the server's device; otherwise as `pull`."""
+        return self._move(tensor, "push", name, key, timeout, self._worker, self._server)
+
+    def fail(self, reason: str) -> None:
+        """Ends everything that waits on this end, at once: it fails with UnavailableError and the reason. For good."""
+        core.fail(self._worker.channel, Code.UNAVAILABLE, reason)
+
+    def failure(self) -> str | None:
+        """Why the channel has ended; None while it is sound."""
+        try:
+            code, message = core.status(self._worker.channel)
+        except KeyError:
+            return "it was closed"
+        return message if code else None
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of this end since it was opened, and what carries the bytes: see `tfs_channel_stats` in ops/channel/c_api.h."""
+        return core.stats(self._worker.channel)
+
+    def close(self) -> None:
+        """Ends the channel on both sides. What waits fails; later operations are refused. Safe to repeat."""
+        core.close(self._worker.channel)
+
+    def _move(
+        self,
+        tensor: tf.Tensor,
+        what: str,
+        name: str,
+        key: int | None,
+        timeout: float | None,
+        source: _Side,
+        target: _Side,
+    ) -> tf.Tensor:
+        if tf.executing_eagerly():
+            with tf.device(target.device):
+                return tf.identity(tensor)
+        tensor = tf.convert_to_tensor(tensor)
+        attributes = {
+            "key": self._key(key),
+            "label": f"{what} '{name or tensor.op.name}' ({self.peer})",
+            "timeout": self._timeout if timeout is None else timeout,
+        }
+        ops = loader.library()
+        with tf.device(source.device):
+            send = ops.tf_strategies_channel_send(tensor=tensor, channel=source.channel, **attributes)
+        with tf.device(target.device):
+            received = ops.tf_strategies_channel_receive(
+                T=tensor.dtype, shape=tensor.shape, channel=target.channel, **attributes
+            )
+            if compat.run_independently(send) and compat.run_independently(received.op):
+                return received
+            with tf.control_dependencies([send]):
+                return tf.identity(received)
+
+    def _key(self, key: int | None) -> int:
+        with self._lock:
+            if key is None:
+                key = self._next_key
+            if not 0 <= key < _MOST_KEYS:
+                raise ValueError(f"key must be in [0, {_MOST_KEYS}); got {key}")
+            self._next_key = max(self._next_key, key + 1)
+            return key
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    """The other ends hear that this process goes; and no thread of a channel outlives what it uses."""
+    atexit.register(core.close_all)
+
+
+def _local_cpu() -> str:
+    """This process's own CPU in full, whatever the job is called that it is in."""
+    with tf.init_scope(), tf.device(None), tf.device("/device:CPU:0"):
+        return tf.zeros([]).device

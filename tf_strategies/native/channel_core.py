@@ -1,0 +1,127 @@
+"""The C functions of ops/channel/c_api.h, with Python's types."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Callable, Sequence
+
+from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.native import loader
+
+_TEXT_BYTES = 4096
+_ADDRESS_BYTES = 64 << 10
+
+
+def _core() -> ctypes.CDLL:
+    core = loader.core()
+    for name in (
+        "tfs_channel_last_error",
+        "tfs_channel_end_address",
+        "tfs_channels_to",
+        "tfs_channel_stats",
+    ):
+        getattr(core, name).restype = ctypes.c_int64
+    return core
+
+
+def _text(call: Callable[..., int], *arguments: Any, capacity: int = _TEXT_BYTES) -> bytes | None:
+    """What a C function that yields text says; None when its channel is gone."""
+    while True:
+        buffer = ctypes.create_string_buffer(capacity)
+        size = call(*arguments, buffer, ctypes.c_int64(capacity))
+        if size <= capacity:
+            return None if size < 0 else buffer.raw[:size]
+        capacity = size
+
+
+def _last_error(core: ctypes.CDLL) -> str:
+    return (_text(core.tfs_channel_last_error) or b"").decode(errors="replace")
+
+
+def prepare(*, host: str, net_devices: str) -> None:
+    _core().tfs_channel_prepare(host.encode(), net_devices.encode())
+
+
+def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:
+    """Opens a worker's end; its id and wire address.
+
+    Raises:
+        BootstrapError: this host allows none of the transports.
+    """
+    core = _core()
+    end = ctypes.c_int64()
+    if core.tfs_channel_open_end("\n".join(transports).encode(), net_devices.encode(), ctypes.byref(end)):
+        raise BootstrapError(_last_error(core))
+    return end.value, _text(core.tfs_channel_end_address, end, capacity=_ADDRESS_BYTES) or b""
+
+
+def close_end(end: int) -> None:
+    _core().tfs_channel_close_end(ctypes.c_int64(end))
+
+
+def connect(
+    end: int, *, server_address: bytes, same_host: bool, name: str, server: str, timeout: float
+) -> int:
+    """Makes the channel and returns its id; the end is consumed.
+
+    Raises:
+        BootstrapError: the server was not heard within `timeout` seconds.
+    """
+    core = _core()
+    channel = ctypes.c_int64()
+    code = core.tfs_channel_connect(
+        ctypes.c_int64(end),
+        server_address,
+        ctypes.c_int64(len(server_address)),
+        int(same_host),
+        name.encode(),
+        server.encode(),
+        ctypes.c_double(timeout),
+        ctypes.byref(channel),
+    )
+    if code:
+        raise BootstrapError(_last_error(core))
+    return channel.value
+
+
+def close(channel: int) -> None:
+    _core().tfs_channel_close(ctypes.c_int64(channel))
+
+
+def close_all() -> None:
+    _core().tfs_channels_close_all()
+
+
+def fail(channel: int, code: Code, message: str) -> None:
+    _core().tfs_channel_fail(ctypes.c_int64(channel), int(code), message.encode())
+
+
+def status(channel: int) -> tuple[Code, str]:
+    """Why the channel has ended; (Code.OK, "") while it is sound.
+
+    Raises:
+        KeyError: it was closed.
+    """
+    core = _core()
+    code = core.tfs_channel_status(ctypes.c_int64(channel))
+    if code < 0:
+        raise KeyError(channel)
+    return Code(code), _last_error(core) if code else ""
+
+
+def channels_to(peer_name: str) -> list[int]:
+    """The channels of this process whose other end has that name."""
+    capacity = 16
+    while True:
+        ids = (ctypes.c_int64 * capacity)()
+        count = _core().tfs_channels_to(peer_name.encode(), ids, ctypes.c_int64(capacity))
+        if count <= capacity:
+            return list(ids[:count])
+        capacity = count
+
+
+def stats(channel: int) -> dict[str, Any]:
+    """The counts of `tfs_channel_stats`; empty when the channel is closed."""
+    text = _text(_core().tfs_channel_stats, ctypes.c_int64(channel))
+    return {} if text is None else json.loads(text)

@@ -1,0 +1,510 @@
+"""The ledger of a parameter server: who trains, which step it is, whose gradients count.
+
+Every function that is an operation runs where it is placed, eagerly or in a tf.function, and works on the ledger of that name in
+the process of that device: put it under `with tf.device("/job:ps/task:0")`. `names`, `members`, `mark_lost` and
+`wait_change` are plain calls for the server's own Python, about the ledgers of this process.
+
+Called eagerly they return when they have run: TensorFlow alone would return before, and raise errors later and elsewhere.
+
+A worker is known by its number and by its incarnation, a random integer that each process of it chooses once: `Caller`.
+Calls that wait end with an error that names whom they waited for, or when the step they belong to is cancelled.
+
+All operations raise (besides what each says):
+    tf.errors.InvalidArgumentError: a value is out of range, or differs between workers.
+    tf.errors.FailedPreconditionError: the worker has not joined here (the server was restarted), or has finished.
+    tf.errors.AbortedError: a newer process has joined as this worker, or it was declared lost.
+
+References:
+    Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" (pull, push).
+    Chen et al. 2016, "Revisiting distributed synchronous SGD" (offer, applied).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+
+import tensorflow as tf
+
+from tf_strategies.native import loader
+
+UNBOUNDED = -1
+_TEXT_BYTES = 4096
+_WAITING_DTYPES = {
+    "worker": tf.int32,
+    "incarnation": tf.int64,
+    "generation": tf.int64,
+    "max_staleness": tf.int64,
+    "step": tf.int64,
+    "rows": tf.int64,
+    "quorum": tf.int32,
+    "timeout": tf.float64,
+}
+
+Integer = Union[int, tf.Tensor]
+Shape = Union[tf.TensorShape, Sequence[Optional[int]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """The process that calls.
+
+    Attributes:
+        ledger: the name of the ledger.
+        worker: its number.
+        incarnation: tells this process from others of the same worker; any int64.
+    """
+
+    ledger: str
+    worker: int
+    incarnation: int
+
+
+class Decision(enum.IntEnum):
+    """What becomes of an offer."""
+
+    DROPPED = 0
+    COUNTED = 1
+    APPLY = 2
+
+
+class Offered(NamedTuple):
+    """What `offer` yields.
+
+    Attributes:
+        decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by another worker.
+            APPLY: the caller is to apply the gradients of `members` for `step` and then to call `applied`. It may be no
+            member itself, when the worker that was to apply is lost; some of the weights may then be written already.
+        step: scalar int64: the current step; with APPLY the one to apply.
+        members: [m] int32, ascending; empty but for APPLY.
+        rows: scalar int64: of all members; 0 but for APPLY.
+    """
+
+    decision: tf.Tensor
+    step: tf.Tensor
+    members: tf.Tensor
+    rows: tf.Tensor
+
+
+class Staleness(NamedTuple):
+    """How stale the gradients were that have been pushed, all int64.
+
+    Attributes:
+        histogram: [256] updates by staleness; the last counts 255 or more.
+        count: updates.
+        total: the sum of their staleness.
+        maximum: the greatest.
+    """
+
+    histogram: tf.Tensor
+    count: tf.Tensor
+    total: tf.Tensor
+    maximum: tf.Tensor
+
+
+class Counts(NamedTuple):
+    """What became of the workers' offers: [size] int64 each, by worker; [0] before the first has joined."""
+
+    dropped: tf.Tensor
+    counted: tf.Tensor
+
+
+# --- members -----------------------------------------------------------------------------------------------------------------
+
+
+def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
+    """Makes this process the worker `caller.worker`, training; a former process of it is replaced, its calls end.
+
+    The first that joins fixes `names` and `options`; the others must bring the same. The same process may join again.
+
+    Args:
+        caller: the joining process.
+        names: of all workers, one line each: "worker 1 (10.0.0.2:2222)".
+        options: what must be the same on every worker, as text.
+
+    Returns:
+        Scalar int64: the current step.
+
+    Raises:
+        tf.errors.InvalidArgumentError: another worker joined with other names or options; both are named.
+    """
+    return _run(
+        "join",
+        **_caller(caller),
+        size=len(names),
+        names=tf.constant(list(names), tf.string, [len(names)]),
+        options=options,
+    )
+
+
+def agree(caller: Caller, key: str | tf.Tensor, text: str | tf.Tensor) -> tf.Tensor:
+    """Fails unless every worker brings the same text for the key. The first that comes stays.
+
+    Returns:
+        Scalar int64: the current step.
+
+    Raises:
+        tf.errors.InvalidArgumentError: another worker brought another text; both are named.
+        tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
+    """
+    return _run("agree", **_caller(caller), key=key, text=text)
+
+
+def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
+    """Says that this process trains no more: for good, or until its next fit.
+
+    What it waits for elsewhere ends with AbortedError, an offer of it that has not counted yet is dropped, and
+    what it was to apply falls to another worker.
+
+    Returns:
+        Scalar int64: the current step.
+    """
+    return _run("leave", **_caller(caller), finished=finished)
+
+
+def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
+    """Begins a fit: waits until every worker that is neither finished nor lost has entered this generation or a later one.
+
+    Also waits while a step is being applied. Meanwhile the others do not count on the caller. A wait that fails leaves it idle.
+
+    Args:
+        caller: this process.
+        generation: which fit, from 1, never less than before.
+        timeout: in seconds; 0 does not wait.
+
+    Returns:
+        Scalar int64: the current step.
+
+    Raises:
+        tf.errors.DeadlineExceededError: names those that are awaited.
+    """
+    return _wait("enter", **_caller(caller), generation=generation, timeout=timeout)
+
+
+def step(ledger: str) -> tf.Tensor:
+    """How many updates have been applied, from the step that was set: scalar int64."""
+    return _run("step", ledger=ledger)
+
+
+def set_step(ledger: str, value: Integer) -> tf.Tensor:
+    """Sets the step, as after restoring a checkpoint.
+
+    Returns:
+        Scalar int64: the same.
+
+    Raises:
+        tf.errors.FailedPreconditionError: gradients are pending.
+    """
+    return _run("set_step", step=value, ledger=ledger)
+
+
+# --- asynchronous training ---------------------------------------------------------------------------------------------------
+
+
+def pull(caller: Caller, *, max_staleness: Integer = UNBOUNDED, timeout: float) -> tf.Tensor:
+    """Waits until this worker may read the weights.
+
+    That is while its clock, the number of its pushes, is at most `max_staleness` ahead of the slowest worker that trains.
+    The clock of a worker that joins or comes back begins where the slowest is. Workers that have not joined yet hold the
+    others back, as if at clock 0, for the first 60 seconds of the ledger, or half of `timeout` if that is less.
+
+    Args:
+        caller: this process; when idle, it trains from now on.
+        max_staleness: in updates; UNBOUNDED never waits.
+        timeout: in seconds.
+
+    Returns:
+        Scalar int64: how many updates have been applied, for `push`.
+
+    Raises:
+        tf.errors.DeadlineExceededError: names those that are awaited.
+    """
+    return _wait("pull", **_caller(caller), max_staleness=max_staleness, timeout=timeout)
+
+
+def push(caller: Caller, pulled: Integer) -> tf.Tensor:
+    """Counts one update.
+
+    Args:
+        caller: this process.
+        pulled: what `pull` returned before the weights were read.
+
+    Returns:
+        Scalar int64: the staleness, the updates by anybody since.
+    """
+    return _run("push", **_caller(caller), pulled=pulled)
+
+
+def staleness(ledger: str) -> Staleness:
+    """How stale the pushed gradients were."""
+    return Staleness(*_run("staleness", ledger=ledger))
+
+
+# --- synchronous training ----------------------------------------------------------------------------------------------------
+
+
+def offer(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, timeout: float) -> Offered:
+    """Offers the gradients that this worker has deposited for a step, and waits for what becomes of them.
+
+    The first `quorum` offers for the current step count, or as many as there are workers expected or training if those
+    are fewer. The one that completes them is told to apply; the others that count wait until it has called `applied`. An
+    offer that does not count is answered at once, or when the step that is being applied has been, since the weights
+    are being written.
+
+    Args:
+        caller: this process.
+        step: at which the weights were read.
+        rows: of input that the gradients stand for, 0 to 2^40.
+        quorum: from 1; the same on every worker.
+        timeout: in seconds.
+
+    Raises:
+        tf.errors.DeadlineExceededError: names those that are awaited. The offer is dropped, unless its step is being applied.
+        tf.errors.FailedPreconditionError: the step lies ahead of the ledger's.
+    """
+    return Offered(*_wait("offer", **_caller(caller), step=step, rows=rows, quorum=quorum, timeout=timeout))
+
+
+def applied(caller: Caller, step: Integer) -> tf.Tensor:
+    """Says that the step is applied, and begins the next one.
+
+    Returns:
+        Scalar int64: the next step.
+
+    Raises:
+        tf.errors.FailedPreconditionError: the caller is not the worker that is to apply this step.
+    """
+    return _run("applied", **_caller(caller), step=step)
+
+
+def counts(ledger: str) -> Counts:
+    """How many offers of each worker were dropped, and counted."""
+    return Counts(*_run("counts", ledger=ledger))
+
+
+# --- deposits: also on servers whose ledger nobody joins ---------------------------------------------------------------------
+
+
+def deposit(
+    tensors: Sequence[tf.Tensor], *, ledger: str, key: str, worker: Integer, step: Integer
+) -> tf.Tensor:
+    """Holds a worker's gradients under a key, in place of those it deposited there before. Copies nothing.
+
+    Args:
+        tensors: one or more, all float16, bfloat16, float32 or float64. Number, shapes and dtype agree between workers.
+        ledger: its name.
+        key: what they are gradients of: a variable, or a pack of variables.
+        worker: whose they are.
+        step: at which it read the weights.
+
+    Returns:
+        Scalar int64: how many deposits this server holds for the ledger.
+
+    Raises:
+        tf.errors.InvalidArgumentError: another worker's have other shapes; both are named.
+    """
+    return _run("deposit", worker=worker, step=step, tensors=list(tensors), ledger=ledger, key=key)
+
+
+def withdraw(
+    members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, shapes: Sequence[Shape]
+) -> List[tf.Tensor]:
+    """Adds up what the members deposited for a step, in the order of their numbers: the same bits each time. It stays deposited.
+
+    float16 and bfloat16 are rounded after every addition.
+
+    Args:
+        members: [m] int32, ascending.
+        ledger: its name.
+        key: as at `deposit`.
+        step: for which it was deposited.
+        dtype: of the deposited tensors.
+        shapes: of the deposited tensors, as far as known.
+
+    Returns:
+        One sum for each tensor of a deposit.
+
+    Raises:
+        tf.errors.FailedPreconditionError: a member has deposited nothing for this step; it is named.
+    """
+    return _run(
+        "withdraw",
+        members=members,
+        step=step,
+        T=dtype,
+        N=len(shapes),
+        shapes=list(shapes),
+        ledger=ledger,
+        key=key,
+    )
+
+
+def deposit_rows(
+    slices: tf.IndexedSlices, *, ledger: str, key: str, worker: Integer, step: Integer
+) -> tf.Tensor:
+    """As `deposit`, of rows: indices [n] (converted to int64), values [n, ...]. n differs freely, and may be 0."""
+    return _run(
+        "deposit_rows",
+        worker=worker,
+        step=step,
+        indices=tf.cast(slices.indices, tf.int64),
+        values=slices.values,
+        ledger=ledger,
+        key=key,
+    )
+
+
+def withdraw_rows(
+    members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, row_shape: Shape
+) -> tf.IndexedSlices:
+    """As `withdraw`, of rows: concatenated in the order of the members' numbers; indices repeat. It stays deposited."""
+    indices, values = _run(
+        "withdraw_rows",
+        members=members,
+        step=step,
+        T=dtype,
+        row_shape=row_shape,
+        ledger=ledger,
+        key=key,
+    )
+    return tf.IndexedSlices(values, indices)
+
+
+def discard(ledger: str, step: Integer) -> tf.Tensor:
+    """Frees what was deposited for this step and for those before it, under every key, on this server.
+
+    Returns:
+        Scalar int64: how many deposits it still holds for the ledger.
+    """
+    return _run("discard", step=step, ledger=ledger)
+
+
+# --- for the server's own Python ---------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A worker of a ledger.
+
+    Attributes:
+        name: "worker 1 (10.0.0.2:2222)".
+        status: "expected" (has not joined), "training", "idle" (between two fits), "finished" or "lost".
+        incarnation: of its present process; 0 before it has joined.
+    """
+
+    name: str
+    status: str
+    incarnation: int
+
+
+def names() -> List[str]:
+    """The ledgers of this process."""
+    return (_text(_core().tfs_ledger_names) or "").splitlines()
+
+
+def members(ledger: str) -> List[Member]:
+    """The workers of a ledger of this process; none before the first has joined.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    text = _text(_core().tfs_ledger_members, ledger.encode())
+    if text is None:
+        raise KeyError(ledger)
+    found = []
+    for line in text.split("\n")[:-1]:
+        status, incarnation, name = line.split(" ", 2)
+        found.append(Member(name, status, int(incarnation)))
+    return found
+
+
+def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
+    """Declares a worker dead and wakes what waits for it.
+
+    Args:
+        ledger: of this process.
+        worker: its number.
+        incarnation: of the process that died; 0 when it never joined.
+
+    Returns:
+        False when another process is this worker by now, or it has finished, or is lost already.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    found = _core().tfs_ledger_mark_lost(ledger.encode(), worker, ctypes.c_int64(incarnation))
+    if found < 0:
+        raise KeyError(ledger)
+    return bool(found)
+
+
+def wait_change(ledger: str, version: int, *, timeout: float) -> int:
+    """Waits until a status has changed since `version` (0 at first), at most `timeout` seconds; the present version.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    present = _core().tfs_ledger_wait_change(
+        ledger.encode(), ctypes.c_int64(version), ctypes.c_double(timeout)
+    )
+    if present < 0:
+        raise KeyError(ledger)
+    return present
+
+
+def _run(operation: str, **inputs: Any) -> Any:
+    """Runs an operation of the ledger or adds it to the graph; returns its outputs."""
+    outputs = getattr(loader.library(), f"tf_strategies_ledger_{operation}")(**inputs)
+    if tf.executing_eagerly():
+        tf.nest.flatten(outputs)[0].numpy()
+    return outputs
+
+
+def _wait(operation: str, **inputs: Any) -> Any:
+    """As `_run`, for an operation that may wait.
+
+    Eagerly it runs as a function of its own: a server gives each eager operation one of its few threads until it is
+    done, and would soon serve nobody; an operation of a function leaves the thread while it waits.
+    """
+    if not tf.executing_eagerly():
+        return _run(operation, **inputs)
+    device = tf.constant(0).device
+    ledger = inputs.pop("ledger")
+    names = list(inputs)
+
+    @tf.function(autograph=False)
+    def run(*values: tf.Tensor) -> Any:
+        with tf.device(device):
+            return tuple(tf.nest.flatten(_run(operation, ledger=ledger, **dict(zip(names, values)))))
+
+    with tf.device(None):
+        outputs = run(*(tf.convert_to_tensor(inputs[name], _WAITING_DTYPES[name]) for name in names))
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _caller(caller: Caller) -> dict[str, Any]:
+    return {
+        "ledger": caller.ledger,
+        "worker": caller.worker,
+        "incarnation": tf.constant(caller.incarnation, tf.int64),
+    }
+
+
+def _core() -> ctypes.CDLL:
+    core = loader.core()
+    for name in ("tfs_ledger_names", "tfs_ledger_members", "tfs_ledger_wait_change"):
+        getattr(core, name).restype = ctypes.c_int64
+    return core
+
+
+def _text(call: Callable[..., int], *arguments: Any) -> str | None:
+    """What a C function that yields text says; None when there is no such ledger."""
+    capacity = _TEXT_BYTES
+    while True:
+        buffer = ctypes.create_string_buffer(capacity)
+        size = call(*arguments, buffer, ctypes.c_int64(capacity))
+        if size <= capacity:
+            return None if size < 0 else buffer.raw[:size].decode(errors="replace")
+        capacity = size

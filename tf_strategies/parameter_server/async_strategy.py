@@ -1,0 +1,80 @@
+"""`AsyncParameterServerStrategy`: each worker pulls, computes and pushes at its own pace."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Optional
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import ParameterServerOptions
+from tf_strategies.parameter_server.asynchronous import AsynchronousUpdates
+from tf_strategies.parameter_server.staleness import StalenessStats
+from tf_strategies.parameter_server.strategy import ParameterServerStrategy
+
+__all__ = ["AsyncParameterServerStrategy"]
+
+DAMPINGS = ("divide",)
+
+
+class AsyncParameterServerStrategy(ParameterServerStrategy):
+    """Asynchronous SGD on parameter servers (Dean et al. 2012, "Large scale distributed deep networks", Downpour SGD).
+
+    Variables and the optimizer's slots live on the `ps` tasks of TF_CONFIG. Chief and workers run the same script; each reads the
+    variables, computes gradients on its own share of the data, and has them applied where the variables are, without
+    waiting for anybody. Batch sizes are those of one worker, and a dataset's batches are dealt out to the workers in turn;
+    `evaluate` and `predict` see all of the data on every worker. In a `ps` process making the strategy serves, and ends the
+    process when all workers are done. Without TF_CONFIG all is in this process.
+
+    Args:
+        max_staleness: how many steps a worker may be ahead of the slowest, after which it waits (stale synchronous
+            parallel, Ho et al. 2013); None: any number.
+        damping: what happens to stale gradients: None, or "divide": by their staleness where it is above 1 (Zhang et al. 2016,
+            "Staleness-aware async-SGD"; with plain SGD the same as dividing the learning rate).
+        options: placement of variables, timeout.
+        cluster: the tasks, in place of what TF_CONFIG says.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
+        OptionsError: an argument has a value it cannot have.
+        BootstrapError: a server did not answer in time, or workers disagree on arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_staleness: Optional[int] = None,
+        damping: Optional[str] = None,
+        options: Optional[ParameterServerOptions] = None,
+        cluster: Optional[Cluster] = None,
+    ) -> None:
+        max_staleness = _staleness(max_staleness)
+        if damping is not None and damping not in DAMPINGS:
+            raise OptionsError(
+                f"damping must be None or one of {', '.join(map(repr, DAMPINGS))}; got {damping!r}"
+            )
+        super().__init__(
+            "AsyncParameterServerStrategy",
+            lambda servers: AsynchronousUpdates(
+                servers.membership, max_staleness=max_staleness, divide_by_staleness=damping == "divide"
+            ),
+            f"max_staleness={max_staleness}, damping={damping}",
+            options,
+            cluster,
+        )
+
+    def staleness_stats(self) -> StalenessStats:
+        """How stale the gradients were that all workers have applied so far."""
+        return StalenessStats.from_ledger(self._servers.membership)
+
+
+def _staleness(value: Any) -> Optional[int]:
+    if value is None:
+        return None
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise OptionsError(f"max_staleness must be None or a whole number of steps from 0; got {value!r}")
+    return number

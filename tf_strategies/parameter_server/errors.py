@@ -1,0 +1,14 @@
+"""What is raised when a server is gone."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+__all__ = ["ServerLostError"]
+
+
+class ServerLostError(tf.errors.UnavailableError):
+    """A parameter server answers no more, and what it held is lost: names it, its address and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, None, message)

@@ -1,0 +1,161 @@
+"""The mechanism of the parameter-server strategies: one replica here, variables and their updates on the servers."""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
+from tf_strategies.parameter_server.access import ServerAccess
+from tf_strategies.parameter_server.input import DatasetDistributor
+from tf_strategies.parameter_server.placement import Placement
+from tf_strategies.parameter_server.servers import Servers
+from tf_strategies.parameter_server.step import new_step
+from tf_strategies.parameter_server.update_rule import UpdateRule
+from tf_strategies.parameter_server.variables import Part, ServerVariable
+
+__all__ = ["ParameterServerExtended"]
+
+_RANDOM_STATES = ("seed_generator_state", "StateVar")  # of Keras 3, and of tf.random.Generator
+_PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
+
+
+class ParameterServerExtended(compat.OneDeviceExtended):
+    """Variables made in scope live on servers; a step reads each once, computes here, and updates it where it lives.
+
+    Args:
+        strategy: the strategy this belongs to.
+        servers: the servers, and this worker's place among those that use them.
+        placement: which server holds what.
+        rule: when and how gradients change variables.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        *,
+        servers: Servers,
+        placement: Placement,
+        rule: UpdateRule,
+    ) -> None:
+        super().__init__(strategy, servers.device)
+        self._servers = servers
+        self._placement = placement
+        self.rule = rule
+        self._made = 0
+        self._lifted = LiftedFunctions(strategy)
+        self.distributor = DatasetDistributor(
+            servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
+        )
+        self.access = ServerAccess(servers.wires, rule.before_reading)
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self.rule.replicas_in_sync
+
+    def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
+        return replica_id
+
+    @property
+    def parameter_devices(self) -> Tuple[str, ...]:
+        return tuple(self._servers.devices)
+
+    @property
+    def should_checkpoint(self) -> bool:
+        return self._servers.rank == 0
+
+    @property
+    def should_save_summary(self) -> bool:
+        return self._servers.rank == 0
+
+    def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
+        """Accepts what TensorFlow's own coordinator proposes; the servers were found through TF_CONFIG before."""
+
+    def _create_variable(self, next_creator, **kwargs):
+        beside = kwargs.pop("colocate_with", None)
+        if not _belongs_on_servers(kwargs):
+            with tf.device(self._device):
+                return next_creator(**kwargs)
+        with tf.init_scope():
+            initial = _initial_value(kwargs)
+            name = kwargs.get("name") or "Variable"
+            passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
+            return ServerVariable(
+                self._parts(name, initial, beside),
+                shape=initial.shape,
+                dtype=initial.dtype,
+                name=name,
+                strategy=self._container_strategy(),
+                **passed_on,
+            )
+
+    def _parts(self, name: str, initial: tf.Tensor, beside: Any) -> List[Part]:
+        number, self._made = self._made, self._made + 1
+        placed = self._place(name, initial.shape, initial.dtype, beside)
+        described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
+        self._servers.agree(f"variable {number}", described)
+        parts: List[Part] = []
+        start = 0
+        for server, rows in placed:
+            piece = initial if len(placed) == 1 else initial[start : start + rows]
+            variable = self._servers.shared_variable(server, f"{number}/{len(parts)}/{name}", piece)
+            parts.append(Part(variable, self._servers.devices[server], start, rows))
+            start += rows
+        return parts
+
+    def _place(self, name: str, shape: tf.TensorShape, dtype: tf.DType, beside: Any) -> List[Tuple[int, int]]:
+        if not isinstance(beside, ServerVariable):
+            return self._placement.place(name, shape, dtype)
+        servers = [self._servers.devices.index(part.device) for part in beside.parts]
+        rows = [part.rows for part in beside.parts]
+        if not shape.rank or shape[0] != sum(rows):
+            servers, rows = servers[:1], [shape[0] if shape.rank else 0]
+        return self._placement.place_with(servers, rows, shape, dtype)
+
+    def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
+        """Any variable of this strategy has a place."""
+
+    def _call_for_each_replica(self, fn, args, kwargs):
+        lifted = self._lifted.get(fn)
+        if lifted is not None:
+            return lifted(*args, **kwargs)
+        fn = compat.converted_by_autograph(fn)
+        with new_step() as step, after_arrival((args, kwargs)):
+            result = super()._call_for_each_replica(fn, args, kwargs)
+            self.rule.end_step(step)
+        return result
+
+    def _update(self, var, fn, args, kwargs, group):
+        if not isinstance(var, ServerVariable):
+            return super()._update(var, fn, args, kwargs, group)
+        results = self.rule.update(self.access, var, fn, tuple(args), dict(kwargs or {}))
+        return tf.group(results) if group else results
+
+    def _experimental_distribute_dataset(self, dataset, options):
+        return self.distributor.distribute(dataset, options)
+
+    def _distribute_datasets_from_function(self, dataset_fn, options):
+        del options
+        return dataset_fn(self.distributor.context)
+
+
+def _belongs_on_servers(kwargs) -> bool:
+    """Metrics add up where they are counted, random generators draw for their own worker, and Keras 2 counts calls here."""
+    aggregation = kwargs.get("aggregation")
+    name = (kwargs.get("name") or "").rpartition("/")[2]
+    metric = (
+        kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+        and aggregation != tf.VariableAggregation.MEAN
+    )
+    counts_calls = not name and aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return not metric and not counts_calls and not name.startswith(_RANDOM_STATES)
+
+
+def _initial_value(kwargs) -> tf.Tensor:
+    initial = kwargs["initial_value"]
+    initial = initial() if callable(initial) else initial
+    initial = getattr(initial, "wrapped_value", initial)
+    dtype = kwargs.get("dtype")
+    return tf.convert_to_tensor(initial, None if dtype is None else tf.as_dtype(dtype))

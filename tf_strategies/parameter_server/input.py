@@ -1,0 +1,101 @@
+"""Each worker's share of a dataset."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterator
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["DatasetDistributor"]
+
+
+class DatasetDistributor:
+    """Splits datasets between workers by their AutoShardPolicy; while `whole` is open, each gets all of them.
+
+    Args:
+        rank, size: this worker's number, and how many share.
+        splits_batches: whether a worker takes its share of every batch (synchronous), or whole batches, in turn.
+    """
+
+    def __init__(self, rank: int, size: int, *, splits_batches: bool) -> None:
+        self._rank = rank
+        self._size = size
+        self._splits_batches = splits_batches
+        self._whole = False
+        self._fitting = False
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """While open, datasets are not split: every worker sees all of the data, in the batches given."""
+        with self._restored():
+            self._whole = True
+            yield
+
+    @contextlib.contextmanager
+    def fitting(self) -> Iterator[None]:
+        """While open, the dataset that is distributed first is the one to train on, and split; those to validate on are not."""
+        before, self._fitting = self._fitting, True
+        try:
+            with self._restored():
+                yield
+        finally:
+            self._fitting = before
+
+    @property
+    def context(self) -> tf.distribute.InputContext:
+        """What a function that makes datasets is told."""
+        if self._whole:
+            return tf.distribute.InputContext()
+        return tf.distribute.InputContext(
+            num_input_pipelines=self._size,
+            input_pipeline_id=self._rank,
+            num_replicas_in_sync=self._size if self._splits_batches else 1,
+        )
+
+    def distribute(self, dataset: tf.data.Dataset, options: Any) -> tf.data.Dataset:
+        """What `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
+        _refuse_per_replica(options)
+        context = self.context
+        self._whole = self._whole or self._fitting
+        if context.num_input_pipelines == 1:
+            return dataset
+        if context.num_replicas_in_sync > 1:
+            return _share_of_each_batch(dataset, self._rank, self._size)
+        return compat.auto_sharded(dataset, self._size, self._rank)
+
+    @contextlib.contextmanager
+    def _restored(self) -> Iterator[None]:
+        before = self._whole
+        try:
+            yield
+        finally:
+            self._whole = before
+
+
+def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
+    """Consecutive rows of every batch; a batch with fewer rows than workers gives some of them none, who then miss it."""
+    policy = tf.data.experimental.AutoShardPolicy
+    if dataset.options().experimental_distribute.auto_shard_policy == policy.OFF:
+        return dataset
+
+    def rows(*batch: Any) -> Any:
+        total = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+        begin, end = total * rank // size, total * (rank + 1) // size
+        share = tf.nest.map_structure(lambda part: part[begin:end], batch)
+        return share if len(batch) > 1 else share[0]
+
+    def has_rows(*batch: Any) -> tf.Tensor:
+        return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
+
+    return dataset.map(rows).filter(has_rows)
+
+
+def _refuse_per_replica(options: Any) -> None:
+    mode = tf.distribute.InputReplicationMode.PER_REPLICA
+    if options and options.experimental_replication_mode == mode:
+        raise NotImplementedError(
+            "InputReplicationMode.PER_REPLICA is not supported; a worker has one replica: use the default PER_WORKER"
+        )

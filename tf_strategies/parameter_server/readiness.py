@@ -1,0 +1,72 @@
+"""A server is ready for workers when it has connected to itself.
+
+The first connection makes a TensorFlow server set up what all later ones use. When two come first at once, one of them is left
+with what the other has thrown away (seen in TensorFlow 2.21: the server dies of a segmentation fault soon after). So the server
+makes the first connection itself, a context with a number that all know, and workers ask for that context before they connect.
+
+Questions and answers are those of TensorFlow's EagerService, whose messages it keeps to itself: the fields that are needed are
+written here, as tensorflow/core/protobuf/eager_service.proto numbers them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import grpc
+import tensorflow as tf
+
+__all__ = ["ASK", "QUESTION", "make_ready"]
+
+_CONTEXT = 0x7F5_0000_0001
+_FOR_EVER_SECONDS = 10**9
+_ANSWER_SECONDS = 30.0
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+def _varint(number: int) -> bytes:
+    encoded = b""
+    while number > 0x7F:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
+
+
+def _tag(field: int, kind: int) -> bytes:
+    return _varint(field << 3 | kind)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _tag(field, _BYTES) + _varint(len(content)) + content
+
+
+def _context_id(field: int) -> bytes:
+    return _tag(field, _FIXED64) + struct.pack("<Q", _CONTEXT)
+
+
+ASK = "/tensorflow.eager.EagerService/KeepAlive"
+QUESTION = _context_id(1)
+
+
+def make_ready(server: tf.distribute.Server, address: str) -> None:
+    """Makes the first connection to this process's own server.
+
+    Raises:
+        grpc.RpcError: the server does not answer at its address.
+    """
+    versions = _tag(1, _VARINT) + _varint(tf.version.GRAPH_DEF_VERSION)
+    request = b"".join(
+        (
+            _message(1, _definition(server)),
+            _tag(3, _VARINT) + _varint(_FOR_EVER_SECONDS),
+            _message(4, versions),
+            _context_id(7),
+        )
+    )
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        create = channel.unary_unary("/tensorflow.eager.EagerService/CreateContext")
+        create(request, timeout=_ANSWER_SECONDS)
+
+
+def _definition(server: Any) -> bytes:
+    return server.server_def.SerializeToString()

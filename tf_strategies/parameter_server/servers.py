@@ -1,0 +1,131 @@
+"""The parameter servers as one worker sees them: their devices, the variables there, and who else uses them."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+from typing import Any, Callable, ContextManager, List
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.errors import BootstrapError
+from tf_strategies.parameter_server.membership import Membership
+from tf_strategies.parameter_server.wires import Wires
+
+__all__ = ["LocalServers", "Servers"]
+
+_POLL_SECONDS = 0.02
+
+
+class Servers(abc.ABC):
+    """Where variables live.
+
+    Attributes:
+        name: of what the workers share, the same on all of them; names of variables are told apart by it.
+        rank: this worker's number among those that train; 0 makes the initial values.
+        size: how many train.
+        device: where this worker computes.
+        devices: of the servers, in order.
+        timeout: seconds that anything may wait for another process.
+        membership: this worker's entry in the ledgers of the servers.
+        wires: what carries tensors to and from the servers.
+    """
+
+    name: str
+    rank: int
+    size: int
+    device: str
+    devices: List[str]
+    timeout: float
+    membership: Membership
+    wires: Wires
+
+    @abc.abstractmethod
+    def agree(self, what: str, text: str) -> None:
+        """Raises ValueError where another worker has given another text for the same thing."""
+
+    @abc.abstractmethod
+    def name_of_worker(self, rank: int) -> str:
+        """How messages name a worker."""
+
+    @abc.abstractmethod
+    def guard(self) -> ContextManager[None]:
+        """While open, what waits for a server that is lost ends with a ServerLostError."""
+
+    @abc.abstractmethod
+    def call(self, function: Callable, *args: Any) -> Any:
+        """Calls a tf.function that uses the servers."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """This worker is done for good."""
+
+    def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> Any:
+        """A variable on a server, one for all workers that ask for the name. It starts with the value of worker 0.
+
+        Raises:
+            BootstrapError: worker 0 has not made it within the timeout.
+        """
+        with tf.device(self.devices[server]):
+            handle = compat.variable_handle(
+                initial.shape, initial.dtype, name, container=self.name, shared_name=name
+            )
+            variable = compat.BaseResourceVariable(
+                trainable=False,
+                shape=initial.shape,
+                dtype=initial.dtype,
+                handle=handle,
+                name=name,
+                handle_name=name,
+                unique_id=f"{self.name}/{name}",
+                in_graph_mode=False,
+            )
+            self._initialize(variable, initial, name)
+        return variable
+
+    def _initialize(self, variable: Any, initial: tf.Tensor, name: str) -> None:
+        deadline = time.monotonic() + self.timeout
+        while not variable.is_initialized():
+            if self.rank == 0:
+                variable.assign(initial)
+                return
+            if time.monotonic() > deadline:
+                raise BootstrapError(
+                    f"{self.name_of_worker(self.rank)} waited {self.timeout:g} s for {self.name_of_worker(0)} to make variable "
+                    f"{name!r}; look at that worker's log, and see that all run the same script"
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+class LocalServers(Servers):
+    """This process alone: it holds its variables itself."""
+
+    rank = 0
+    size = 1
+    timeout = 600.0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.device = tf.config.list_logical_devices("CPU")[0].name
+        self.devices = [self.device]
+        self.wires = Wires(self.device)
+        self.membership = Membership(
+            name, self.devices, rank=0, names=["worker 0"], options="", timeout=self.timeout
+        )
+
+    def guard(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
+
+    def call(self, function: Callable, *args: Any) -> Any:
+        return function(*args)
+
+    def close(self) -> None:
+        """Nobody waits for it."""
+
+    def agree(self, what: str, text: str) -> None:
+        """There is nobody to differ from."""
+
+    def name_of_worker(self, rank: int) -> str:
+        return f"worker {rank}"

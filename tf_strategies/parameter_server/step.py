@@ -1,0 +1,86 @@
+"""One replica step while it is built: what it has read of the servers so far, each value fetched once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["Step", "current_step"]
+
+
+class Step:
+    """What one call of a replica function shares.
+
+    Attributes:
+        pending: updates that wait for the end of the step.
+        deposits: the operations that brought what those updates need to the servers.
+    """
+
+    def __init__(self) -> None:
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self._held: Dict[Hashable, Any] = {}
+        self._reads: Dict[int, List[Hashable]] = {}
+        self.pending: List[Any] = []
+        self.deposits: List[Any] = []
+
+    @property
+    def covers_current_graph(self) -> bool:
+        """Whether what is built now runs exactly when the step does: its graph, or a branch or loop in it."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if self._graph is None or graph is None:
+            return graph is self._graph
+        return compat.is_branch_of(graph, self._graph)
+
+    @property
+    def is_top(self) -> bool:
+        """Whether what is built now is in no branch or loop of the step."""
+        return self._graph is None or tf.compat.v1.get_default_graph() is self._graph
+
+    @contextlib.contextmanager
+    def outside_of_branches(self) -> Iterator[None]:
+        """While open, operations are added to the step itself, and not to the branch or loop that is being built."""
+        if self.is_top:
+            yield
+            return
+        with self._graph.as_default():
+            yield
+
+    def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
+        """What `make` returned when it was first called for the key, or since the variable it was read of was written."""
+        if key not in self._held:
+            self._held[key] = make()
+            if read_of is not None:
+                self._reads.setdefault(id(read_of), []).append(key)
+        return self._held[key]
+
+    def forget(self, variable: Any) -> None:
+        """What was read of a variable holds no more: it was written."""
+        for key in self._reads.pop(id(variable), ()):
+            del self._held[key]
+
+
+class _Current(threading.local):
+    step: Optional[Step] = None
+
+
+_current = _Current()
+
+
+def current_step() -> Optional[Step]:
+    """The step that what is built now belongs to; None outside of replica functions, and in functions that outlive them."""
+    step = _current.step
+    return step if step is not None and step.covers_current_graph else None
+
+
+@contextlib.contextmanager
+def new_step() -> Iterator[Step]:
+    before, _current.step = _current.step, Step()
+    try:
+        yield _current.step
+    finally:
+        _current.step = before

@@ -1,0 +1,133 @@
+"""What the parameter-server strategies have in common: roles, the connection to the servers, the face to Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from typing import Callable, Iterator, Optional
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.cluster import Cluster
+from tf_strategies.errors import ClusterConfigError, OptionsError
+from tf_strategies.keras import bridge
+from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.options import ParameterServerOptions
+from tf_strategies.parameter_server.connection import ConnectedServers
+from tf_strategies.parameter_server.extended import ParameterServerExtended
+from tf_strategies.parameter_server.placement import Placement
+from tf_strategies.parameter_server.server import serve
+from tf_strategies.parameter_server.servers import LocalServers, Servers
+from tf_strategies.parameter_server.update_rule import UpdateRule
+
+__all__ = ["ParameterServerStrategy"]
+
+_REMEDY = 'list at least one "ps" in the cluster, or use CollectiveAllReduceStrategy, which needs none'
+_made = itertools.count()
+
+
+class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
+    """Made in a `ps` process it serves, and ends the process when the workers are done; elsewhere it trains.
+
+    Args:
+        kind: of the strategy, for messages and names.
+        make_rule: makes from the servers what happens to gradients.
+        described: the arguments that must be equal on all workers, in words.
+        options: about the servers.
+        cluster: in place of what TF_CONFIG says.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        make_rule: Callable[[Servers], UpdateRule],
+        described: str,
+        options: Optional[ParameterServerOptions],
+        cluster: Optional[Cluster],
+    ) -> None:
+        options = ParameterServerOptions() if options is None else options
+        if not isinstance(options, ParameterServerOptions):
+            raise OptionsError(f"options must be a tfs.ParameterServerOptions; got {options!r}")
+        cluster = Cluster.from_tf_config() if cluster is None else cluster
+        self._servers = _servers_of(cluster, kind, described, options)
+        self._rule = make_rule(self._servers)
+        self._shuffles = itertools.count()
+        super().__init__(
+            ParameterServerExtended(
+                self,
+                servers=self._servers,
+                placement=Placement(len(self._servers.devices), options.placement, options.partitioner),
+                rule=self._rule,
+            )
+        )
+        bridge.install()
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0 (the chief) to `size` - 1."""
+        return self._servers.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self._servers.size
+
+    def name_of(self, rank: int) -> str:
+        return self._servers.name_of_worker(rank)
+
+    def scope(self):
+        """As `tf.distribute.Strategy.scope`."""
+        bridge.install()
+        return super().scope()
+
+    def close(self) -> None:
+        """Tells the servers that this worker is done for good. Happens by itself when the program ends."""
+        self._servers.close()
+
+    @property
+    def deals_batches(self) -> bool:
+        context = self.extended.distributor.context
+        return context.num_input_pipelines > 1 and context.num_replicas_in_sync == 1
+
+    def whole_data(self):
+        return self.extended.distributor.whole()
+
+    @contextlib.contextmanager
+    def training(self):
+        with self._servers.guard(), self.extended.distributor.fitting():
+            yield
+
+    def call(self, function, *args):
+        return self._servers.call(function, *args)
+
+    @contextlib.contextmanager
+    def one_op_seed(self) -> Iterator[int]:
+        before = compat.op_seed()
+        seed = zlib.crc32(f"{self._servers.name} {next(self._shuffles)}".encode())
+        if before is None:
+            compat.set_op_seed(seed % (2**31 - 1))
+        try:
+            yield seed
+        finally:
+            compat.set_op_seed(before)
+
+
+def _servers_of(
+    cluster: Optional[Cluster], kind: str, described: str, options: ParameterServerOptions
+) -> Servers:
+    name = f"{kind}/{next(_made)}"
+    if cluster is None or cluster.task.role == "evaluator":
+        return LocalServers(name)
+    if "ps" not in cluster.addresses:
+        raise ClusterConfigError(f"TF_CONFIG names no parameter server, which {kind} needs; {_REMEDY}")
+    if cluster.task.role == "ps":
+        serve(cluster, options.timeout)
+    return ConnectedServers(
+        cluster,
+        name,
+        f"{kind}({described}), {options.describe()}",
+        transport=options.transport,
+        timeout=options.timeout,
+    )

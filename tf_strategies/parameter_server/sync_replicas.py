@@ -1,0 +1,114 @@
+"""`SyncReplicasStrategy`: synchronous SGD on parameter servers that does not wait for the slowest."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import operator
+from typing import Any, Iterator, Optional, Sequence, Tuple
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import ParameterServerOptions
+from tf_strategies.parameter_server.last_step import LastStep
+from tf_strategies.parameter_server.strategy import ParameterServerStrategy
+from tf_strategies.parameter_server.synchronous import SynchronousUpdates
+
+__all__ = ["GradientCounts", "SyncReplicasStrategy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientCounts:
+    """What became of the gradients that workers brought.
+
+    Attributes:
+        counted: how many of each worker, by rank, were averaged and applied.
+        dropped: how many of each worker, by rank, came too late for their step.
+    """
+
+    counted: Tuple[int, ...]
+    dropped: Tuple[int, ...]
+
+
+class SyncReplicasStrategy(ParameterServerStrategy):
+    """Synchronous SGD with backup workers (Chen et al. 2016, "Revisiting distributed synchronous SGD").
+
+    As `AsyncParameterServerStrategy`, but that gradients are averaged before they are applied: of each step the first
+    `replicas_to_aggregate`; those that come later are dropped, and their workers go on with the next step. Batch sizes are
+    global: each worker takes its share of every batch. Without backup workers N workers train as one process does. A worker that
+    ends, is lost or has no more data is waited for no longer. With backup workers `fit` ends on all when the servers have taken
+    as many steps as there are batches, also where a slow worker has some left.
+
+    Args:
+        replicas_to_aggregate: how many gradients make a step, from 1 to the number of workers; by default all workers less the
+            backup workers.
+        backup_workers: how many of the slowest are not waited for in each step.
+        options: placement of variables, timeout.
+        cluster: the tasks, in place of what TF_CONFIG says.
+
+    Raises:
+        ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
+        OptionsError: an argument has a value it cannot have.
+        BootstrapError: a server did not answer in time, or workers disagree on arguments.
+    """
+
+    def __init__(
+        self,
+        replicas_to_aggregate: Optional[int] = None,
+        *,
+        backup_workers: int = 0,
+        options: Optional[ParameterServerOptions] = None,
+        cluster: Optional[Cluster] = None,
+    ) -> None:
+        cluster = Cluster.from_tf_config() if cluster is None else cluster
+        workers = 1 if cluster is None or cluster.task.role == "evaluator" else cluster.size
+        quorum = _quorum(replicas_to_aggregate, backup_workers, workers)
+        super().__init__(
+            "SyncReplicasStrategy",
+            lambda servers: SynchronousUpdates(servers.membership, quorum=quorum),
+            f"replicas_to_aggregate={quorum}",
+            options,
+            cluster,
+        )
+        self._fits = itertools.count(1)
+        self._has_backups = quorum < workers
+
+    def gradient_counts(self) -> GradientCounts:
+        """How many gradients of each worker have counted, and how many were dropped, so far."""
+        found = self._servers.membership.counts()
+        return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
+
+    def own_callbacks(self) -> Sequence[Any]:
+        return [LastStep(self._servers.membership.step)] if self._has_backups else []
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        with super().training():
+            self._servers.membership.enter(next(self._fits))
+            yield
+            self._servers.membership.leave(finished=False)
+
+
+def _quorum(replicas_to_aggregate: Any, backup_workers: Any, workers: int) -> int:
+    backups = _whole(backup_workers)
+    if backups is None or not 0 <= backups < workers:
+        raise OptionsError(
+            f"backup_workers must be a whole number from 0 to {workers - 1}, one less than the workers; got {backup_workers!r}"
+        )
+    if replicas_to_aggregate is None:
+        return workers - backups
+    quorum = _whole(replicas_to_aggregate)
+    if quorum is None or not 1 <= quorum <= workers or (backups and quorum != workers - backups):
+        raise OptionsError(
+            f"replicas_to_aggregate must be a whole number from 1 to {workers}, the number of workers"
+            f"{f', less {backups} backup workers' if backups else ''}; got {replicas_to_aggregate!r}"
+        )
+    return quorum
+
+
+def _whole(value: Any) -> Optional[int]:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None

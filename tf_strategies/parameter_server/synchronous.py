@@ -1,0 +1,201 @@
+"""Synchronous SGD with backup workers: the first gradients of a step are averaged and applied once, late ones dropped."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.native import ledger
+from tf_strategies.parameter_server.membership import Membership
+from tf_strategies.parameter_server.step import Step, current_step
+from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part
+from tf_strategies.parameter_server.variables import Part, ServerVariable
+
+__all__ = ["SynchronousUpdates"]
+
+
+class _Update(NamedTuple):
+    """What the worker that applies a step does to a variable.
+
+    Attributes:
+        fn: called with the variable and `args`.
+        key: of what each worker deposited in place of the first argument; "" where nothing was.
+    """
+
+    access: Any
+    variable: ServerVariable
+    fn: Callable
+    args: Tuple
+    kwargs: Dict[str, Any]
+    key: str
+
+
+class SynchronousUpdates(UpdateRule):
+    """Gradients wait on the servers until as many workers as the quorum have brought theirs for the step (Chen et al. 2016).
+
+    Each worker reads the step's number before the weights, computes, leaves its gradients on the servers that hold the variables,
+    and offers them to the first server's ledger. The worker that completes the quorum is told to apply: it has the servers add
+    up what the members left, in the order of their numbers, and run the optimizer once. The others wait for that, so that nobody
+    computes on weights older than the step it counts for.
+
+    Args:
+        membership: this worker's entry in the ledgers.
+        quorum: how many gradients make a step.
+    """
+
+    def __init__(self, membership: Membership, *, quorum: int) -> None:
+        self._membership = membership
+        self._quorum = quorum
+        self.replicas_in_sync = membership.size
+
+    def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
+        return [self._number(step)]
+
+    def update(
+        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+    ) -> List[Any]:
+        step = current_step()
+        if step is None:
+            return _run(access, variable, fn, args, kwargs)
+        _require_top(step, variable)
+        key = ""
+        if variable.trainable and args and _is_gradient(args[0], variable):
+            key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
+            self._deposit(access, step, variable, key, args[0])
+        step.pending.append(_Update(access, variable, fn, args, kwargs, key))
+        return []
+
+    def write(
+        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+    ) -> None:
+        step = current_step()
+        if step is None:
+            access.write(variable, how, value, kwargs)
+            return
+        _require_top(step, variable)
+        key = ""
+        if variable.aggregation == tf.VariableAggregation.MEAN and isinstance(value, tf.Tensor):
+            key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
+            self._deposit(access, step, variable, key, value)
+
+        def fn(variable: ServerVariable, value: Any) -> None:
+            getattr(variable, how)(value, **kwargs)
+
+        step.pending.append(_Update(access, variable, fn, (value,), {}, key))
+
+    def end_step(self, step: Step) -> None:
+        if not any(update.key and update.variable.trainable for update in step.pending):
+            for update in step.pending:
+                _run(update.access, update.variable, update.fn, update.args, update.kwargs)
+            return
+        with tf.device(self._membership.devices[0]):
+            offered = ledger.offer(
+                self._membership.caller,
+                _after(step.deposits, self._number(step)),
+                rows=1,
+                quorum=self._quorum,
+                timeout=self._membership.timeout,
+            )
+        tf.cond(
+            tf.equal(offered.decision, ledger.Decision.APPLY),
+            lambda: self._apply(step, offered),
+            lambda: tf.constant(0, tf.int64),
+        )
+
+    def _number(self, step: Step) -> tf.Tensor:
+        def read() -> tf.Tensor:
+            with tf.device(self._membership.devices[0]):
+                return ledger.step(self._membership.name)
+
+        return step.once(("step",), read)
+
+    def _deposit(self, access: Any, step: Step, variable: ServerVariable, key: str, value: Any) -> None:
+        """Leaves a piece of the value with each part of the variable."""
+        number = self._number(step)
+        for part, (piece,) in variable.pieces_of_arguments((value,)):
+            piece = access.to_server(part.device, piece)
+            common = {
+                "ledger": self._membership.name,
+                "key": f"{key}/{part.start}",
+                "worker": self._membership.rank,
+            }
+            with tf.device(part.device):
+                if isinstance(piece, tf.IndexedSlices):
+                    step.deposits.append(ledger.deposit_rows(piece, step=number, **common))
+                else:
+                    step.deposits.append(ledger.deposit([piece], step=number, **common))
+
+    def _apply(self, step: Step, offered: ledger.Offered) -> tf.Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        first = len(graph.get_operations()) if not tf.executing_eagerly() else 0
+        for update in step.pending:
+            self._apply_one(update, offered)
+        with tf.device(self._membership.devices[0]):
+            done = _after(_writes(graph, first), offered.step)
+            following = ledger.applied(self._membership.caller, done)
+        for device in self._membership.devices:
+            with tf.device(device):
+                ledger.discard(self._membership.name, following - 1)
+        return following
+
+    def _apply_one(self, update: _Update, offered: ledger.Offered) -> None:
+        cut = update.variable.pieces_of_arguments(update.args)
+        for index, (part, args) in enumerate(cut):
+            if update.key:
+                args = [self._mean(update, part, args[0], offered), *args[1:]]
+            run_on_part(update.access, update.variable, index, part, update.fn, args, update.kwargs)
+
+    def _mean(self, update: _Update, part: Part, like: Any, offered: ledger.Offered) -> Any:
+        """Of what the members deposited. Keras has divided each loss by the number of workers: gradients are multiplied by it."""
+        where = {"ledger": self._membership.name, "key": f"{update.key}/{part.start}", "step": offered.step}
+        with tf.device(part.device):
+            scale = tf.cast(1, like.dtype) / tf.cast(tf.size(offered.members), like.dtype)
+            if update.variable.trainable:
+                scale *= tf.cast(self.replicas_in_sync, like.dtype)
+            if isinstance(like, tf.IndexedSlices):
+                rows = ledger.withdraw_rows(
+                    offered.members, dtype=like.dtype, row_shape=part.variable.shape[1:], **where
+                )
+                return tf.IndexedSlices(rows.values * scale, rows.indices, dense_shape=like.dense_shape)
+            (total,) = ledger.withdraw(
+                offered.members, dtype=like.dtype, shapes=[part.variable.shape], **where
+            )
+            return total * scale
+
+
+def _is_gradient(value: Any, variable: ServerVariable) -> bool:
+    return isinstance(value, tf.IndexedSlices) or (
+        isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
+    )
+
+
+def _require_top(step: Step, variable: ServerVariable) -> None:
+    if not step.is_top:
+        raise NotImplementedError(
+            f"{variable.name} is updated inside tf.cond or a loop in a replica function; SyncReplicasStrategy applies gradients "
+            "at the top of the function only: with mixed precision use mixed_bfloat16, which needs no loss scale"
+        )
+
+
+def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
+    """The value, once the operations are done."""
+    with tf.control_dependencies([each for each in operations if each is not None]):
+        return tf.identity(value)
+
+
+def _writes(graph: Any, first: int) -> List[Any]:
+    """The operations added to a graph since there were `first` that write to variables."""
+    if tf.executing_eagerly():
+        return []
+    return [op for op in graph.get_operations()[first:] if compat.written_resources(op)]
+
+
+def _run(
+    access: Any, variable: ServerVariable, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
+) -> List[Any]:
+    return [
+        run_on_part(access, variable, index, part, fn, mine, kwargs)
+        for index, (part, mine) in enumerate(variable.pieces_of_arguments(args))
+    ]

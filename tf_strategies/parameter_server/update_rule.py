@@ -1,0 +1,58 @@
+"""When and how gradients change what servers hold: the one thing in which the parameter-server strategies differ."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies.parameter_server.step import Step
+from tf_strategies.parameter_server.variables import Part, ServerVariable, updating_part
+
+__all__ = ["UpdateRule", "run_on_part"]
+
+
+class UpdateRule(abc.ABC):
+    """What happens when a step begins to read, updates a variable, writes one otherwise, and ends.
+
+    Attributes:
+        replicas_in_sync: over how many workers a batch is split, and a loss averaged; 1 where each has batches of its own.
+    """
+
+    replicas_in_sync = 1
+
+    @abc.abstractmethod
+    def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
+        """What has to happen before the step reads variables to train them."""
+
+    @abc.abstractmethod
+    def update(
+        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+    ) -> List[Any]:
+        """Calls `fn(variable, *args, **kwargs)` on the server of each part of the variable."""
+
+    @abc.abstractmethod
+    def write(
+        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+    ) -> None:
+        """Calls the method `how` of a variable that a replica writes to outside of updates."""
+
+    @abc.abstractmethod
+    def end_step(self, step: Step) -> None:
+        """Completes what the step began."""
+
+
+def run_on_part(
+    access: Any,
+    variable: ServerVariable,
+    index: int,
+    part: Part,
+    fn: Callable,
+    args: Sequence,
+    kwargs: Dict[str, Any],
+) -> Any:
+    """Calls `fn` on the server of one part; arguments are those of this worker, cut for the part already."""
+    args, kwargs = tf.nest.map_structure(lambda each: access.to_server(part.device, each), (args, kwargs))
+    with tf.device(part.device), updating_part(index, part.device):
+        return fn(variable, *args, **kwargs)

@@ -1,0 +1,252 @@
+"""A variable whose value lives on parameter servers, in one part or cut along axis 0 into several."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["Part", "ServerVariable", "updating_part"]
+
+
+class Part(NamedTuple):
+    """Rows of a variable on one server.
+
+    Attributes:
+        variable: holds them; its handle is shared by name between all workers.
+        device: where, "/job:ps/replica:0/task:1/device:CPU:0".
+        start: the number of the first row; 0 for a scalar.
+        rows: how many; 0 for a scalar.
+    """
+
+    variable: Any
+    device: str
+    start: int
+    rows: int
+
+    def on_server(self, build: Callable[[], Any]) -> Any:
+        """What `build` makes, placed where the part is."""
+        with tf.device(self.device):
+            return build()
+
+
+class _Updating(threading.local):
+    part: Optional[int] = None
+    device: str = ""
+
+
+_updating = _Updating()
+
+
+@contextlib.contextmanager
+def updating_part(index: int, device: str) -> Iterator[None]:
+    """While open, an update runs on the server `device`: variables in several parts stand for their part of this number."""
+    before = _updating.part, _updating.device
+    _updating.part, _updating.device = index, device
+    try:
+        yield
+    finally:
+        _updating.part, _updating.device = before
+
+
+class ServerVariable(compat.BaseResourceVariable):
+    """One variable to Keras and to tapes; reads and writes go to the servers that hold it.
+
+    Its own handle names no memory: it is what tapes and functions know the variable by.
+
+    Args:
+        parts: by rows, in order.
+        shape, dtype, name, trainable, synchronization, aggregation, constraint: as of tf.Variable.
+        strategy: the parameter-server strategy.
+    """
+
+    lives_on_servers = True
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        *,
+        shape: tf.TensorShape,
+        dtype: tf.DType,
+        name: str,
+        strategy: tf.distribute.Strategy,
+        trainable: Optional[bool] = None,
+        synchronization: tf.VariableSynchronization = tf.VariableSynchronization.AUTO,
+        aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE,
+        constraint: Optional[Callable] = None,
+    ) -> None:
+        self.parts = tuple(parts)
+        self._access = strategy.extended.access
+        self._rule = strategy.extended.rule
+        unique = f"{name}_{id(self)}"
+        with tf.init_scope(), tf.device(strategy.extended.worker_devices[0]):
+            handle = compat.variable_handle(shape, dtype, name, container="", shared_name=unique)
+        super().__init__(
+            trainable=trainable,
+            shape=shape,
+            dtype=dtype,
+            handle=handle,
+            constraint=constraint,
+            synchronization=synchronization,
+            aggregation=aggregation,
+            distribute_strategy=strategy,
+            name=name,
+            unique_id=unique,
+            handle_name=name,
+            in_graph_mode=False,
+        )
+
+    @property
+    def handle(self):
+        part = self._part_in_update()
+        return self._handle if part is None else part.variable.handle
+
+    @property
+    def shape(self):
+        part = self._part_in_update()
+        return self._shape if part is None or len(self.parts) == 1 else part.variable.shape
+
+    @property
+    def device(self) -> str:
+        """Of the first part."""
+        part = self._part_in_update()
+        return self.parts[0].device if part is None else part.device
+
+    def is_initialized(self, name=None):
+        del name
+        return tf.reduce_all([part.on_server(part.variable.is_initialized) for part in self._targets()])
+
+    def numpy(self):
+        """The whole value, fetched from the servers."""
+        return self.read_value().numpy()
+
+    def _read_variable_op(self, no_copy=False):
+        del no_copy
+        if compat.is_saving():
+            return super()._read_variable_op()
+        part = self._part_in_update()
+        if part is not None:
+            return self._access.read_in_update(part, _updating.device)
+        trains = self.trainable and compat.is_differentiating()
+        return compat.record_read(self, lambda: self._access.read(self, trains), lambda upstream: upstream)
+
+    def sparse_read(self, indices, name=None):
+        """The rows of these numbers, [...] integer -> [..., row shape]; only they travel."""
+        del name
+        if compat.is_saving():
+            return super().sparse_read(indices)
+        indices = tf.convert_to_tensor(indices)
+        part = self._part_in_update()
+        if part is not None:
+            return part.on_server(lambda: part.variable.sparse_read(indices))
+
+        def slices(upstream: tf.Tensor) -> tf.IndexedSlices:
+            flat = tf.reshape(indices, [-1])
+            rows = tf.reshape(upstream, tf.concat([tf.shape(flat), self.shape[1:]], axis=0))
+            return tf.IndexedSlices(rows, flat, dense_shape=tf.constant(self.shape.as_list(), flat.dtype))
+
+        trains = self.trainable and compat.is_differentiating()
+        return compat.record_read(self, lambda: self._access.read_rows(self, indices, trains), slices)
+
+    def gather_nd(self, indices, name=None):
+        return tf.gather_nd(self.read_value(), indices, name=name)
+
+    def assign(self, value, use_locking=None, name=None, read_value=True):
+        return self._write("assign", value, use_locking)
+
+    def assign_add(self, delta, use_locking=None, name=None, read_value=True):
+        return self._write("assign_add", delta, use_locking)
+
+    def assign_sub(self, delta, use_locking=None, name=None, read_value=True):
+        return self._write("assign_sub", delta, use_locking)
+
+    def scatter_add(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_add", sparse_delta)
+
+    def scatter_sub(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_sub", sparse_delta)
+
+    def scatter_max(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_max", sparse_delta)
+
+    def scatter_min(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_min", sparse_delta)
+
+    def scatter_mul(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_mul", sparse_delta)
+
+    def scatter_div(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_div", sparse_delta)
+
+    def scatter_update(self, sparse_delta, use_locking=False, name=None):
+        return self._scatter("scatter_update", sparse_delta)
+
+    def pieces(self, value: Any) -> List[Tuple[Part, Any]]:
+        """A value of this variable's shape, or IndexedSlices of it, cut by parts."""
+        targets = self._targets()
+        if len(targets) == 1:
+            return [(targets[0], value)]
+        if isinstance(value, tf.IndexedSlices):
+            return [(part, _rows_of(part, value)) for part in targets]
+        cut = tf.split(tf.convert_to_tensor(value), [part.rows for part in targets], axis=0)
+        return list(zip(targets, cut))
+
+    def pieces_of_arguments(self, args: Sequence[Any]) -> List[Tuple[Part, List[Any]]]:
+        """The arguments of an update for each part: what has the variable's shape is cut, anything else goes to all parts."""
+        cut = [self._cut(argument) for argument in args]
+        return [(part, [pieces[index] for pieces in cut]) for index, part in enumerate(self.parts)]
+
+    def _cut(self, argument: Any) -> List[Any]:
+        rows = isinstance(argument, tf.IndexedSlices)
+        if rows or (isinstance(argument, tf.Tensor) and self.shape.rank and argument.shape == self.shape):
+            return [piece for _, piece in self.pieces(argument)]
+        return [argument] * len(self.parts)
+
+    def _write(self, how: str, value: Any, use_locking: Optional[bool]) -> ServerVariable:
+        value = tf.convert_to_tensor(value, self.dtype)
+        self.shape.assert_is_compatible_with(value.shape)
+        return self._change(how, value, {"use_locking": use_locking})
+
+    def _scatter(self, how: str, slices: tf.IndexedSlices) -> ServerVariable:
+        if not isinstance(slices, tf.IndexedSlices):
+            raise TypeError(f"{how} of {self.name} takes IndexedSlices; got {slices!r}")
+        return self._change(how, slices, {})
+
+    def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> ServerVariable:
+        if _updating.part is None:
+            self._rule.write(self._access, self, how, value, kwargs)
+        else:
+            self._access.write(self, how, value, kwargs)
+        return self
+
+    def _part_in_update(self) -> Optional[Part]:
+        if _updating.part is None:
+            return None
+        return self.parts[_updating.part if len(self.parts) > 1 else 0]
+
+    def _targets(self) -> Sequence[Part]:
+        part = self._part_in_update()
+        return self.parts if part is None else (part,)
+
+    def _serialize_to_tensors(self):
+        return {"VARIABLE_VALUE": self.read_value()}
+
+    def _restore_from_tensors(self, restored_tensors):
+        return self.assign(restored_tensors["VARIABLE_VALUE"])
+
+    def __deepcopy__(self, memo):
+        raise NotImplementedError(
+            f"{self.name} lives on parameter servers; copy its value: tf.Variable({self.name!r}.numpy())"
+        )
+
+
+def _rows_of(part: Part, slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    numbers = slices.indices - tf.cast(part.start, slices.indices.dtype)
+    inside = tf.where((numbers >= 0) & (numbers < part.rows))[:, 0]
+    return tf.IndexedSlices(
+        tf.gather(slices.values, inside), tf.gather(numbers, inside), dense_shape=part.variable.shape
+    )
