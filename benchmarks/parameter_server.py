@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import statistics
@@ -27,6 +28,7 @@ _WIDTHS = {2: "1024,1150", 15: "3072,3072,768"}
 _STEPS = {2: 60, 15: 15}
 _WARM_EPOCHS, _EPOCHS = 1, 4
 _SECONDS_A_RUN = 600
+_KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if importlib.util.find_spec("tf_keras") else {}
 
 
 def measure(system: str, transport: str, workers: int, servers: int, millions: int) -> float:
@@ -77,7 +79,7 @@ def _processes(roles: dict[str, int], folder: str) -> Iterator:
             for role, index in tasks:
                 log = held.enter_context(Path(folder, f"{role}{index}.log").open("w"))
                 config = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
-                quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": "1"}
+                quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", **_KERAS_2}
                 running[role, index] = subprocess.Popen(
                     command, env={**os.environ, **quiet, "TF_CONFIG": config}, stdout=log, stderr=log
                 )

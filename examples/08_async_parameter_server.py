@@ -8,11 +8,11 @@ batch, and sends back their gradients. Each worker gets every second batch and t
 many updates others have made between a worker's reading and its own update. The chief prints a line an epoch, then a table:
 
     workers, servers                          2, 2
-    word vectors on each server               1,614
-    updates applied, counted by the servers   352
-    updates, as the optimizer counts them     352
-    staleness, mean and maximum               0.82, 6
-    test accuracy, of 31 chapters             0.44
+    word vectors on each server               1,614, 1,614
+    updates applied, counted by the servers   216
+    updates, as the optimizer counts them     216
+    staleness, mean and maximum               0.21, 4
+    test accuracy, of 30 chapters             0.45
 
 With plain `python` it runs as one process, which is worker and server at once.
 """

@@ -4,12 +4,13 @@
 
 A small network learns handwritten digits (scikit-learn's `load_digits`). The last worker sleeps in every step. With one
 backup worker the first two gradients of a step are averaged and applied, and the third, which comes late, is dropped; without
-(`--backup-workers 0`) all wait for it, and the result is that of one process. The chief prints an epoch a line and then a table:
+(`--backup-workers 0`) all wait for it, 0.228 seconds a step, and the result is that of one process. The chief prints a line an
+epoch, then a table:
 
     workers, of which backups                 3, 1
-    gradients counted, by worker              88, 88, 0
-    gradients dropped, by worker              0, 0, 15
-    seconds per step                          0.025
+    gradients counted, by worker              116, 118, 7
+    gradients dropped, by worker              3, 0, 1
+    seconds per step                          0.061
     test accuracy                             0.95
 """
 
@@ -19,6 +20,7 @@ import argparse
 import time
 
 import keras
+import numpy as np
 from sklearn.datasets import load_digits
 
 import tf_strategies as tfs
@@ -63,7 +65,8 @@ def main() -> None:
 
     chief, last = strategy.rank == 0, strategy.rank == strategy.size - 1
     digits = load_digits()
-    images, labels = (digits.data / 16).astype("float32"), digits.target.astype("int64")
+    order = np.random.default_rng(1).permutation(len(digits.target))
+    images, labels = (digits.data[order] / 16).astype("float32"), digits.target[order].astype("int64")
     with strategy.scope():
         model = build_model()
     start = time.monotonic()

@@ -57,3 +57,36 @@ def test_the_example_that_is_killed_goes_on(tmp_path: Path) -> None:
                 # 3 epochs of 15 steps, of which 20 were saved
                 group["resumed0"].wait_for_text(r"^steps of this run +25$", timeout=5)
                 group["resumed0"].wait_for_text(r"^weights +[0-9a-f]{16}$", timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("example", "workers", "servers", "arguments", "expected"),
+    [
+        ("08_async_parameter_server.py", 2, 2, [], r"^updates, as the optimizer counts them +\d+$"),
+        (
+            "09_sync_replicas.py",
+            3,
+            1,
+            ["--backup-workers", "1", "--slow-seconds", "0.2"],
+            r"^workers, of which backups +3, 1$",
+        ),
+    ],
+)
+def test_example_with_servers(
+    example: str, workers: int, servers: int, arguments: list, expected: str, tmp_path: Path
+) -> None:
+    with ReservedPorts(workers + servers) as ports, ProcessGroup(tmp_path) as group:
+        cluster = {"ps": ports.addresses[:servers], "worker": ports.addresses[servers:]}
+        for role, addresses in cluster.items():
+            for index in range(len(addresses)):
+                group.start_python(
+                    f"{role}{index}",
+                    str(REPOSITORY / "examples" / example),
+                    *["--epochs", "2", *arguments],
+                    env={"TF_CONFIG": tf_config(cluster, role, index)},
+                )
+        assert set(group.wait_all(timeout=240).values()) == {0}
+        group["worker0"].wait_for_text(expected, timeout=5)
+        group["worker0"].wait_for_text(r"^test accuracy.* 0\.\d\d$", timeout=5)
+        for index in range(1, workers):
+            assert "accuracy" not in group[f"worker{index}"].log()

@@ -36,6 +36,7 @@ __all__ = [
     "MirroredVariable",
     "OneDeviceExtended",
     "SyncOnReadVariable",
+    "VariableSpec",
     "ask_who_has_data",
     "auto_sharded",
     "compute_batch_size",
@@ -73,6 +74,9 @@ OneDeviceExtended = _one_device_strategy.OneDeviceExtended
 
 # What Keras, tapes and functions know as a variable. tf.Variable makes its own handle, and its handle is all it can read.
 BaseResourceVariable = _resource_variable_ops.BaseResourceVariable
+
+# By what functions tell variables apart that are their arguments; public only as what tf.type_spec_from_value returns.
+VariableSpec = _resource_variable_ops.VariableSpec
 
 # Ends functions that wait for a remote device; public is only the C interface.
 CancellationManager = _cancellation.CancellationManager

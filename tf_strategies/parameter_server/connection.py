@@ -32,7 +32,7 @@ class ConnectedServers(Servers):
         timeout: seconds to wait for the servers, and for other workers later.
 
     Raises:
-        BootstrapError: a server does not answer, or this task's address cannot be used.
+        BootstrapError: a server does not answer, this task's address cannot be used, or another worker has other options.
     """
 
     def __init__(self, cluster: Cluster, name: str, options: str, *, transport: str, timeout: float) -> None:
@@ -47,9 +47,12 @@ class ConnectedServers(Servers):
         own = cluster.task
         self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
         self.devices = [f"/job:ps/replica:0/task:{task.index}/device:CPU:0" for task in self._tasks]
-        self.membership = Membership(
-            name, self.devices, rank=self.rank, names=self._worker_names, options=options, timeout=timeout
-        )
+        try:
+            self.membership = Membership(
+                name, self.devices, rank=self.rank, names=self._worker_names, options=options, timeout=timeout
+            )
+        except tf.errors.InvalidArgumentError as error:
+            raise BootstrapError(error.message) from None
         self.wires = connect_wires(
             self.device,
             list(zip(self.server_names, self.devices)),

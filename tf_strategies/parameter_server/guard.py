@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
@@ -15,6 +17,7 @@ from tf_strategies.parameter_server.pulse import Pulse, why_silent
 __all__ = ["Guard"]
 
 _LAST_QUESTION_SECONDS = 2.0
+_CANCELLED_WITHIN_SECONDS = 2.0
 
 
 class Guard:
@@ -77,9 +80,23 @@ class Guard:
                 f"{name} answers no more ({reason}), and the variables it held are gone; look at its log, then start servers and "
                 "workers again: with a checkpoint they go on from there"
             )
-            self._tell(self._lost)
-            for manager in self._open:
-                manager.start_cancel()
+            waiting = list(self._open)
+        for manager in waiting:
+            manager.start_cancel()
+        self._tell(self._lost)
+        if waiting:
+            last_resort = threading.Timer(_CANCELLED_WITHIN_SECONDS, self._end_process, args=(waiting,))
+            last_resort.daemon = True
+            last_resort.start()
+
+    def _end_process(self, waiting: List) -> None:
+        """TensorFlow cannot cancel a function whose server has stopped but keeps its connections; nothing else ends that."""
+        with self._lock:
+            stuck = any(manager in self._open for manager in waiting)
+        if stuck:
+            sys.stdout.flush()
+            print(f"tf_strategies ServerLostError: {self._lost}", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _raise_if_lost(self) -> None:
         if self._lost:

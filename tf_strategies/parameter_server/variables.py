@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -11,6 +12,10 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 
 __all__ = ["Part", "ServerVariable", "updating_part"]
+
+
+# TensorFlow numbers the arguments of a function from 0.
+_numbers = itertools.count(1 << 32)
 
 
 class Part(NamedTuple):
@@ -82,6 +87,7 @@ class ServerVariable(compat.BaseResourceVariable):
         self.parts = tuple(parts)
         self._access = strategy.extended.access
         self._rule = strategy.extended.rule
+        self._number = next(_numbers)
         unique = f"{name}_{id(self)}"
         with tf.init_scope(), tf.device(strategy.extended.worker_devices[0]):
             handle = compat.variable_handle(shape, dtype, name, container="", shared_name=unique)
@@ -214,7 +220,11 @@ class ServerVariable(compat.BaseResourceVariable):
     def _scatter(self, how: str, slices: tf.IndexedSlices) -> ServerVariable:
         if not isinstance(slices, tf.IndexedSlices):
             raise TypeError(f"{how} of {self.name} takes IndexedSlices; got {slices!r}")
-        return self._change(how, slices, {})
+        values, indices = (
+            tf.convert_to_tensor(slices.values, self.dtype),
+            tf.convert_to_tensor(slices.indices),
+        )
+        return self._change(how, tf.IndexedSlices(values, indices, slices.dense_shape), {})
 
     def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> ServerVariable:
         if _updating.part is None:
@@ -237,6 +247,13 @@ class ServerVariable(compat.BaseResourceVariable):
 
     def _restore_from_tensors(self, restored_tensors):
         return self.assign(restored_tensors["VARIABLE_VALUE"])
+
+    def __tf_tracing_type__(self, signature_context):
+        """The type of this variable alone: in a function is built in whose parts it uses, and for another it is traced anew."""
+        signature_context.add_placeholder(self._number, self)
+        return compat.VariableSpec(
+            shape=self.shape, dtype=self.dtype, trainable=self.trainable, alias_id=self._number
+        )
 
     def __deepcopy__(self, memo):
         raise NotImplementedError(

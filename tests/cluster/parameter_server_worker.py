@@ -1,0 +1,307 @@
+"""A task of test_parameter_server.py: a server, or one of three workers that check what both strategies promise.
+
+python -m tests.cluster.parameter_server_worker FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+from tests.support.checks import run_checks
+from tests.support.servers import wait_for_all, wait_for_one
+
+keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
+
+STEPS = 50
+WORDS, WIDTH, LENGTH, CLASSES = 300, 8, 6, 5
+LARGE_BYTES = 4 << 10
+Partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner
+
+
+class Recorder(keras.callbacks.Callback):
+    """Keeps when each step of this worker ended, in monotonic seconds; before each it may sleep."""
+
+    def __init__(self, sleep: float = 0.0) -> None:
+        super().__init__()
+        self.ends: list = []
+        self._sleep = sleep
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self._sleep:
+            time.sleep(self._sleep)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ends.append(time.monotonic())
+
+
+def numbers(count: int) -> tuple:
+    """Rows of numbers with labels that can be learnt."""
+    generator = np.random.default_rng(3)
+    x = generator.standard_normal((count, 8)).astype("float32")
+    return x, (x @ generator.standard_normal((8, CLASSES))).argmax(axis=1)
+
+
+def words(count: int) -> tuple:
+    """Rows of word numbers, some of them often, with labels that can be learnt."""
+    generator = np.random.default_rng(4)
+    x = (WORDS * generator.random((count, LENGTH)) ** 3).astype("int32")
+    return x, generator.standard_normal((WORDS, CLASSES))[x].sum(axis=1).argmax(axis=1)
+
+
+def dense_model() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.layers.Input((8,)),
+            keras.layers.Dense(16, activation="tanh"),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def word_model() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.layers.Input((LENGTH,), dtype="int32"),
+            keras.layers.Embedding(WORDS, WIDTH),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def compiled(model: keras.Model, optimizer: Any) -> keras.Model:
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+def servers_of(variable: Any) -> list:
+    """The devices that hold the parts of a weight."""
+    held = variable if hasattr(variable, "parts") else variable.value
+    return [part.device for part in held.parts]
+
+
+def check_asynchronous_workers_count_every_step(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    keras.utils.set_random_seed(strategy.rank)
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.Adam(0.02))
+    starts = wait_for_all(folder, "made", strategy.rank, strategy.size, repr(model.get_weights()))
+    assert set(starts) == {starts[0]}
+    x, y = numbers(960)
+    recorder = Recorder()
+    history = model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[recorder]).history
+    assert len(recorder.ends) == 60  # a third of 3 epochs with 60 batches
+    assert history["loss"][-1] < history["loss"][0]
+    wait_for_all(folder, "counted", strategy.rank, strategy.size)
+    assert int(model.optimizer.iterations.numpy()) == 180
+    stats = strategy.staleness_stats()
+    assert stats.count == 180 == sum(stats.histogram)
+    assert stats.mean == sum(value * count for value, count in enumerate(stats.histogram)) / 180
+    assert stats.maximum == max(value for value, count in enumerate(stats.histogram) if count) > 0
+    _, accuracy = model.evaluate(x, y, batch_size=100, verbose=0)  # of all data, on each
+    assert abs(accuracy - (model.predict(x, verbose=0).argmax(axis=1) == y).mean()) < 1e-6
+    assert accuracy > 0.8
+    assert model.predict(x[:7], verbose=0).shape == (7, CLASSES)
+    wait_for_all(folder, "evaluated", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_variables_are_balanced_and_slots_beside_them(folder: Path) -> None:
+    options = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
+    strategy = tfs.AsyncParameterServerStrategy(options=options)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(word_model(), keras.optimizers.Adam(0.02))
+    x, y = words(480)
+    recorder = Recorder()
+    model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[recorder])
+    table = model.layers[-3].embeddings
+    devices = list(strategy.extended.parameter_devices)
+    assert len(devices) == 2 and sorted(servers_of(table)) == devices
+    moments = [each for each in variables_of(model.optimizer) if each.shape == table.shape]
+    assert len(moments) == 2
+    for moment in moments:
+        assert servers_of(moment) == servers_of(table)
+    sizes = dict.fromkeys(devices, 0)
+    for weight in model.trainable_variables:
+        held = weight if hasattr(weight, "parts") else weight.value
+        for part in held.parts:
+            sizes[part.device] += part.variable.shape.num_elements() * 4
+    assert abs(sizes[devices[0]] - sizes[devices[1]]) <= WIDTH * CLASSES * 4 + 4 * CLASSES, sizes
+    wait_for_all(folder, "cut", strategy.rank, strategy.size)
+    assert int(model.optimizer.iterations.numpy()) == 60
+    plain = word_model()
+    plain.set_weights(model.get_weights())
+    np.testing.assert_allclose(plain.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-5)
+    if strategy.rank == 0:
+        model.save(folder / "words.keras")
+        again = keras.models.load_model(folder / "words.keras")
+        assert type(again.distribute_strategy) is not type(strategy)
+        for kept, weight in zip(again.get_weights(), model.get_weights()):
+            np.testing.assert_array_equal(kept, weight)
+    wait_for_all(folder, "saved", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def variables_of(optimizer: Any) -> list:
+    found = optimizer.variables
+    return list(found() if callable(found) else found)
+
+
+def check_a_bound_on_staleness_holds_fast_workers_back(folder: Path) -> None:
+    bound, steps, sleep = 2, 30, 0.05
+    strategy = tfs.AsyncParameterServerStrategy(
+        max_staleness=bound, options=tfs.ParameterServerOptions(timeout=30)
+    )
+    slow = strategy.rank == 2
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.SGD(0.05))
+    x, y = numbers(3 * steps * 16)
+    model.fit(x[:48], y[:48], batch_size=16, verbose=0)  # traces
+    wait_for_all(folder, "traced", strategy.rank, strategy.size)
+    recorder = Recorder(sleep if slow else 0.0)
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[recorder])
+    brought = wait_for_all(folder, "bounded", strategy.rank, strategy.size, json.dumps(recorder.ends))
+    ends = [json.loads(text) for text in brought]
+    assert [len(each) for each in ends] == [steps] * 3
+    for rank in (0, 1):
+        leads = [number - sum(end < mine for end in ends[2]) for number, mine in enumerate(ends[rank], 1)]
+        # It may begin a step while `bound` ahead; the slow worker's callback may come a little after its step.
+        assert max(leads) <= bound + 2, leads
+        assert ends[rank][-1] - ends[rank][0] > (steps - bound - 4) * sleep
+    strategy.close()
+
+
+def check_damped_gradients_train(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(
+        damping="divide", options=tfs.ParameterServerOptions(timeout=30)
+    )
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.SGD(0.2))
+    x, y = numbers(960)
+    callback = tfs.callbacks.StalenessTensorBoard(folder / "logs")
+    history = model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback]).history
+    assert np.isfinite(history["loss"]).all() and history["loss"][1] < history["loss"][0]
+    wait_for_all(folder, "damped", strategy.rank, strategy.size)
+    if strategy.rank == 0:
+        (events,) = (folder / "logs" / "staleness").glob("events*")
+        records = tf.data.TFRecordDataset(str(events))
+        tags = [value.tag for record in records for value in _event(record).summary.value]
+        assert tags == ["staleness/mean", "staleness/maximum", "staleness/histogram"] * 2, tags
+    strategy.close()
+
+
+def _event(record: tf.Tensor) -> Any:
+    return tf.compat.v1.Event.FromString(record.numpy())
+
+
+def check_synchronous_training_equals_one_process(folder: Path) -> None:
+    cut = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
+    for name, make, data, options in (
+        ("dense", dense_model, numbers, tfs.ParameterServerOptions(timeout=30)),
+        ("words", word_model, words, cut),
+    ):
+        strategy = tfs.SyncReplicasStrategy(options=options)
+        keras.utils.set_random_seed(7 + strategy.rank)
+        with strategy.scope():
+            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9))
+        first = model.get_weights()
+        wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
+        x, y = data(36 * STEPS // 2)
+        model.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0)
+        wait_for_all(folder, f"{name} trained", strategy.rank, strategy.size)
+        assert int(model.optimizer.iterations.numpy()) == STEPS
+        counts = strategy.gradient_counts()
+        assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
+        plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9))
+        plain.set_weights(first)
+        plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0)
+        moved = 0.0
+        for mine, alone, before in zip(model.get_weights(), plain.get_weights(), first):
+            np.testing.assert_allclose(mine, alone, rtol=0, atol=1e-5, err_msg=name)
+            moved = max(moved, float(np.abs(alone - before).max()))
+        assert moved > 0.05, moved
+        wait_for_all(folder, f"{name} compared", strategy.rank, strategy.size)
+        strategy.close()
+
+
+def check_normalization_and_validation_when_synchronous(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    keras.utils.set_random_seed(7)
+    layers = [keras.layers.Input((8,)), keras.layers.Dense(16), keras.layers.BatchNormalization()]
+    layers += [keras.layers.Dropout(0.1), keras.layers.Dense(CLASSES)]
+    with strategy.scope():
+        model = compiled(keras.Sequential(layers), keras.optimizers.Adam(0.02))
+    x, y = numbers(480)
+    history = model.fit(x, y, batch_size=48, epochs=3, verbose=0, validation_data=(x, y)).history
+    wait_for_all(folder, "normalized", strategy.rank, strategy.size)
+    assert history["val_loss"][2] < history["val_loss"][0]
+    weights = wait_for_all(
+        folder, "weights", strategy.rank, strategy.size, repr([w.tolist() for w in model.get_weights()])
+    )
+    assert set(weights) == {weights[0]}
+    assert np.abs(model.layers[-3].moving_mean.numpy()).max() > 0.01
+    strategy.close()
+
+
+def check_another_argument_is_an_error_that_names_both(folder: Path) -> None:
+    rank = tf.distribute.cluster_resolver.TFConfigClusterResolver().task_id
+    if rank == 1:
+        wait_for_one(folder, "joined", 0)
+    error = ""
+    try:
+        options = tfs.ParameterServerOptions(timeout=30)
+        strategy = tfs.AsyncParameterServerStrategy(max_staleness=2 if rank == 1 else 1, options=options)
+        strategy.close()
+    except tfs.BootstrapError as found:
+        error = str(found)
+    if rank == 1:
+        for text in ("max_staleness=1", "max_staleness=2", "worker 1 ("):
+            assert text in error, error
+        assert "worker 0 (" in error or "worker 2 (" in error, error
+    else:
+        assert not error, error
+    wait_for_all(folder, "joined", rank, 3)
+
+
+def check_another_model_is_an_error_that_names_both(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    rank = strategy.rank
+    if rank != 1:
+        with strategy.scope():
+            dense_model()
+    wait_for_all(folder, "models", rank, strategy.size)
+    if rank == 1:
+        error = ""
+        try:
+            with strategy.scope():
+                keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(17)])
+        except ValueError as found:
+            error = str(found)
+        for text in ("(8, 16)", "(8, 17)", "worker 1 ("):
+            assert text in error, error
+        assert "worker 0 (" in error or "worker 2 (" in error, error
+    wait_for_all(folder, "refused", rank, strategy.size)
+    strategy.close()
+
+
+def main(folder: Path) -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    first = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    run_checks(globals(), folder)
+    first.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

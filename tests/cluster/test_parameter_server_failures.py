@@ -1,0 +1,137 @@
+"""Servers and workers of the parameter-server strategies that are lost, come back, come late or cannot start."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.servers import ServerCluster
+
+_WORKER = "tests.cluster.failing_servers_worker"
+_START_SECONDS = 90
+_QUORUM_SECONDS = 6
+
+
+def steps_of(log: str) -> list[float]:
+    """When each step of a worker was done."""
+    return [float(at) for at in re.findall(r"^step \d+ at (\S+)", log, re.M)]
+
+
+@pytest.mark.keras
+def test_a_killed_worker_does_not_stop_asynchronous_others_and_may_come_back(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=3) as cluster:
+        cluster.start("async", "40", "60", "1:10")
+        for index in (0, 2):
+            assert cluster[f"worker{index}"].wait(_START_SECONDS) == 0
+        assert cluster["worker1"].wait(5) == -signal.SIGKILL
+        again = cluster.start_one("worker", 1, "async", "40", "60", again=" again")
+        assert again.wait(_START_SECONDS) == 0
+        assert "counted 130 130" in again.log()  # of three times 40, and of 10 before the kill
+        for index in (0, 1):
+            assert cluster[f"ps{index}"].wait(20) == 0
+            cluster.require_served(index)
+
+
+def test_a_killed_worker_lowers_the_quorum_of_synchronous_others_and_may_come_back(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=3) as cluster:
+        cluster.start("sync", "500", "60", "1:10")
+        assert cluster["worker1"].wait(_START_SECONDS) == -signal.SIGKILL
+        again = cluster.start_one("worker", 1, "sync", "20", "60", again=" again")
+        assert again.wait(_START_SECONDS) == 0
+        for name in ("worker0", "worker2", "ps0", "ps1"):
+            assert cluster[name].wait(_START_SECONDS) == 0, name
+        for index in (0, 1):
+            cluster.require_served(index)
+        for index in (0, 2):
+            log = cluster[f"worker{index}"].log()
+            ends = steps_of(log)
+            assert max(after - before for before, after in zip(ends, ends[1:])) < _QUORUM_SECONDS
+            counted = re.search(
+                r"counted=\((\d+), (\d+), (\d+)\), dropped=\((\d+), (\d+), (\d+)\)\) 500$", log, re.M
+            )
+            assert counted, log
+            # The killed one's 10 steps, and those since it came back; what it brought twice or late is dropped.
+            assert int(counted[1]) == int(counted[3]) == 500
+            assert int(counted[2]) + int(counted[5]) == 30
+            assert int(counted[2]) > 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "seconds"),
+    [
+        pytest.param("async", signal.SIGKILL, 6, marks=pytest.mark.keras),
+        ("sync", signal.SIGKILL, 6),
+    ],
+)
+def test_a_lost_server_is_an_error_on_all_workers(
+    kind: str, how: int, seconds: float, tmp_path: Path
+) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
+        cluster.start(kind, "100000", "5")
+        for index in (0, 1):
+            cluster[f"worker{index}"].wait_for_text("^step 20 ", timeout=_START_SECONDS)
+        lost_at = time.monotonic()
+        cluster["ps1"].signal(how)
+        for index in (0, 1):
+            worker = cluster[f"worker{index}"]
+            assert worker.wait(30) == 1
+            found = re.search(r"ended at (\S+) lost=True ServerLostError: (.*)", worker.log())
+            assert found, worker.log()
+            assert float(found[1]) - lost_at < seconds
+            assert f"{cluster.name_of('ps', 1)} answers no more" in found[2]
+        # Their errors ended the workers, and nobody starts them again.
+        assert cluster["ps0"].wait(20) == 1
+        end = re.search(rf"^{re.escape(cluster.name_of('ps', 0))} ends: (.*)", cluster["ps0"].log(), re.M)
+        assert end, cluster["ps0"].log()
+        for index in (0, 1):
+            assert f"{cluster.name_of('worker', index)} is lost" in end[1]
+        cluster["ps1"].kill()
+
+
+def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=1) as cluster:
+        cluster.start("async", "100000", "5")
+        worker = cluster["worker0"]
+        worker.wait_for_text("^step 20 ", timeout=_START_SECONDS)
+        cluster["ps1"].signal(signal.SIGSTOP)
+        assert worker.wait(10) == 1
+        assert f"ServerLostError: {cluster.name_of('ps', 1)} answers no more" in worker.log()
+        cluster["ps1"].kill()
+        assert cluster["ps0"].wait(20) == 1
+
+
+def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
+        for index in (1, 0):
+            cluster.start_one("worker", index, "async", "5", "60")
+        time.sleep(5)
+        assert "connected" not in cluster["worker0"].log() + cluster["worker1"].log()
+        for index in (1, 0):
+            cluster.start_one("ps", index, "async", "5", "60")
+        for log in cluster.require_good_end(timeout=_START_SECONDS):
+            assert len(steps_of(log)) == 5
+
+
+def test_servers_that_cannot_start_or_do_not_come_are_named(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
+        host, _, port = cluster.addresses["ps"][0].rpartition(":")
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind((host, int(port)))
+            taken.listen()
+            server = cluster.start_one("ps", 0, "async", "5", "5")
+            worker = cluster.start_one("worker", 1, "async", "5", "2")
+            lonely = cluster.start_one("ps", 1, "async", "5", "2")
+            assert server.wait(_START_SECONDS) == 1
+            assert f"BootstrapError: {cluster.name_of('ps', 0)} could not serve" in server.log()
+            assert worker.wait(_START_SECONDS) == 1
+            waited = f"{cluster.name_of('worker', 1)} waited 2 s for {cluster.name_of('ps', 0)}"
+            assert waited in worker.log()
+            assert lonely.wait(_START_SECONDS) == 1
+            for index in (0, 1):
+                assert f"{cluster.name_of('worker', index)} has never come" in lonely.log()
