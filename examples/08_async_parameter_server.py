@@ -91,8 +91,10 @@ def main() -> None:
     staleness = strategy.staleness_stats()
 
     if chief:
-        table = model.layers[0].embeddings.value
-        rows = ", ".join(f"{part.rows:,}" for part in table.parts)
+        table = model.layers[0].embeddings  # Keras 3 keeps a tf.Variable in a variable of its own
+        rows = ", ".join(
+            f"{part.rows:,}" for part in (table if hasattr(table, "parts") else table.value).parts
+        )
         for name, value in (
             ("workers, servers", f"{strategy.size}, {len(strategy.extended.parameter_devices)}"),
             ("word vectors on each server", rows),
