@@ -127,12 +127,17 @@ def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def whole_number(value: Any) -> int | None:
+    """The value as an int; None where it is none, as a bool or a float."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
 def _bytes(name: str, value: Any, limits: tuple[int, int]) -> int:
     low, high = limits
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
+    number = whole_number(value)
     if number is None or not low <= number <= high:
         raise OptionsError(f"{name} must be a whole number of bytes from {low} to {high}; got {value!r}")
     return number

@@ -39,8 +39,3 @@ int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation) {
   auto* books = FindBooks(ledger);
   return books == nullptr ? -1 : static_cast<int>(books->ledger.MarkLost({worker, incarnation}));
 }
-
-int64_t tfs_ledger_wait_change(const char* ledger, int64_t version, double seconds) {
-  const auto* books = FindBooks(ledger);
-  return books == nullptr ? -1 : books->ledger.WaitChange(version, seconds);
-}

@@ -25,9 +25,6 @@ TFS_EXPORT int64_t tfs_ledger_members(const char* ledger, char* text, int64_t ca
 // finished, or is lost already.
 TFS_EXPORT int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation);
 
-// Waits until a status has changed since `version` (0 at first), at most `seconds`. Returns the present version.
-TFS_EXPORT int64_t tfs_ledger_wait_change(const char* ledger, int64_t version, double seconds);
-
 #ifdef __cplusplus
 }
 #endif

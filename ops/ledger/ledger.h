@@ -16,7 +16,6 @@
 #ifndef OPS_LEDGER_LEDGER_H_
 #define OPS_LEDGER_LEDGER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -102,8 +101,6 @@ class Ledger {
   bool MarkLost(const Caller& caller);
   std::vector<Member> Members() const;
   std::string NameOf(int worker) const;
-  // Waits until the members' statuses have changed since `version`, or for `seconds`. Returns the present version.
-  int64_t WaitChange(int64_t version, double seconds) const;
 
  private:
   enum class Kind { kEnter, kPull, kOffer };
@@ -153,7 +150,6 @@ class Ledger {
   int64_t Required() const;
   std::string Overdue(const Wait& wait) const;
   std::vector<int> NotEntered(int64_t generation) const;
-  void Changed();
 
   // Without the lock.
   void Deliver(Answers answers);
@@ -162,8 +158,6 @@ class Ledger {
   const std::function<void(double)> on_deadline_;
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  int64_t version_ = 0;
   int64_t last_ticket_ = 0;
   Roster roster_;
   double began_ = 0;

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tf_strategies.native import ledger, loader
+from tf_strategies.native import ledger_core, loader
 
 
 def mark_lost_who_is_gone() -> None:
-    for name in ledger.names():
-        for worker, member in enumerate(ledger.members(name)):
+    for name in ledger_core.names():
+        for worker, member in enumerate(ledger_core.members(name)):
             here = member.status in ("training", "idle")
             if here and not Path(f"/proc/{member.incarnation}").exists():
-                assert ledger.mark_lost(name, worker, member.incarnation)
+                assert ledger_core.mark_lost(name, worker, member.incarnation)
                 print(f"lost {member.name} of {name}", flush=True)
 
 

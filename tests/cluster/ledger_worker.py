@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.checks import run_checks
-from tf_strategies.native import ledger, loader
+from tf_strategies.native import ledger, ledger_core, loader
 from tf_strategies.native.ledger import Caller, Decision
 
 SERVER = "/job:ps/task:0"
@@ -45,7 +45,7 @@ def check_the_state_is_the_servers() -> None:
         assert "CPU" in ledger.step("state").device and "/job:ps" in ledger.step("state").device
         assert ledger.push(first, 0).numpy() == 0
         assert ledger.step("state").numpy() == 1
-    assert ledger.names() == [], "of this process"
+    assert ledger_core.names() == [], "of this process"
 
 
 def check_eager_calls_end_when_they_have_run() -> None:

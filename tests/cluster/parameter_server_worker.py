@@ -89,6 +89,20 @@ def servers_of(variable: Any) -> list:
     return [part.device for part in held.parts]
 
 
+def check_backups_that_cannot_work_are_refused(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.SGD(0.02))
+    x, y = numbers(96)
+    for backup in (tfs.callbacks.BackupAndRestore, keras.callbacks.BackupAndRestore):
+        try:
+            model.fit(x, y, verbose=0, callbacks=[backup(str(folder / "backup"))])
+        except tfs.OptionsError as error:
+            assert "ModelCheckpoint" in str(error)
+        else:
+            raise AssertionError(f"{backup} was taken")
+
+
 def check_asynchronous_workers_count_every_step(folder: Path) -> None:
     strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
     keras.utils.set_random_seed(strategy.rank)

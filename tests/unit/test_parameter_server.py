@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,6 +174,35 @@ def test_branches_and_loops_read_and_write(pair) -> None:
     for doubles in (tf.constant(True), tf.constant(False)):
         np.testing.assert_allclose(step(mine, doubles), step(plain, doubles), rtol=1e-6)
         require_equal(mine, plain)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_both_branches_update_with_what_was_made_before_them(first: bool) -> None:
+    strategy = tfs.AsyncParameterServerStrategy()
+    with strategy.scope():
+        variable = tf.Variable(10.0)
+
+    def replica(is_first: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = variable * 2.0
+        gradient, rate = tape.gradient(loss, variable), variable * 0.1
+
+        def update(factor: float) -> tf.Tensor:
+            strategy.extended.update(
+                variable,
+                lambda held, change, by: held.assign_sub(factor * change * by),
+                args=(gradient, rate),
+            )
+            return tf.constant(0)
+
+        def merged(_: Any) -> None:
+            tf.cond(is_first, lambda: update(1.0), lambda: update(2.0))
+
+        tf.distribute.get_replica_context().merge_call(merged)
+
+    tf.function(lambda is_first: strategy.run(replica, (is_first,)))(tf.constant(first))
+    assert variable.numpy() == (8.0 if first else 6.0)
+    assert strategy.staleness_stats().count == 1
 
 
 def test_checkpoints_are_those_of_a_plain_variable(pair, tmp_path: Path) -> None:

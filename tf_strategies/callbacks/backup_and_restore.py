@@ -14,6 +14,7 @@ from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["BackupAndRestore"]
 
@@ -86,6 +87,12 @@ class BackupAndRestore(Hooks):
         while fit.callbacks.index(self) < len(fit.callbacks) - 1:
             fit.callbacks.remove(self)
         self._strategy = group_of(self.model)
+        strategy = workers_of(self.model)
+        if strategy is not None and self._strategy is None:
+            raise OptionsError(
+                f"BackupAndRestore needs workers that take every step together, not {type(strategy).__name__}; "
+                f"{strategy.how_to_back_up}"
+            )
         self._epoch = self._batches = self._since_saving = 0
         self._save_at_end = self._stopped = False
         self._metrics_to_come: Optional[Checkpoint] = None

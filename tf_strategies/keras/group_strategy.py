@@ -13,6 +13,10 @@ __all__ = ["GroupStrategy", "group_of"]
 class GroupStrategy(WorkerStrategy):
     """The face that a strategy shows to the bridge whose workers take every step together."""
 
+    how_to_back_up = (
+        "with several workers use tfs.callbacks.BackupAndRestore(directory), which restores all of them alike"
+    )
+
     def share_of_batch(self) -> Optional[Any]:
         """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""
         return None

@@ -14,11 +14,15 @@ class WorkerStrategy:
     Attributes:
         rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
         size: the number of workers.
+        how_to_back_up: what to use in place of a callback that cannot, for messages.
         deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
     """
 
     rank = 0
     size = 1
+    how_to_back_up = (
+        "use keras.callbacks.ModelCheckpoint, and load its file on the chief when the script starts again"
+    )
     deals_batches = False
 
     def name_of(self, rank: int) -> str:

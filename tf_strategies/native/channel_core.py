@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from tf_strategies.errors import BootstrapError, Code
-from tf_strategies.native import loader
+from tf_strategies.native import c_text, loader
 
-_TEXT_BYTES = 4096
 _ADDRESS_BYTES = 64 << 10
 
 
@@ -25,18 +24,8 @@ def _core() -> ctypes.CDLL:
     return core
 
 
-def _text(call: Callable[..., int], *arguments: Any, capacity: int = _TEXT_BYTES) -> bytes | None:
-    """What a C function that yields text says; None when its channel is gone."""
-    while True:
-        buffer = ctypes.create_string_buffer(capacity)
-        size = call(*arguments, buffer, ctypes.c_int64(capacity))
-        if size <= capacity:
-            return None if size < 0 else buffer.raw[:size]
-        capacity = size
-
-
 def _last_error(core: ctypes.CDLL) -> str:
-    return (_text(core.tfs_channel_last_error) or b"").decode(errors="replace")
+    return (c_text.read(core.tfs_channel_last_error) or b"").decode(errors="replace")
 
 
 def prepare(*, host: str, net_devices: str) -> None:
@@ -53,7 +42,7 @@ def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes
     end = ctypes.c_int64()
     if core.tfs_channel_open_end("\n".join(transports).encode(), net_devices.encode(), ctypes.byref(end)):
         raise BootstrapError(_last_error(core))
-    return end.value, _text(core.tfs_channel_end_address, end, capacity=_ADDRESS_BYTES) or b""
+    return end.value, c_text.read(core.tfs_channel_end_address, end, capacity=_ADDRESS_BYTES) or b""
 
 
 def close_end(end: int) -> None:
@@ -123,5 +112,5 @@ def channels_to(peer_name: str) -> list[int]:
 
 def stats(channel: int) -> dict[str, Any]:
     """The counts of `tfs_channel_stats`; empty when the channel is closed."""
-    text = _text(_core().tfs_channel_stats, ctypes.c_int64(channel))
+    text = c_text.read(_core().tfs_channel_stats, ctypes.c_int64(channel))
     return {} if text is None else json.loads(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
-from typing import Any, Callable
+from typing import Any
 
 from tf_strategies.errors import BootstrapError, Code
-from tf_strategies.native import loader
+from tf_strategies.native import c_text, loader
 
 _TEXT_BYTES = 4096
 _ADDRESS_BYTES = 64 << 10
@@ -46,19 +46,9 @@ def _core() -> ctypes.CDLL:
     return core
 
 
-def _text(call: Callable[..., int], *arguments: Any, capacity: int = _TEXT_BYTES) -> bytes | None:
-    """What a C function that yields text says; None when its communicator is gone."""
-    while True:
-        buffer = ctypes.create_string_buffer(capacity)
-        size = call(*arguments, buffer, ctypes.c_int64(capacity))
-        if size <= capacity:
-            return None if size < 0 else buffer.raw[:size]
-        capacity = size
-
-
 def _raise_if_failed(core: ctypes.CDLL, code: int, what: str) -> None:
     if code:
-        reason = _text(core.tfs_last_error) or b""
+        reason = c_text.read(core.tfs_last_error) or b""
         raise BootstrapError(f"{what}: {reason.decode(errors='replace')}")
 
 
@@ -68,7 +58,7 @@ def open_worker(*, transports: str, net_devices: str) -> tuple[int, bytes]:
     worker = ctypes.c_int64()
     code = core.tfs_worker_open(transports.encode(), net_devices.encode(), ctypes.byref(worker))
     _raise_if_failed(core, code, "the transport could not be opened")
-    address = _text(core.tfs_worker_address, worker, capacity=_ADDRESS_BYTES)
+    address = c_text.read(core.tfs_worker_address, worker, capacity=_ADDRESS_BYTES)
     return worker.value, address or b""
 
 
@@ -144,13 +134,13 @@ def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
 
 def describe_instance(communicator: int, instance: int) -> str:
     """What this rank last asked for on an instance, in words."""
-    text = _text(_core().tfs_communicator_describe_instance, ctypes.c_int64(communicator), instance)
+    text = c_text.read(_core().tfs_communicator_describe_instance, ctypes.c_int64(communicator), instance)
     return "nothing: its communicator is closed" if text is None else text.decode(errors="replace")
 
 
 def oldest_waiting(communicator: int) -> Waiting | None:
     instance, seconds = ctypes.c_int(-1), ctypes.c_double()
-    text = _text(
+    text = c_text.read(
         _core().tfs_communicator_oldest_waiting,
         ctypes.c_int64(communicator),
         ctypes.byref(instance),
@@ -163,5 +153,5 @@ def oldest_waiting(communicator: int) -> Waiting | None:
 
 def stats(communicator: int) -> dict[str, Any]:
     """The counts of `tfs_communicator_stats`; empty when the communicator is closed."""
-    text = _text(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
+    text = c_text.read(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
     return {} if text is None else json.loads(text)

@@ -1,8 +1,7 @@
 """The ledger of a parameter server: who trains, which step it is, whose gradients count.
 
 Every function that is an operation runs where it is placed, eagerly or in a tf.function, and works on the ledger of that name in
-the process of that device: put it under `with tf.device("/job:ps/task:0")`. `names`, `members`, `mark_lost` and
-`wait_change` are plain calls for the server's own Python, about the ledgers of this process.
+the process of that device: put it under `with tf.device("/job:ps/task:0")`. What a server's own Python asks is in `ledger_core`.
 
 Called eagerly they return when they have run: TensorFlow alone would return before, and raise errors later and elsewhere.
 
@@ -21,20 +20,25 @@ References:
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import enum
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
+import functools
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import tensorflow as tf
 
 from tf_strategies.native import loader
 
 UNBOUNDED = -1
-_TEXT_BYTES = 4096
-_WAITING_DTYPES = {
+_DTYPES = {
     "worker": tf.int32,
     "incarnation": tf.int64,
+    "size": tf.int32,
+    "names": tf.string,
+    "options": tf.string,
+    "key": tf.string,
+    "text": tf.string,
+    "finished": tf.bool,
     "generation": tf.int64,
     "max_staleness": tf.int64,
     "step": tf.int64,
@@ -130,11 +134,11 @@ def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
     Raises:
         tf.errors.InvalidArgumentError: another worker joined with other names or options; both are named.
     """
-    return _run(
+    return _run_apart(
         "join",
         **_caller(caller),
         size=len(names),
-        names=tf.constant(list(names), tf.string, [len(names)]),
+        names=list(names),
         options=options,
     )
 
@@ -149,7 +153,7 @@ def agree(caller: Caller, key: str | tf.Tensor, text: str | tf.Tensor) -> tf.Ten
         tf.errors.InvalidArgumentError: another worker brought another text; both are named.
         tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
     """
-    return _run("agree", **_caller(caller), key=key, text=text)
+    return _run_apart("agree", **_caller(caller), key=key, text=text)
 
 
 def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
@@ -161,7 +165,7 @@ def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
     Returns:
         Scalar int64: the current step.
     """
-    return _run("leave", **_caller(caller), finished=finished)
+    return _run_apart("leave", **_caller(caller), finished=finished)
 
 
 def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
@@ -180,7 +184,7 @@ def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
     Raises:
         tf.errors.DeadlineExceededError: names those that are awaited.
     """
-    return _wait("enter", **_caller(caller), generation=generation, timeout=timeout)
+    return _run_apart("enter", **_caller(caller), generation=generation, timeout=timeout)
 
 
 def step(ledger: str) -> tf.Tensor:
@@ -221,7 +225,7 @@ def pull(caller: Caller, *, max_staleness: Integer = UNBOUNDED, timeout: float) 
     Raises:
         tf.errors.DeadlineExceededError: names those that are awaited.
     """
-    return _wait("pull", **_caller(caller), max_staleness=max_staleness, timeout=timeout)
+    return _run_apart("pull", **_caller(caller), max_staleness=max_staleness, timeout=timeout)
 
 
 def push(caller: Caller, pulled: Integer) -> tf.Tensor:
@@ -264,7 +268,9 @@ def offer(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, time
         tf.errors.DeadlineExceededError: names those that are awaited. The offer is dropped, unless its step is being applied.
         tf.errors.FailedPreconditionError: the step lies ahead of the ledger's.
     """
-    return Offered(*_wait("offer", **_caller(caller), step=step, rows=rows, quorum=quorum, timeout=timeout))
+    return Offered(
+        *_run_apart("offer", **_caller(caller), step=step, rows=rows, quorum=quorum, timeout=timeout)
+    )
 
 
 def applied(caller: Caller, step: Integer) -> tf.Tensor:
@@ -381,79 +387,6 @@ def discard(ledger: str, step: Integer) -> tf.Tensor:
     return _run("discard", step=step, ledger=ledger)
 
 
-# --- for the server's own Python ---------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-    """A worker of a ledger.
-
-    Attributes:
-        name: "worker 1 (10.0.0.2:2222)".
-        status: "expected" (has not joined), "training", "idle" (between two fits), "finished" or "lost".
-        incarnation: of its present process; 0 before it has joined.
-    """
-
-    name: str
-    status: str
-    incarnation: int
-
-
-def names() -> List[str]:
-    """The ledgers of this process."""
-    return (_text(_core().tfs_ledger_names) or "").splitlines()
-
-
-def members(ledger: str) -> List[Member]:
-    """The workers of a ledger of this process; none before the first has joined.
-
-    Raises:
-        KeyError: this process has no such ledger.
-    """
-    text = _text(_core().tfs_ledger_members, ledger.encode())
-    if text is None:
-        raise KeyError(ledger)
-    found = []
-    for line in text.split("\n")[:-1]:
-        status, incarnation, name = line.split(" ", 2)
-        found.append(Member(name, status, int(incarnation)))
-    return found
-
-
-def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
-    """Declares a worker dead and wakes what waits for it.
-
-    Args:
-        ledger: of this process.
-        worker: its number.
-        incarnation: of the process that died; 0 when it never joined.
-
-    Returns:
-        False when another process is this worker by now, or it has finished, or is lost already.
-
-    Raises:
-        KeyError: this process has no such ledger.
-    """
-    found = _core().tfs_ledger_mark_lost(ledger.encode(), worker, ctypes.c_int64(incarnation))
-    if found < 0:
-        raise KeyError(ledger)
-    return bool(found)
-
-
-def wait_change(ledger: str, version: int, *, timeout: float) -> int:
-    """Waits until a status has changed since `version` (0 at first), at most `timeout` seconds; the present version.
-
-    Raises:
-        KeyError: this process has no such ledger.
-    """
-    present = _core().tfs_ledger_wait_change(
-        ledger.encode(), ctypes.c_int64(version), ctypes.c_double(timeout)
-    )
-    if present < 0:
-        raise KeyError(ledger)
-    return present
-
-
 def _run(operation: str, **inputs: Any) -> Any:
     """Runs an operation of the ledger or adds it to the graph; returns its outputs."""
     outputs = getattr(loader.library(), f"tf_strategies_ledger_{operation}")(**inputs)
@@ -462,26 +395,29 @@ def _run(operation: str, **inputs: Any) -> Any:
     return outputs
 
 
-def _wait(operation: str, **inputs: Any) -> Any:
-    """As `_run`, for an operation that may wait.
+def _run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
+    """As `_run`, for an operation that may wait, or fail when other workers are at fault.
 
-    Eagerly it runs as a function of its own: a server gives each eager operation one of its few threads until it is
-    done, and would soon serve nobody; an operation of a function leaves the thread while it waits.
+    Eagerly it runs as a function of its own. A server gives each eager operation one of its few threads until it is done, and
+    would soon serve nobody; and one that fails also fails what was sent there after it, before the error was known here.
     """
     if not tf.executing_eagerly():
-        return _run(operation, **inputs)
+        return _run(operation, ledger=ledger, **inputs)
     device = tf.constant(0).device
-    ledger = inputs.pop("ledger")
-    names = list(inputs)
-
-    @tf.function(autograph=False)
-    def run(*values: tf.Tensor) -> Any:
-        with tf.device(device):
-            return tuple(tf.nest.flatten(_run(operation, ledger=ledger, **dict(zip(names, values)))))
-
     with tf.device(None):
-        outputs = run(*(tf.convert_to_tensor(inputs[name], _WAITING_DTYPES[name]) for name in names))
+        tensors = {name: tf.convert_to_tensor(value, _DTYPES[name]) for name, value in inputs.items()}
+        outputs = _function_of(operation, ledger, device)(tensors)
+        outputs[0].numpy()
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+@functools.lru_cache(maxsize=256)
+def _function_of(operation: str, ledger: str, device: str) -> Callable[[Dict[str, tf.Tensor]], Any]:
+    def run(inputs: Dict[str, tf.Tensor]) -> Any:
+        with tf.device(device):
+            return tuple(tf.nest.flatten(_run(operation, ledger=ledger, **inputs)))
+
+    return tf.function(run, autograph=False, reduce_retracing=True)
 
 
 def _caller(caller: Caller) -> dict[str, Any]:
@@ -490,21 +426,3 @@ def _caller(caller: Caller) -> dict[str, Any]:
         "worker": caller.worker,
         "incarnation": tf.constant(caller.incarnation, tf.int64),
     }
-
-
-def _core() -> ctypes.CDLL:
-    core = loader.core()
-    for name in ("tfs_ledger_names", "tfs_ledger_members", "tfs_ledger_wait_change"):
-        getattr(core, name).restype = ctypes.c_int64
-    return core
-
-
-def _text(call: Callable[..., int], *arguments: Any) -> str | None:
-    """What a C function that yields text says; None when there is no such ledger."""
-    capacity = _TEXT_BYTES
-    while True:
-        buffer = ctypes.create_string_buffer(capacity)
-        size = call(*arguments, buffer, ctypes.c_int64(capacity))
-        if size <= capacity:
-            return None if size < 0 else buffer.raw[:size].decode(errors="replace")
-        capacity = size

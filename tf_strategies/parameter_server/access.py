@@ -46,18 +46,24 @@ class ServerAccess:
 
     def read_in_update(self, part: Part, device: str) -> tf.Tensor:
         """The value of a part on the server where an update runs; one that lives on another server comes once in a step."""
-        value = part.on_server(part.variable.read_value)
         step = current_step()
         if device == part.device or step is None:
-            return value
-        return step.once((device, id(part.variable)), lambda: _identity_on(device, value), part.variable)
+            return part.on_server(part.variable.read_value)
+
+        def fetch() -> tf.Tensor:
+            value = part.on_server(part.variable.read_value)
+            with tf.device(device):
+                return tf.identity(value)
+
+        return step.once((device, id(part.variable)), fetch, part.variable)
 
     def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> None:
         """Calls the method `how` of each part, or in an update of the one that is updated, on its server."""
         step = current_step()
+        if step is not None:
+            step.forget(variable)
         for part, piece in variable.pieces(value):
             if step is not None:
-                step.forget(variable)
                 step.forget(part.variable)
             with tf.device(part.device):
                 getattr(part.variable, how)(piece, **kwargs)
@@ -116,8 +122,3 @@ def _placed_freely() -> ContextManager:
     if tf.executing_eagerly():
         return contextlib.nullcontext()
     return tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True)
-
-
-def _identity_on(device: str, value: tf.Tensor) -> tf.Tensor:
-    with tf.device(device):
-        return tf.identity(value)

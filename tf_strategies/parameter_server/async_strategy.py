@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Optional
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
-from tf_strategies.options import ParameterServerOptions
+from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.asynchronous import AsynchronousUpdates
 from tf_strategies.parameter_server.staleness import StalenessStats
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
@@ -71,10 +70,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
 def _staleness(value: Any) -> Optional[int]:
     if value is None:
         return None
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
+    number = whole_number(value)
     if number is None or number < 0:
         raise OptionsError(f"max_staleness must be None or a whole number of steps from 0; got {value!r}")
     return number

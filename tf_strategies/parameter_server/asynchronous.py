@@ -57,7 +57,8 @@ class AsynchronousUpdates(UpdateRule):
         """All was done at once."""
 
     def _pulled(self, step: Step) -> tf.Tensor:
-        return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
+        with step.outside_of_branches():
+            return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
     def _push(self, step: Step, gradient: Any) -> tf.Tensor:
         with tf.control_dependencies(tf.nest.flatten(gradient, expand_composites=True)):

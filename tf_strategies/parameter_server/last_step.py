@@ -10,23 +10,20 @@ __all__ = ["LastStep"]
 
 
 class LastStep(Hooks):
-    """Stops training when the servers have taken as many steps as this worker has batches, or a given number in all.
+    """Stops training when the servers have taken as many steps, from when `fit` began, as this worker has batches for.
 
     Args:
         step: returns the number of steps so far.
-        last: the number at which to stop; None: as many more, from when `fit` begins, as it has batches for.
     """
 
-    def __init__(self, step: Callable[[], int], last: Optional[int] = None) -> None:
+    def __init__(self, step: Callable[[], int]) -> None:
         super().__init__()
         self._step = step
-        self._given = last
-        self._last = last
+        self._last: Optional[int] = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
-        if self._given is None:
-            self._last = None if not epochs or not steps else self._step() + epochs * steps
+        self._last = self._step() + epochs * steps if epochs and steps else None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._last is not None and self._step() >= self._last:

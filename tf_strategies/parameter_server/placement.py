@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 
-__all__ = ["PLACEMENTS", "Placement", "Placer"]
+__all__ = ["Placement", "Placer"]
 
-PLACEMENTS = ("bytes", "round_robin")
 Placer = Callable[[str, tf.TensorShape, tf.DType, Sequence[int]], int]
 Partitioner = Callable[..., Sequence[int]]
 

@@ -13,7 +13,7 @@ from absl import logging
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
-from tf_strategies.native import channel, ledger, loader
+from tf_strategies.native import channel, ledger_core, loader
 from tf_strategies.parameter_server.pulse import Pulse
 from tf_strategies.parameter_server.readiness import make_ready
 
@@ -103,8 +103,8 @@ class _Attendance:
     def _look(self) -> List[str]:
         """What each worker does, by rank: that of the ledger in which it is least done."""
         found = ["expected"] * len(self._tasks)
-        for name in ledger.names():
-            for rank, member in enumerate(ledger.members(name)):
+        for name in ledger_core.names():
+            for rank, member in enumerate(ledger_core.members(name)):
                 found[rank] = max(found[rank], member.status, key=_ORDER.index)
                 key = rank, member.incarnation
                 if member.status in _HERE and key not in self._pulses:
@@ -114,7 +114,7 @@ class _Attendance:
     def _watch(self, rank: int, incarnation: int) -> Pulse:
         def lost(reason: str) -> None:
             channel.fail_channels_to(self._names[rank], f"{self._names[rank]} answers no more ({reason})")
-            marked = [ledger.mark_lost(name, rank, incarnation) for name in ledger.names()]
+            marked = [ledger_core.mark_lost(name, rank, incarnation) for name in ledger_core.names()]
             if any(marked):
                 logging.warning("%s answers no more (%s): it is taken for lost", self._names[rank], reason)
 

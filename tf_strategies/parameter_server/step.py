@@ -51,7 +51,11 @@ class Step:
             yield
 
     def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
-        """What `make` returned when it was first called for the key, or since the variable it was read of was written."""
+        """What `make` returned when it was first called for the key, or since the variable it was read of was written.
+
+        In a branch or loop it is called again: what one of them has made is not there for others.
+        """
+        key = (None if tf.executing_eagerly() else tf.compat.v1.get_default_graph(), key)
         if key not in self._held:
             self._held[key] = make()
             if read_of is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import operator
 from typing import Any, Iterator, Optional, Sequence, Tuple
+
+import tensorflow as tf
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
-from tf_strategies.options import ParameterServerOptions
+from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.last_step import LastStep
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 from tf_strategies.parameter_server.synchronous import SynchronousUpdates
@@ -86,29 +87,28 @@ class SyncReplicasStrategy(ParameterServerStrategy):
     def training(self) -> Iterator[None]:
         with super().training():
             self._servers.membership.enter(next(self._fits))
-            yield
+            try:
+                yield
+            except tf.errors.OpError:
+                raise  # perhaps of a lost server, who cannot be told
+            except BaseException:
+                self._servers.membership.leave(finished=False)
+                raise
             self._servers.membership.leave(finished=False)
 
 
 def _quorum(replicas_to_aggregate: Any, backup_workers: Any, workers: int) -> int:
-    backups = _whole(backup_workers)
+    backups = whole_number(backup_workers)
     if backups is None or not 0 <= backups < workers:
         raise OptionsError(
             f"backup_workers must be a whole number from 0 to {workers - 1}, one less than the workers; got {backup_workers!r}"
         )
     if replicas_to_aggregate is None:
         return workers - backups
-    quorum = _whole(replicas_to_aggregate)
+    quorum = whole_number(replicas_to_aggregate)
     if quorum is None or not 1 <= quorum <= workers or (backups and quorum != workers - backups):
         raise OptionsError(
             f"replicas_to_aggregate must be a whole number from 1 to {workers}, the number of workers"
             f"{f', less {backups} backup workers' if backups else ''}; got {replicas_to_aggregate!r}"
         )
     return quorum
-
-
-def _whole(value: Any) -> Optional[int]:
-    try:
-        return None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None

@@ -109,7 +109,8 @@ class SynchronousUpdates(UpdateRule):
             with tf.device(self._membership.devices[0]):
                 return ledger.step(self._membership.name)
 
-        return step.once(("step",), read)
+        with step.outside_of_branches():
+            return step.once(("step",), read)
 
     def _deposit(self, access: Any, step: Step, variable: ServerVariable, key: str, value: Any) -> None:
         """Leaves a piece of the value with each part of the variable."""

@@ -175,16 +175,5 @@ TEST(Enter, ADeadlineNamesThoseThatAreAwaitedAndUndoesIt) {
   EXPECT_TRUE(later->answered());
 }
 
-TEST(WaitChange, SeesEveryChange) {
-  TestLedger ledger(2);
-  EXPECT_EQ(ledger->WaitChange(0, 0.0), 0);
-  ASSERT_TRUE(ledger.Join(0).ok());
-  const int64_t joined = ledger->WaitChange(0, 10);
-  EXPECT_GT(joined, 0);
-  std::thread other([&] { EXPECT_TRUE(ledger->Leave({0, 1}, true).ok()); });
-  EXPECT_GT(ledger->WaitChange(joined, 10), joined);
-  other.join();
-}
-
 }  // namespace
 }  // namespace tf_strategies::ledger

@@ -1,0 +1,210 @@
+// Calls that wait: how they end, and what falls to others when they do.
+#include "ops/ledger/ledger.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/ledger/checks.h"
+
+namespace tf_strategies::ledger {
+
+int64_t Ledger::NewTicket() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return ++last_ticket_;
+}
+
+void Ledger::Cancel(int64_t ticket) {
+  Answers answers;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = waits_.find(ticket);
+    if (found == waits_.end()) return;
+    Retire(found);
+    Settle(&answers);
+  }
+  Deliver(std::move(answers));
+}
+
+double Ledger::Expire() {
+  Answers answers;
+  double next = std::numeric_limits<double>::infinity();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const double now = clock_();
+    Settle(&answers);
+    std::map<int64_t, std::string>
+        overdue;  // told before the first is retired, which changes what the others wait for
+    for (const auto& [ticket, wait] : waits_) {
+      if (wait.deadline <= now) overdue[ticket] = Overdue(wait);
+    }
+    for (const auto& [ticket, text] : overdue) {
+      Reply(Retire(waits_.find(ticket)), DeadlineExceeded(text), {}, &answers);
+    }
+    Settle(&answers);
+    for (const auto& [ticket, wait] : waits_) {
+      next = std::min(next, wait.deadline);
+      if (wait.kind == Kind::kPull && wait.grace_end > now) next = std::min(next, wait.grace_end);
+    }
+  }
+  Deliver(std::move(answers));
+  return next;
+}
+
+void Ledger::Add(int64_t ticket, Wait wait) {
+  const double now = clock_();
+  wait.deadline = now + wait.timeout;
+  double soonest = wait.deadline;
+  if (wait.kind == Kind::kPull && wait.grace_end > now) soonest = std::min(soonest, wait.grace_end);
+  waits_.emplace(ticket, std::move(wait));
+  on_deadline_(soonest);
+}
+
+void Ledger::Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const {
+  answers->push_back({std::move(answer), std::move(status), std::move(outcome), appointment_});
+}
+
+Ledger::Answer Ledger::Retire(Waits::iterator wait) {
+  Member& member = roster_[wait->second.worker];
+  if (wait->second.kind == Kind::kEnter) {
+    member.entering = false;
+    member.generation = wait->second.former;
+    member.status = MemberStatus::kIdle;
+  } else if (wait->second.kind == Kind::kOffer && quorum_.Withdraw(wait->second.worker)) {
+    ++member.dropped;
+  }
+  Answer answer = std::move(wait->second.answer);
+  waits_.erase(wait);
+  return answer;
+}
+
+void Ledger::EndCallsOf(int worker, const Status& why, Answers* answers) {
+  for (auto wait = waits_.begin(); wait != waits_.end();) {
+    const auto here = wait++;
+    if (here->second.worker == worker) Reply(Retire(here), why, {}, answers);
+  }
+}
+
+void Ledger::StepBack(int worker, const Status& why, Answers* answers) {
+  EndCallsOf(worker, why, answers);
+  if (quorum_.applying() && quorum_.applier() == worker) quorum_.Appoint(-1);
+}
+
+void Ledger::Settle(Answers* answers) {
+  SettleQuorum(answers);
+  const double now = clock_();
+  for (auto wait = waits_.begin(); wait != waits_.end();) {
+    const auto here = wait++;
+    const Wait& found = here->second;
+    if (found.kind == Kind::kOffer) continue;
+    if (found.kind == Kind::kEnter ? !MayEnter(found) : !MayPull(found, now)) continue;
+    if (found.kind == Kind::kEnter) {
+      roster_[found.worker].entering = false;
+      roster_.Train(found.worker);
+    }
+    Outcome outcome;
+    outcome.step = quorum_.step();
+    Reply(std::move(here->second.answer), Status::Ok(), outcome, answers);
+    waits_.erase(here);
+  }
+}
+
+void Ledger::SettleQuorum(Answers* answers) {
+  if (quorum_.Complete(Required())) {
+    for (int member : quorum_.Members()) ++roster_[member].counted;
+    const int first = quorum_.applier();
+    quorum_.Appoint(-1);
+    for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
+      if (wait->second.kind == Kind::kOffer && wait->second.worker == first)
+        return AnswerApply(wait, answers);
+    }
+  }
+  if (quorum_.applying() && quorum_.applier() < 0) AppointAnother(answers);
+}
+
+bool Ledger::AppointAnother(Answers* answers) {
+  auto chosen = waits_.end();
+  for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
+    if (wait->second.kind != Kind::kOffer) continue;
+    if (chosen == waits_.end() || (wait->second.counts && !chosen->second.counts)) chosen = wait;
+  }
+  if (chosen == waits_.end()) return false;
+  AnswerApply(chosen, answers);
+  return true;
+}
+
+void Ledger::AnswerApply(Waits::iterator wait, Answers* answers) {
+  quorum_.Appoint(wait->second.worker);
+  ++appointment_;
+  Outcome outcome;
+  outcome.decision = kApply;
+  outcome.step = quorum_.step();
+  outcome.members = quorum_.Members();
+  outcome.rows = quorum_.Rows();
+  Reply(std::move(wait->second.answer), Status::Ok(), std::move(outcome), answers);
+  waits_.erase(wait);
+}
+
+bool Ledger::MayEnter(const Wait& wait) const {
+  const bool being_written = quorum_.applying() && quorum_.applier() >= 0;
+  return !being_written && NotEntered(wait.generation).empty();
+}
+
+std::vector<int> Ledger::NotEntered(int64_t generation) const {
+  std::vector<int> workers;
+  for (int worker = 0; worker < roster_.size(); ++worker) {
+    if (roster_.IsPresent(worker) && roster_[worker].generation < generation) workers.push_back(worker);
+  }
+  return workers;
+}
+
+int64_t Ledger::Required() const { return std::min<int64_t>(quorum_size_, roster_.Available()); }
+
+std::string Ledger::Overdue(const Wait& wait) const {
+  std::string text = roster_.NameOf(wait.worker) + " waited " + SecondsText(wait.timeout) + " s in ledger '" +
+                     roster_.ledger() + "' ";
+  std::vector<int> awaited;
+  if (wait.kind == Kind::kPull) {
+    const int64_t mine = roster_[wait.worker].clock;
+    text += "at its update " + std::to_string(mine) + " for slower workers to come within " +
+            std::to_string(wait.ahead) + " updates: for ";
+    for (int worker = 0; worker < roster_.size(); ++worker) {
+      const Member& other = roster_[worker];
+      if (other.status == MemberStatus::kTraining && mine - other.clock > wait.ahead)
+        awaited.push_back(worker);
+    }
+  } else if (wait.kind == Kind::kEnter && !NotEntered(wait.generation).empty()) {
+    text += "to begin its fit " + std::to_string(wait.generation) + " together with ";
+    awaited = NotEntered(wait.generation);
+  } else if (quorum_.applying()) {
+    text += "for the end of step " + std::to_string(quorum_.step()) + ", which is applied by ";
+    if (quorum_.applier() >= 0) awaited.push_back(quorum_.applier());
+  } else {
+    text += "for the gradients of step " + std::to_string(quorum_.step()) + ": " +
+            std::to_string(Required()) + " are required, " + std::to_string(quorum_.Members().size()) +
+            " came, none from ";
+    for (int worker = 0; worker < roster_.size(); ++worker) {
+      if (roster_.IsAvailable(worker) && !quorum_.HasOffer(worker)) awaited.push_back(worker);
+    }
+  }
+  return text + roster_.NamesOf(awaited) + "; see their logs, or raise the timeout";
+}
+
+void Ledger::Deliver(Answers answers) {
+  while (!answers.empty()) {
+    Answers more;
+    for (const Answered& each : answers) {
+      const bool taken = each.answer(each.status, each.outcome);
+      if (taken || each.outcome.decision != kApply) continue;
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!quorum_.applying() || appointment_ != each.appointment) continue;
+      quorum_.Appoint(-1);
+      Settle(&more);
+    }
+    answers = std::move(more);
+  }
+}
+
+}  // namespace tf_strategies::ledger

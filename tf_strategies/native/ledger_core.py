@@ -1,0 +1,72 @@
+"""The C functions of ops/ledger/c_api.h: what a server's own Python knows of the ledgers of its process, and tells them."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import List
+
+from tf_strategies.native import c_text, loader
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A worker of a ledger.
+
+    Attributes:
+        name: "worker 1 (10.0.0.2:2222)".
+        status: "expected" (has not joined), "training", "idle" (between two fits), "finished" or "lost".
+        incarnation: of its present process; 0 before it has joined.
+    """
+
+    name: str
+    status: str
+    incarnation: int
+
+
+def names() -> List[str]:
+    """The ledgers of this process."""
+    return (c_text.read(_core().tfs_ledger_names) or b"").decode(errors="replace").splitlines()
+
+
+def members(ledger: str) -> List[Member]:
+    """The workers of a ledger of this process; none before the first has joined.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    text = c_text.read(_core().tfs_ledger_members, ledger.encode())
+    if text is None:
+        raise KeyError(ledger)
+    found = []
+    for line in text.decode(errors="replace").split("\n")[:-1]:
+        status, incarnation, name = line.split(" ", 2)
+        found.append(Member(name, status, int(incarnation)))
+    return found
+
+
+def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
+    """Declares a worker dead and wakes what waits for it.
+
+    Args:
+        ledger: of this process.
+        worker: its number.
+        incarnation: of the process that died; 0 when it never joined.
+
+    Returns:
+        False when another process is this worker by now, or it has finished, or is lost already.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    found = _core().tfs_ledger_mark_lost(ledger.encode(), worker, ctypes.c_int64(incarnation))
+    if found < 0:
+        raise KeyError(ledger)
+    return bool(found)
+
+
+def _core() -> ctypes.CDLL:
+    core = loader.core()
+    for name in ("tfs_ledger_names", "tfs_ledger_members"):
+        getattr(core, name).restype = ctypes.c_int64
+    return core
