@@ -30,19 +30,23 @@ class ServerAccess:
         """The whole value, on this worker; `trains` tells whether gradients by it will be computed."""
         step = current_step()
         if step is None:
-            return self._fetch(variable)
+            return self._fetch(variable, ())
         with step.outside_of_branches(), _placed_freely():
             return tf.identity(
-                step.once(("value", id(variable)), lambda: self._pull(step, variable, trains), variable)
+                step.once(
+                    ("value", id(variable)),
+                    lambda: self._fetch(variable, self._awaited(step, trains)),
+                    variable,
+                )
             )
 
     def read_rows(self, variable: ServerVariable, indices: tf.Tensor, trains: bool) -> tf.Tensor:
         """Rows of the value, on this worker: [...] integers -> [..., row shape]."""
-        step = current_step()
-        with _placed_freely(), self._after_what_step_waits_for(step, trains):
+        with _placed_freely():
+            awaited = self._awaited(current_step(), trains)
             if len(variable.parts) == 1:
-                return self._fetch_rows(variable.parts[0], indices)
-            return self._fetch_rows_of_parts(variable, indices)
+                return self._fetch_rows(variable.parts[0], indices, awaited)
+            return self._fetch_rows_of_parts(variable, indices, awaited)
 
     def read_in_update(self, part: Part, device: str) -> tf.Tensor:
         """The value of a part on the server where an update runs; one that lives on another server comes once in a step."""
@@ -77,30 +81,31 @@ class ServerAccess:
         if not isinstance(value, tf.Tensor):
             return value
         step = current_step()
+        if value.device == device:
+            return value
         if step is None:
             return self._wires.push(value, device)
         return step.once((device, value.ref()), lambda: self._wires.push(value, device))
 
-    def _pull(self, step: Step, variable: ServerVariable, trains: bool) -> tf.Tensor:
-        with self._after_what_step_waits_for(step, trains):
-            return self._fetch(variable)
+    def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[tf.Tensor]:
+        """What servers wait for before they read; the worker's own end of a wire does not."""
+        return () if step is None or not trains else self._before_reading(step)
 
-    def _after_what_step_waits_for(self, step: Optional[Step], trains: bool) -> ContextManager:
-        if step is None or not trains:
-            return contextlib.nullcontext()
-        return tf.control_dependencies(self._before_reading(step))
-
-    def _fetch(self, variable: ServerVariable) -> tf.Tensor:
-        pieces = [
-            self._wires.pull(part.on_server(part.variable.read_value), part.device) for part in variable.parts
-        ]
+    def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
+        with tf.control_dependencies(awaited):
+            values = [part.on_server(part.variable.read_value) for part in variable.parts]
+        pieces = [self._wires.pull(value, part.device) for value, part in zip(values, variable.parts)]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
-    def _fetch_rows(self, part: Part, indices: tf.Tensor) -> tf.Tensor:
+    def _fetch_rows(self, part: Part, indices: tf.Tensor, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
         numbers = self._wires.push(indices, part.device)
-        return self._wires.pull(part.on_server(lambda: part.variable.sparse_read(numbers)), part.device)
+        with tf.control_dependencies(awaited):
+            rows = part.on_server(lambda: part.variable.sparse_read(numbers))
+        return self._wires.pull(rows, part.device)
 
-    def _fetch_rows_of_parts(self, variable: ServerVariable, indices: tf.Tensor) -> tf.Tensor:
+    def _fetch_rows_of_parts(
+        self, variable: ServerVariable, indices: tf.Tensor, awaited: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         flat = tf.reshape(indices, [-1])
         starts = tf.constant([part.start for part in variable.parts[1:]], flat.dtype)
         owners = tf.searchsorted(starts, flat, side="right", out_type=tf.int32)
@@ -108,7 +113,7 @@ class ServerAccess:
             tf.range(tf.size(flat)), owners, len(variable.parts)
         )
         rows = [
-            self._fetch_rows(part, tf.gather(flat, where) - tf.cast(part.start, flat.dtype))
+            self._fetch_rows(part, tf.gather(flat, where) - tf.cast(part.start, flat.dtype), awaited)
             for part, where in zip(variable.parts, positions)
         ]
         shape = tf.concat([tf.shape(indices), variable.shape[1:].as_list()], axis=0)

@@ -98,8 +98,9 @@ class SynchronousUpdates(UpdateRule):
                 quorum=self._quorum,
                 timeout=self._membership.timeout,
             )
+            applies = tf.equal(offered.decision, ledger.Decision.APPLY)
         tf.cond(
-            tf.equal(offered.decision, ledger.Decision.APPLY),
+            applies,
             lambda: self._apply(step, offered),
             lambda: tf.constant(0, tf.int64),
         )
@@ -107,7 +108,7 @@ class SynchronousUpdates(UpdateRule):
     def _number(self, step: Step) -> tf.Tensor:
         def read() -> tf.Tensor:
             with tf.device(self._membership.devices[0]):
-                return ledger.step(self._membership.name)
+                return _at_once(ledger.step(self._membership.name))
 
         with step.outside_of_branches():
             return step.once(("step",), read)
@@ -124,9 +125,10 @@ class SynchronousUpdates(UpdateRule):
             }
             with tf.device(part.device):
                 if isinstance(piece, tf.IndexedSlices):
-                    step.deposits.append(ledger.deposit_rows(piece, step=number, **common))
+                    deposited = ledger.deposit_rows(piece, step=number, **common)
                 else:
-                    step.deposits.append(ledger.deposit([piece], step=number, **common))
+                    deposited = ledger.deposit([piece], step=number, **common)
+            step.deposits.append(_at_once(deposited))
 
     def _apply(self, step: Step, offered: ledger.Offered) -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
@@ -138,7 +140,7 @@ class SynchronousUpdates(UpdateRule):
             following = ledger.applied(self._membership.caller, done)
         for device in self._membership.devices:
             with tf.device(device):
-                ledger.discard(self._membership.name, following - 1)
+                _at_once(ledger.discard(self._membership.name, following - 1))
         return following
 
     def _apply_one(self, update: _Update, offered: ledger.Offered) -> None:
@@ -159,11 +161,12 @@ class SynchronousUpdates(UpdateRule):
                 rows = ledger.withdraw_rows(
                     offered.members, dtype=like.dtype, row_shape=part.variable.shape[1:], **where
                 )
+                _at_once(rows.values)
                 return tf.IndexedSlices(rows.values * scale, rows.indices, dense_shape=like.dense_shape)
             (total,) = ledger.withdraw(
                 offered.members, dtype=like.dtype, shapes=[part.variable.shape], **where
             )
-            return total * scale
+            return _at_once(total) * scale
 
 
 def _is_gradient(value: Any, variable: ServerVariable) -> bool:
@@ -178,6 +181,13 @@ def _require_top(step: Step, variable: ServerVariable) -> None:
             f"{variable.name} is updated inside tf.cond or a loop in a replica function; SyncReplicasStrategy applies gradients "
             "at the top of the function only: with mixed precision use mixed_bfloat16, which needs no loss scale"
         )
+
+
+def _at_once(result: tf.Tensor) -> tf.Tensor:
+    """Has a ledger's operation wait for its inputs alone: in the order of the program servers would wait for one another."""
+    if not tf.executing_eagerly():
+        compat.run_independently(result.op)
+    return result
 
 
 def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
