@@ -15,6 +15,7 @@ from tests.support.servers import ServerCluster
 _WORKER = "tests.cluster.failing_servers_worker"
 _START_SECONDS = 90
 _QUORUM_SECONDS = 6
+_NOTICE_SECONDS = 6
 
 
 def steps_of(log: str) -> list[float]:
@@ -22,14 +23,18 @@ def steps_of(log: str) -> list[float]:
     return [float(at) for at in re.findall(r"^step \d+ at (\S+)", log, re.M)]
 
 
-@pytest.mark.keras
-def test_a_killed_worker_does_not_stop_asynchronous_others_and_may_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "killed", [pytest.param(1, marks=pytest.mark.keras), pytest.param(0, marks=pytest.mark.any_line)]
+)
+def test_a_killed_worker_does_not_stop_asynchronous_others_and_may_come_back(
+    killed: int, tmp_path: Path
+) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=3) as cluster:
-        cluster.start("async", "40", "60", "1:10")
-        for index in (0, 2):
+        cluster.start("async", "40", "60", f"{killed}:10")
+        for index in {0, 1, 2} - {killed}:
             assert cluster[f"worker{index}"].wait(_START_SECONDS) == 0
-        assert cluster["worker1"].wait(5) == -signal.SIGKILL
-        again = cluster.start_one("worker", 1, "async", "40", "60", again=" again")
+        assert cluster[f"worker{killed}"].wait(5) == -signal.SIGKILL
+        again = cluster.start_one("worker", killed, "async", "40", "60", again=" again")
         assert again.wait(_START_SECONDS) == 0
         assert "counted 130 130" in again.log()  # of three times 40, and of 10 before the kill
         for index in (0, 1):
@@ -62,27 +67,27 @@ def test_a_killed_worker_lowers_the_quorum_of_synchronous_others_and_may_come_ba
 
 
 @pytest.mark.parametrize(
-    ("kind", "how", "seconds"),
+    ("kind", "others"),
     [
-        pytest.param("async", signal.SIGKILL, 6, marks=pytest.mark.keras),
-        ("sync", signal.SIGKILL, 6),
+        pytest.param("async", [], marks=pytest.mark.keras),
+        ("sync", []),
+        pytest.param("sync", ["worker1"], marks=pytest.mark.any_line),
     ],
 )
-def test_a_lost_server_is_an_error_on_all_workers(
-    kind: str, how: int, seconds: float, tmp_path: Path
-) -> None:
+def test_a_lost_server_is_an_error_on_all_workers(kind: str, others: list[str], tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         cluster.start(kind, "100000", "5")
         for index in (0, 1):
             cluster[f"worker{index}"].wait_for_text("^step 20 ", timeout=_START_SECONDS)
         lost_at = time.monotonic()
-        cluster["ps1"].signal(how)
-        for index in (0, 1):
-            worker = cluster[f"worker{index}"]
+        for name in ("ps1", *others):
+            cluster[name].kill()
+        for name in {"worker0", "worker1"} - set(others):
+            worker = cluster[name]
             assert worker.wait(30) == 1
             found = re.search(r"ended at (\S+) lost=True ServerLostError: (.*)", worker.log())
             assert found, worker.log()
-            assert float(found[1]) - lost_at < seconds
+            assert float(found[1]) - lost_at < _NOTICE_SECONDS
             assert f"{cluster.name_of('ps', 1)} answers no more" in found[2]
         # Their errors ended the workers, and nobody starts them again.
         assert cluster["ps0"].wait(20) == 1
@@ -90,7 +95,6 @@ def test_a_lost_server_is_an_error_on_all_workers(
         assert end, cluster["ps0"].log()
         for index in (0, 1):
             assert f"{cluster.name_of('worker', index)} is lost" in end[1]
-        cluster["ps1"].kill()
 
 
 def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""A task of test_parameter_server_traffic.py: a server, or a worker that counts what its host sends and receives in a step.
+
+python -m tests.cluster.traffic_worker FILE TRANSPORT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+
+keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
+
+BATCH = 32
+WIDTH, CLASSES = 512, 4
+WORDS, SIZE = 100_000, 64
+_FIRST, _STEPS = 5, 25
+
+
+class Traffic(keras.callbacks.Callback):
+    """What the network interfaces of this host have carried by the end of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        lines = Path("/proc/self/net/dev").read_text().splitlines()
+        numbers = [
+            line.split(":")[1].split() for line in lines if ":" in line and not line.strip().startswith("lo:")
+        ]
+        self.counts.append((sum(int(each[0]) for each in numbers), sum(int(each[8]) for each in numbers)))
+
+    def a_step(self) -> dict:
+        (begin_in, begin_out), (end_in, end_out) = self.counts[_FIRST], self.counts[-1]
+        steps = len(self.counts) - 1 - _FIRST
+        return {"received": (end_in - begin_in) / steps, "sent": (end_out - begin_out) / steps}
+
+
+def dense() -> tuple:
+    model = keras.Sequential(
+        [keras.layers.InputLayer((WIDTH,)), keras.layers.Dense(2 * WIDTH), keras.layers.Dense(CLASSES)]
+    )
+    return model, np.ones((BATCH, WIDTH), "float32")
+
+
+def words(length: int) -> tuple:
+    layers = [
+        keras.layers.Embedding(WORDS, SIZE),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(CLASSES),
+    ]
+    return keras.Sequential(layers), np.arange(BATCH * length, dtype="int32").reshape(BATCH, length) * 7
+
+
+def bytes_of(model: keras.Model) -> int:
+    return sum(4 * int(np.prod(variable.shape)) for variable in model.trainable_variables)
+
+
+def main(path: Path, transport: str) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(transport=transport))
+    results = {}
+    for name, make in (("dense", dense), ("10 words", lambda: words(10)), ("40 words", lambda: words(40))):
+        with strategy.scope():
+            model, rows = make()
+            model.compile(
+                keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            )
+        data = tf.data.Dataset.from_tensors((rows, np.zeros(BATCH, "int32"))).repeat(_STEPS)
+        traffic = Traffic()
+        model.fit(data, verbose=0, callbacks=[traffic])
+        results[name] = {**traffic.a_step(), "model": bytes_of(model)}
+    path.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
