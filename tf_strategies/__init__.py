@@ -15,6 +15,7 @@ from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 if TYPE_CHECKING:
     from tf_strategies import callbacks
     from tf_strategies.collective import CollectiveAllReduceStrategy
+    from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.native.errors import WorkerLostError
     from tf_strategies.parameter_server import (
         AsyncParameterServerStrategy,
@@ -31,6 +32,7 @@ __all__ = [
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",
+    "SidecarEvaluator",
     "SyncReplicasStrategy",
     "WorkerLostError",
     "__version__",
@@ -41,6 +43,7 @@ _HOMES = {
     "AsyncParameterServerStrategy": "tf_strategies.parameter_server",
     "CollectiveAllReduceStrategy": "tf_strategies.collective",
     "ServerLostError": "tf_strategies.parameter_server",
+    "SidecarEvaluator": "tf_strategies.evaluator",
     "SyncReplicasStrategy": "tf_strategies.parameter_server",
     "WorkerLostError": "tf_strategies.native.errors",
 }

@@ -27,12 +27,17 @@ Partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner
 
 
 class Recorder(keras.callbacks.Callback):
-    """Keeps when each step of this worker ended, in monotonic seconds; before each it may sleep."""
+    """Keeps when each step of this worker ended, in monotonic seconds; before each it may sleep, and before all call `begin`."""
 
-    def __init__(self, sleep: float = 0.0) -> None:
+    def __init__(self, sleep: float = 0.0, begin: Any = None) -> None:
         super().__init__()
         self.ends: list = []
         self._sleep = sleep
+        self._begin = begin
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._begin is not None:
+            self._begin()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._sleep:
@@ -89,18 +94,17 @@ def servers_of(variable: Any) -> list:
     return [part.device for part in held.parts]
 
 
-def check_backups_that_cannot_work_are_refused(folder: Path) -> None:
+def check_backups_for_one_process_are_refused(folder: Path) -> None:
     strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
     with strategy.scope():
         model = compiled(dense_model(), keras.optimizers.SGD(0.02))
     x, y = numbers(96)
-    for backup in (tfs.callbacks.BackupAndRestore, keras.callbacks.BackupAndRestore):
-        try:
-            model.fit(x, y, verbose=0, callbacks=[backup(str(folder / "backup"))])
-        except tfs.OptionsError as error:
-            assert "ModelCheckpoint" in str(error)
-        else:
-            raise AssertionError(f"{backup} was taken")
+    try:
+        model.fit(x, y, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(str(folder / "backup"))])
+    except tfs.OptionsError as error:
+        assert "use tfs.callbacks.BackupAndRestore" in str(error)
+    else:
+        raise AssertionError("it was taken")
 
 
 def check_asynchronous_workers_count_every_step(folder: Path) -> None:
@@ -181,8 +185,9 @@ def check_a_bound_on_staleness_holds_fast_workers_back(folder: Path) -> None:
         model = compiled(dense_model(), keras.optimizers.SGD(0.05))
     x, y = numbers(3 * steps * 16)
     model.fit(x[:48], y[:48], batch_size=16, verbose=0)  # traces
-    wait_for_all(folder, "traced", strategy.rank, strategy.size)
-    recorder = Recorder(sleep if slow else 0.0)
+    recorder = Recorder(
+        sleep if slow else 0.0, lambda: wait_for_all(folder, "began", strategy.rank, strategy.size)
+    )
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[recorder])
     brought = wait_for_all(folder, "bounded", strategy.rank, strategy.size, json.dumps(recorder.ends))
     ends = [json.loads(text) for text in brought]
@@ -213,6 +218,119 @@ def check_damped_gradients_train(folder: Path) -> None:
         tags = [value.tag for record in records for value in _event(record).summary.value]
         assert tags == ["staleness/mean", "staleness/maximum", "staleness/histogram"] * 2, tags
     strategy.close()
+
+
+def check_the_first_server_divides_by_the_staleness(folder: Path) -> None:
+    weights = trained_in_turn(folder, "divided", damping="divide")
+    for mine, (first, gradient) in zip(weights, FORMULAS):
+        expected = first.copy()
+        for divisor in (1, 1, 2):
+            expected -= RATE * gradient(first) / divisor
+        np.testing.assert_allclose(mine, expected, rtol=1e-6)
+
+
+def check_servers_compensate_for_the_delay(folder: Path) -> None:
+    strength = 0.3
+    weights = trained_in_turn(folder, "compensated", damping="compensate", compensation=strength)
+    for mine, (first, gradient) in zip(weights, FORMULAS):
+        expected, stale = first.copy(), gradient(first)
+        for _ in range(3):
+            expected -= RATE * (stale + strength * stale**2 * (expected - first))
+        np.testing.assert_allclose(mine, expected, rtol=1e-5)
+        assert np.abs(mine - (first - 3 * RATE * stale)).max() > 0.05
+
+
+RATE = 0.25
+TABLE = np.linspace(0.5, 2.0, 12, dtype="float32").reshape(6, 2)
+ROWS = np.array([5, 1, 1])
+COUNTS = np.bincount(ROWS, minlength=6).astype("float32")[:, None]
+# (initial value, gradient at a value) of what is trained below: a dense variable, and one of which rows are read.
+FORMULAS = [(TABLE, lambda w: w**2), (TABLE + 1, lambda w: COUNTS * w**2)]
+
+
+def trained_in_turn(folder: Path, name: str, **arguments: Any) -> list:
+    """Three workers read the same weights; then worker 1 updates them, then worker 2, then worker 0, one after the other.
+
+    Returns:
+        The values of a variable and of a table, both cut over the servers, at the end.
+    """
+    cut = tfs.ParameterServerOptions(partitioner=Partitioner(4, max_shards=2), timeout=30)
+    strategy = tfs.AsyncParameterServerStrategy(options=cut, **arguments)
+    rank = strategy.rank
+    with strategy.scope():
+        held = [tf.Variable(first) for first, _ in FORMULAS]
+    assert all(len(variable.parts) == 2 for variable in held)
+
+    def wait_for_turn(gradient: np.ndarray) -> np.ndarray:
+        wait_for_all(folder, f"{name} read", rank, strategy.size)
+        if rank != 1:
+            wait_for_one(folder, f"{name} updated", {2: 1, 0: 2}[rank])
+        return gradient
+
+    def update(strategy: Any, gradients: list) -> None:
+        for variable, gradient in zip(held, gradients):
+            strategy.extended.update(
+                variable, lambda v, g: minimize(v, g, RATE), args=(gradient,), group=False
+            )
+
+    def replica() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(held[0] ** 3) / 3 + tf.reduce_sum(tf.gather(held[1], ROWS) ** 3) / 3
+        dense, rows = tape.gradient(loss, held)
+        values = tf.numpy_function(wait_for_turn, [rows.values + 0 * tf.reduce_sum(dense)], tf.float32)
+        values.set_shape(rows.values.shape)
+        with tf.control_dependencies([values]):
+            gradients = [tf.identity(dense), tf.IndexedSlices(values, rows.indices, rows.dense_shape)]
+        tf.distribute.get_replica_context().merge_call(update, args=(gradients,))
+
+    tf.function(lambda: strategy.run(replica))()
+    wait_for_all(folder, f"{name} updated", rank, strategy.size)
+    assert strategy.staleness_stats().histogram[:4] == (1, 1, 1, 0)
+    weights = [variable.numpy() for variable in held]
+    wait_for_all(folder, f"{name} compared", rank, strategy.size)
+    strategy.close()
+    return weights
+
+
+def minimize(variable: Any, gradient: Any, rate: float) -> None:
+    if isinstance(gradient, tf.IndexedSlices):
+        change = tf.IndexedSlices(rate * gradient.values, gradient.indices, gradient.dense_shape)
+        variable.scatter_sub(change)
+    else:
+        variable.assign(variable - rate * gradient)  # what other workers did before must not be lost
+
+
+def check_training_ends_on_all_with_the_agreed_step(folder: Path) -> None:
+    last, options = 40, tfs.ParameterServerOptions(timeout=30)
+    x, y = numbers(480)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(12).repeat()
+    for name, strategy, overshoot in (
+        ("late", tfs.AsyncParameterServerStrategy(options=options), 1),
+        ("bounded", tfs.AsyncParameterServerStrategy(max_staleness=1, options=options), 2),
+        ("in step", tfs.SyncReplicasStrategy(options=options), 0),
+    ):
+        rank, size = strategy.rank, strategy.size
+        with strategy.scope():
+            model = compiled(dense_model(), keras.optimizers.SGD(0.05))
+        if name == "late" and rank == 2:
+            wait_for_one(folder, "late stopped", 0)
+            wait_for_one(folder, "late stopped", 1)
+        recorder, stop = Recorder(0.02 * rank), tfs.callbacks.StopAtStep(last)
+        model.fit(data, steps_per_epoch=7, epochs=100, verbose=0, callbacks=[recorder, stop])
+        ended = wait_for_all(folder, f"{name} stopped", rank, size, str(len(recorder.ends)))
+        steps, batches = int(model.optimizer.iterations.numpy()), [int(text) for text in ended]
+        assert last <= steps <= last + overshoot, steps
+        if name == "in step":
+            assert batches == [last] * 3, batches
+        else:
+            assert sum(batches) == steps and (batches[2] == 0) == (name == "late"), (batches, steps)
+        wait_for_all(folder, f"{name} compared", rank, size)
+        if name == "late":
+            model.fit(data, steps_per_epoch=7, epochs=2, verbose=0)  # without the callback it goes on
+            wait_for_all(folder, "went on", rank, size)
+            assert int(model.optimizer.iterations.numpy()) == steps + 42
+        wait_for_all(folder, f"{name} counted", rank, size)
+        strategy.close()
 
 
 def _event(record: tf.Tensor) -> Any:
@@ -265,6 +383,55 @@ def check_normalization_and_validation_when_synchronous(folder: Path) -> None:
     )
     assert set(weights) == {weights[0]}
     assert np.abs(model.layers[-3].moving_mean.numpy()).max() > 0.01
+    strategy.close()
+
+
+def check_replicas_are_numbered_and_draw_differently(folder: Path) -> None:
+    drawn = {}
+    for kind in (tfs.AsyncParameterServerStrategy, tfs.SyncReplicasStrategy):
+        strategy = kind(options=tfs.ParameterServerOptions(timeout=30))
+        with strategy.scope():
+            dropout = keras.layers.Dropout(0.5, seed=11)
+
+        def replica(dropout: Any = dropout) -> tuple:
+            context = tf.distribute.get_replica_context()
+            number = tf.cast(context.replica_id_in_sync_group, tf.int64)
+            return number, context.num_replicas_in_sync, dropout(tf.ones([64]), training=True)
+
+        for run in (strategy.run, tf.function(strategy.run)):
+            number, count, dropped = run(replica)
+            in_step = kind is tfs.SyncReplicasStrategy
+            assert (int(number), int(count)) == ((strategy.rank, 3) if in_step else (0, 1))
+        drawn[kind] = repr(dropped.numpy().tolist())
+        brought = wait_for_all(folder, f"{kind.__name__} drew", strategy.rank, strategy.size, drawn[kind])
+        assert len(set(brought)) == 3
+        strategy.close()
+    assert len(set(drawn.values())) == 1  # what a worker draws is a matter of its rank, not of the strategy
+
+
+def check_moving_statistics_are_the_mean_of_the_workers(folder: Path) -> None:
+    steps, rows, momentum = 6, 10, 0.8
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    layers = [keras.layers.Input((8,)), keras.layers.BatchNormalization(momentum=momentum)]
+    with strategy.scope():
+        model = compiled(keras.Sequential([*layers, keras.layers.Dense(CLASSES)]), keras.optimizers.SGD(0.1))
+    x, y = numbers(steps * rows * 3)
+    x *= np.linspace(0.5, 3, len(x), dtype="float32")[:, None]
+    x, y = x.reshape(3, steps, rows, 8), y.reshape(3, steps * rows)
+    off = tf.data.Options()
+    off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    mine = x[strategy.rank].reshape(-1, 8), y[strategy.rank]
+    model.fit(tf.data.Dataset.from_tensor_slices(mine).batch(rows).with_options(off), verbose=0)
+    wait_for_all(folder, "moved", strategy.rank, strategy.size)
+    mean, variance = np.zeros(8), np.ones(8)
+    for step in range(steps):
+        mean += (1 - momentum) * (x[:, step].mean(axis=1).mean(axis=0) - mean)
+        variance += (1 - momentum) * (x[:, step].var(axis=1).mean(axis=0) - variance)
+    normalization = model.layers[-2]
+    np.testing.assert_allclose(normalization.moving_mean.numpy(), mean, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(normalization.moving_variance.numpy(), variance, rtol=1e-5)
+    assert np.abs(mean).max() > 0.05 and variance.max() > 2, (mean, variance)
+    wait_for_all(folder, "moved alike", strategy.rank, strategy.size)
     strategy.close()
 
 

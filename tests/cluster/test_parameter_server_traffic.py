@@ -40,3 +40,6 @@ def test_a_step_moves_the_model_once_each_way_and_of_embeddings_only_rows(
             rows = BATCH * length * 4 * SIZE
             numbers = BATCH * length * 4 * (way == "sent") * 2
             assert rows <= counted[f"{length} words"][way] <= _FRAMING * (rows + numbers) + _SMALL_MESSAGES
+    # Its 60 tensors travel together, each way in one message, and not one by one.
+    assert counted["deep"]["sent packets"] < 40
+    assert counted["deep"]["received packets"] < 40

@@ -90,3 +90,21 @@ def test_example_with_servers(
         group["worker0"].wait_for_text(r"^test accuracy.* 0\.\d\d$", timeout=5)
         for index in range(1, workers):
             assert "accuracy" not in group[f"worker{index}"].log()
+
+
+def test_the_example_with_an_evaluator(tmp_path: Path) -> None:
+    with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
+        cluster = {"ps": ports.addresses[:1], "worker": ports.addresses[1:]}
+        for role in ("ps", "worker", "evaluator"):
+            group.start_python(
+                role,
+                str(REPOSITORY / "examples" / "10_evaluator.py"),
+                *["--epochs", "2", "--directory", str(tmp_path / "digits")],
+                env={"TF_CONFIG": tf_config(cluster, role, 0)},
+            )
+        assert set(group.wait_all(timeout=240).values()) == {0}
+        accuracy = group["worker"].wait_for_text(r"^test accuracy +(0\.\d\d)$", timeout=5)[1]
+        group["evaluator"].wait_for_text(
+            rf"^evaluated 2\.weights\.h5 of step 36: .*accuracy .*\n(.*\n)*last evaluation +{accuracy}$",
+            timeout=5,
+        )

@@ -20,7 +20,9 @@ keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 BATCH = 32
 WIDTH, CLASSES = 512, 4
 WORDS, SIZE = 100_000, 64
+LAYERS = 30
 _FIRST, _STEPS = 5, 25
+_COLUMNS = {"received": 0, "received packets": 1, "sent": 8, "sent packets": 9}
 
 
 class Traffic(keras.callbacks.Callback):
@@ -35,12 +37,12 @@ class Traffic(keras.callbacks.Callback):
         numbers = [
             line.split(":")[1].split() for line in lines if ":" in line and not line.strip().startswith("lo:")
         ]
-        self.counts.append((sum(int(each[0]) for each in numbers), sum(int(each[8]) for each in numbers)))
+        self.counts.append([sum(int(each[column]) for each in numbers) for column in _COLUMNS.values()])
 
     def a_step(self) -> dict:
-        (begin_in, begin_out), (end_in, end_out) = self.counts[_FIRST], self.counts[-1]
+        begin, end = self.counts[_FIRST], self.counts[-1]
         steps = len(self.counts) - 1 - _FIRST
-        return {"received": (end_in - begin_in) / steps, "sent": (end_out - begin_out) / steps}
+        return {name: (after - before) / steps for name, before, after in zip(_COLUMNS, begin, end)}
 
 
 def dense() -> tuple:
@@ -48,6 +50,11 @@ def dense() -> tuple:
         [keras.layers.InputLayer((WIDTH,)), keras.layers.Dense(2 * WIDTH), keras.layers.Dense(CLASSES)]
     )
     return model, np.ones((BATCH, WIDTH), "float32")
+
+
+def deep() -> tuple:
+    layers = [keras.layers.Dense(16) for _ in range(LAYERS)]
+    return keras.Sequential([keras.layers.InputLayer((16,)), *layers]), np.ones((BATCH, 16), "float32")
 
 
 def words(length: int) -> tuple:
@@ -66,7 +73,12 @@ def bytes_of(model: keras.Model) -> int:
 def main(path: Path, transport: str) -> None:
     strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(transport=transport))
     results = {}
-    for name, make in (("dense", dense), ("10 words", lambda: words(10)), ("40 words", lambda: words(40))):
+    for name, make in (
+        ("dense", dense),
+        ("deep", deep),
+        ("10 words", lambda: words(10)),
+        ("40 words", lambda: words(40)),
+    ):
         with strategy.scope():
             model, rows = make()
             model.compile(

@@ -51,10 +51,12 @@ PARTS = {
     "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
+    "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "collective": _FOUNDATION | {"_tf", "control_plane", "native", "keras", "tensorflow"},
     "parameter_server": _FOUNDATION | {"_tf", "native", "keras", "tensorflow"},
     "launch": _FOUNDATION,
-    "__init__": _FOUNDATION | {"callbacks", "collective", "native", "parameter_server", "tensorflow"},
+    "__init__": _FOUNDATION
+    | {"callbacks", "collective", "evaluator", "native", "parameter_server", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

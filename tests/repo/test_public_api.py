@@ -15,6 +15,7 @@ PUBLIC = {
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",
+    "SidecarEvaluator",
     "SyncReplicasStrategy",
     "WorkerLostError",
     "__version__",

@@ -12,9 +12,14 @@ tf = pytest.importorskip("tensorflow")
 
 from tf_strategies import callbacks  # noqa: E402
 from tf_strategies.callbacks import group_state  # noqa: E402
+from tf_strategies.callbacks.checkpoint_file import parse  # noqa: E402
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
 from tf_strategies.errors import OptionsError  # noqa: E402
 from tf_strategies.keras.model_state import metric_variables, training_variables  # noqa: E402
+from tf_strategies.parameter_server import (  # noqa: E402
+    AsyncParameterServerStrategy,
+    SyncReplicasStrategy,
+)
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
@@ -91,6 +96,54 @@ def test_training_goes_on_where_it_was(data, strategy, tmp_path: Path) -> None:
     for one, other in zip(expected, weights):
         np.testing.assert_array_equal(one, other)
     assert continued_logs == logs
+
+
+@pytest.mark.parametrize("kind", [AsyncParameterServerStrategy, SyncReplicasStrategy])
+def test_training_without_servers_goes_on_with_them(kind, tmp_path: Path) -> None:
+    def train(strategy: Any, epochs: int) -> tuple:
+        model, counter = make_model(strategy), StopAt(10 * STEPS)
+        keep = callbacks.BackupAndRestore(tmp_path, delete_checkpoint=False)
+        model.fit(dataset().batch(BATCH), epochs=epochs, verbose=0, callbacks=[keep, counter])
+        return model, 10 * STEPS - counter.left
+
+    alone, steps = train(CollectiveAllReduceStrategy(devices=["CPU:0"]), EPOCHS)
+    assert steps == EPOCHS * STEPS
+    served, steps = train(kind(), EPOCHS)
+    assert steps == 0
+    for one, other in zip(training_variables(alone).values(), training_variables(served).values()):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert train(kind(), EPOCHS + 1)[1] == STEPS
+
+
+@pytest.mark.parametrize("kind", [AsyncParameterServerStrategy, SyncReplicasStrategy])
+def test_training_on_servers_goes_on_where_it_was(kind, tmp_path: Path) -> None:
+    """Each strategy has servers of its own in this process, so that one made anew is as servers started anew."""
+    steps, path = STEPS, tmp_path / "training.checkpoint"
+
+    def train(*extra: Any) -> tuple:
+        strategy = kind()
+        model = make_model(strategy)
+        data = dataset().batch(BATCH)
+        history = model.fit(data, epochs=EPOCHS, verbose=0, callbacks=list(extra))
+        return strategy, model, history.history
+
+    _, expected, logs = train()
+    with pytest.raises(StoppedError):
+        train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), StopAt(steps + 2))
+    saved = parse(path.read_bytes(), "saved")
+    assert saved.facts["step"] == steps + 1
+    counter = StopAt(10 * steps)
+    keep = callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1, delete_checkpoint=False)
+    strategy, model, continued_logs = train(keep, counter)
+    assert 10 * steps - counter.left == EPOCHS * steps - (steps + 1)
+    for one, other in zip(expected.get_weights(), model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    assert continued_logs == logs
+    assert strategy.progress_of_fit().step() == EPOCHS * steps
+    last = parse(path.read_bytes(), "last")
+    assert last.facts["step"] == 2 * (steps + 1)
+    assert train(callbacks.BackupAndRestore(tmp_path))[2] == logs
+    assert not tmp_path.exists()
 
 
 def test_with_another_number_of_replicas_sums_stay_and_statistics_are_averaged(strategy) -> None:

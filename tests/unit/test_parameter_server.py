@@ -217,6 +217,84 @@ def test_checkpoints_are_those_of_a_plain_variable(pair, tmp_path: Path) -> None
         saved.assign(restored.numpy())
 
 
+# --- stale gradients ---
+
+
+def of_all(variable) -> Any:
+    return variable**3 / 3
+
+
+def of_rows_twice(variable) -> Any:
+    return [tf.gather(variable, [6, 1]) ** 3 / 3, tf.gather(variable, [[1], [5]]) ** 2]
+
+
+def of_rows_and_all(variable) -> Any:
+    return [tf.gather(variable, [6, 1, 6]) ** 2, of_all(variable)]
+
+
+def of_no_rows(variable) -> Any:
+    return tf.gather(variable, tf.zeros([0], tf.int64))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("loss_of", [of_all, of_rows_twice, of_rows_and_all, of_no_rows])
+def test_a_delay_is_compensated_for(loss_of, traced: bool, cut: bool) -> None:
+    options = tfs.ParameterServerOptions(partitioner=thirds if cut else None)
+    strategy = tfs.AsyncParameterServerStrategy(damping="compensate", compensation=0.5, options=options)
+    first = np.linspace(1, 2, ROWS * WIDTH, dtype="float32").reshape(ROWS, WIDTH)
+    others = np.linspace(-1, 1, ROWS * WIDTH, dtype="float32").reshape(ROWS, WIDTH)
+    with strategy.scope():
+        variable = tf.Variable(first)
+
+    def replica() -> None:
+        with tf.GradientTape() as tape:
+            losses = loss_of(variable)
+        gradient = tape.gradient(losses, variable)
+        for part in variable.parts:  # as another worker does meanwhile
+            part.variable.assign_add(others[part.start : part.start + part.rows])
+
+        def update(strategy: Any, gradient: Any) -> None:
+            strategy.extended.update(variable, change, args=(gradient,), group=False)
+
+        tf.distribute.get_replica_context().merge_call(update, args=(gradient,))
+
+    def change(held: Any, gradient: Any) -> None:
+        if isinstance(gradient, tf.IndexedSlices):
+            held.scatter_sub(gradient)
+        else:
+            held.assign_sub(gradient)
+
+    run = (lambda: strategy.run(replica)) if not traced else tf.function(lambda: strategy.run(replica))
+    run()
+    with tf.GradientTape() as tape:
+        plain = tf.Variable(first)
+        losses = loss_of(plain)
+    stale = tf.convert_to_tensor(tape.gradient(losses, plain)).numpy()
+    expected = first + others - (stale + 0.5 * stale**2 * others)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_was_not_read_at_the_top_of_a_step_cannot_be_compensated(reads: bool) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(damping="compensate")
+    with strategy.scope():
+        variable = tf.Variable(tf.ones([ROWS, WIDTH]))
+
+    def update(strategy: Any) -> None:
+        strategy.extended.update(variable, lambda held, gradient: None, args=(variable_like,), group=False)
+
+    def replica(which: tf.Tensor) -> None:
+        if reads:
+            tf.cond(which, lambda: tf.gather(variable, [1]), lambda: tf.zeros([1, WIDTH]))
+        tf.distribute.get_replica_context().merge_call(update)
+
+    variable_like = tf.ones([ROWS, WIDTH])
+    run = tf.function(lambda which: strategy.run(replica, (which,)))
+    with pytest.raises(ValueError, match=r"needs the value .* inside tf\.cond or a loop"):
+        run(tf.constant(True))
+
+
 # --- Keras ---
 
 
@@ -277,6 +355,59 @@ def test_one_process_trains_as_plain_keras_does(kind, make, tmp_path: Path) -> N
         np.testing.assert_array_equal(loaded, weight)
 
 
+@pytest.mark.keras
+@pytest.mark.parametrize("damping", ["divide", "compensate"])
+def test_fresh_gradients_are_not_damped(damping) -> None:
+    options = tfs.ParameterServerOptions(partitioner=thirds)
+    generator = np.random.default_rng(2)
+    x, y = generator.integers(0, 20, (96, 4)).astype("int32"), generator.integers(0, 3, 96)
+    weights = []
+    for arguments in ({}, {"damping": damping}):
+        strategy = tfs.AsyncParameterServerStrategy(options=options, **arguments)
+        keras.utils.set_random_seed(4)
+        with strategy.scope():
+            model = model_of(word_layers(), keras.optimizers.SGD(0.1, momentum=0.9))
+        model.fit(x, y, batch_size=12, epochs=3, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    for plain, damped in zip(*weights):
+        np.testing.assert_array_equal(plain, damped)
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize("kind", ["none", "async", "sync", "collective"])
+def test_training_stops_at_a_step(kind) -> None:
+    kinds = {
+        "none": tf.distribute.get_strategy,
+        "async": tfs.AsyncParameterServerStrategy,
+        "sync": tfs.SyncReplicasStrategy,
+        "collective": tfs.CollectiveAllReduceStrategy,
+    }
+    with kinds[kind]().scope():
+        model = model_of(word_layers(), keras.optimizers.SGD(0.1))
+    x, y = np.zeros([8, 4], "int32"), np.zeros([8], "int32")
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(2).repeat()
+    batches: list = []
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: batches.append(batch))
+
+    def train(last: int, epochs: int) -> list:
+        batches.clear()
+        stop = tfs.callbacks.StopAtStep(last)
+        model.fit(data, steps_per_epoch=3, epochs=epochs, verbose=0, callbacks=[count, stop])
+        assert int(model.optimizer.iterations.numpy()) <= last
+        return list(batches)
+
+    assert train(7, 100) == [0, 1, 2, 0, 1, 2, 0]
+    assert train(7, 100) == []  # it was there when training began
+    assert train(9, 100) == [0, 1]
+    assert train(100, 1) == [0, 1, 2]  # the data ended before
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "7", True, None])
+def test_a_bad_last_step_is_refused(value) -> None:
+    with pytest.raises(tfs.OptionsError, match=f"last_step must be a whole number from 1; got {value!r}"):
+        tfs.callbacks.StopAtStep(value)
+
+
 # --- arguments ---
 
 
@@ -286,9 +417,22 @@ def test_a_bad_bound_on_staleness_is_refused(value) -> None:
         tfs.AsyncParameterServerStrategy(max_staleness=value)
 
 
-def test_an_unknown_damping_is_refused() -> None:
-    with pytest.raises(tfs.OptionsError, match="damping must be None or one of 'divide'; got 'halve'"):
-        tfs.AsyncParameterServerStrategy(damping="halve")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"damping": "halve"}, "damping must be None or one of 'divide', 'compensate'; got 'halve'"),
+        ({"damping": ["divide"]}, "damping must be None or one of"),
+        ({"compensation": 0.1}, "compensation goes with damping=.compensate. only; got 0.1"),
+        ({"compensation": 0.1, "damping": "divide"}, "compensation goes with"),
+        ({"compensation": -0.1, "damping": "compensate"}, "a finite number from 0; got -0.1"),
+        ({"compensation": float("nan"), "damping": "compensate"}, "a finite number from 0; got nan"),
+        ({"compensation": "1", "damping": "compensate"}, "a finite number from 0; got '1'"),
+        ({"compensation": True, "damping": "compensate"}, "a finite number from 0; got True"),
+    ],
+)
+def test_an_unknown_damping_is_refused(arguments, message) -> None:
+    with pytest.raises(tfs.OptionsError, match=message):
+        tfs.AsyncParameterServerStrategy(**arguments)
 
 
 @pytest.mark.parametrize(

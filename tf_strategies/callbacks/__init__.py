@@ -5,5 +5,6 @@ from __future__ import annotations
 from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
 from tf_strategies.callbacks.checkpoint_file import CheckpointError
 from tf_strategies.callbacks.staleness_tensorboard import StalenessTensorBoard
+from tf_strategies.callbacks.stop_at_step import StopAtStep
 
-__all__ = ["BackupAndRestore", "CheckpointError", "StalenessTensorBoard"]
+__all__ = ["BackupAndRestore", "CheckpointError", "StalenessTensorBoard", "StopAtStep"]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
 
 from tf_strategies.callbacks import callback_states, group_state
-from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, parse, write
-from tf_strategies.callbacks.exchange import from_chief
+from tf_strategies.callbacks.backup import Backup, lasting
+from tf_strategies.callbacks.checkpoint_file import Checkpoint
+from tf_strategies.callbacks.group_backup import GroupBackup
+from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
+from tf_strategies.keras.model_state import metric_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
-from tf_strategies.keras.worker_strategy import workers_of
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["BackupAndRestore"]
 
@@ -36,6 +37,17 @@ class BackupAndRestore(Hooks):
     read again; with it, and for arrays in Keras 2, all since the start, as one iterator lives on. `fit` must be given the same
     arguments, but `epochs` may be larger. Use one directory for each call of `fit`.
 
+    With parameter servers the chief saves the variables whole, the optimizer's slots and the count of steps, and every worker
+    leaves on the first server where it is. When all were started again, with any number of servers and workers, the chief
+    restores, and the others wait for it. A worker (or chief) that was started again alone restores nothing, for the servers
+    hold what is newer, and goes on at its own place, or with SyncReplicasStrategy at that of the one who is farthest. With
+    SyncReplicasStrategy what the chief saves is one moment of training, so that training that was killed ends with the weights
+    it would have had (but for what workers have to themselves, such as Dropout, and for backup workers, who are not waited
+    for). With AsyncParameterServerStrategy the others go on while the chief saves: each variable is whole, but some have had
+    updates that others have not; workers go on each where it was when it saved last, or, when there are more or fewer than
+    before, at the beginning of the epoch of the last; and `fit` ends on all when all have ended, so that the file is there as
+    long as it may be needed.
+
     Not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2, unless
     `enable_tf_random_generator()` was called (its state is hidden); what callbacks of your own remember; a dataset that
     shuffles within `repeat(n)` without `steps_per_epoch`.
@@ -47,7 +59,9 @@ class BackupAndRestore(Hooks):
 
     Raises:
         OptionsError: an argument has a value it cannot have.
-        CheckpointError: on all workers, from `fit`: the file is damaged, is another model's, or cannot be written.
+        CheckpointError: from `fit`, on all workers: the file is damaged, or is another model's; or it cannot be written (with
+            parameter servers on the chief alone).
+        BootstrapError: from `fit`, with parameter servers: the chief has not begun it within the strategy's timeout.
 
     Example:
         >>> model.fit(dataset, epochs=90, callbacks=[tfs.callbacks.BackupAndRestore("backup", save_freq=500)])
@@ -87,14 +101,9 @@ class BackupAndRestore(Hooks):
         while fit.callbacks.index(self) < len(fit.callbacks) - 1:
             fit.callbacks.remove(self)
         self._strategy = group_of(self.model)
-        strategy = workers_of(self.model)
-        if strategy is not None and self._strategy is None:
-            raise OptionsError(
-                f"BackupAndRestore needs workers that take every step together, not {type(strategy).__name__}; "
-                f"{strategy.how_to_back_up}"
-            )
+        self._backup = self._make_backup()
         self._epoch = self._batches = self._since_saving = 0
-        self._save_at_end = self._stopped = False
+        self._save_at_end = self._stopped = self._saved = False
         self._metrics_to_come: Optional[Checkpoint] = None
         self._restore()
 
@@ -114,6 +123,7 @@ class BackupAndRestore(Hooks):
         self._add_metrics_to_come()
         done = batch + 1 - self._batches
         self._batches = batch + 1
+        self._saved = False
         self._fit.took(done)
         self._since_saving += done
         if self._save_freq == "epoch" or self._since_saving < self._save_freq:
@@ -137,10 +147,14 @@ class BackupAndRestore(Hooks):
         if self._fit is not None:
             self._fit.forget()
             self._fit = None
-        if self._delete and (self._strategy is None or self._strategy.rank == 0):
-            self._path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                self._path.parent.rmdir()
+        self._backup.end(delete=self._delete, saved=self._saved)
+
+    def _make_backup(self) -> Backup:
+        strategy = self.model.distribute_strategy
+        progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
+        if progress is not None:
+            return ServerBackup(self._path, self.model, progress)
+        return GroupBackup(self._path, self.model, self._strategy)
 
     def _find_fit(self) -> RunningFit:
         strategy = self.model.distribute_strategy
@@ -158,8 +172,6 @@ class BackupAndRestore(Hooks):
         return fit
 
     def _save(self, metrics: Dict[str, Any]) -> None:
-        variables = {**training_variables(self.model), **metrics}
-        state = group_state.collect(self._strategy, variables)
         remembered, weights = callback_states.snapshot(self._fit.callbacks)
         facts = {
             "epoch": self._epoch,
@@ -167,65 +179,25 @@ class BackupAndRestore(Hooks):
             "stopped": self._stopped,
             "place": self._fit.place(self._batches),
             "callbacks": remembered,
-            "variables": state.facts,
         }
-        failure = b""
-        if self._strategy is None or self._strategy.rank == 0:
-            try:
-                write(self._path, Checkpoint(facts, {**state.arrays, **weights}))
-            except OSError as error:
-                failure = str(error).encode()
-        failure = from_chief(self._strategy, failure)
-        if failure:
-            raise CheckpointError(
-                f"{self._chief} cannot write the checkpoint {self._path}: {failure.decode()}; make room there, or give another "
-                "directory, and start again"
-            )
+        self._backup.save(Checkpoint(facts, weights), metrics)
+        self._saved = True
 
     def _restore(self) -> None:
-        data = self._read()
-        if data is None:
+        found = self._backup.restore()
+        if found is None:
             return
-        checkpoint = parse(data, str(self._path))
-        facts, arrays = checkpoint
-        listed = facts["variables"]
-        build_optimizer(self.model)
-        lasting = {name: fact for name, fact in listed.items() if not name.startswith("metrics/")}
-        variables = training_variables(self.model)
-        state = Checkpoint(lasting, arrays)
-        group_state.check(state, variables, str(self._path))
-        group_state.assign(self._strategy, state, variables)
+        facts, arrays = found
         callback_states.restore(self._fit.callbacks, facts["callbacks"], arrays)
         self._epoch, self._batches = facts["epoch"], facts["batches"]
-        sums = {name: fact for name, fact in listed.items() if name not in lasting}
+        kept = lasting(facts["variables"])
+        sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
         if sums:
             self._metrics_to_come = Checkpoint(sums, arrays)
         if facts["stopped"]:
             self._fit.end_now()
         else:
             self._fit.go_to(self._epoch, self._batches, facts["place"])
-
-    def _read(self) -> Optional[bytes]:
-        """What the chief has; None when it has nothing."""
-        found = b""
-        if self._strategy is None or self._strategy.rank == 0:
-            try:
-                found = b"+" + self._path.read_bytes()
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                found = b"-" + str(error).encode()
-        found = from_chief(self._strategy, found)
-        if found.startswith(b"-"):
-            raise CheckpointError(
-                f"{self._chief} cannot read the checkpoint {self._path}: {found[1:].decode()}; mend that, or give another "
-                "directory"
-            )
-        return found[1:] or None if found else None
-
-    @property
-    def _chief(self) -> str:
-        return "this process" if self._strategy is None else self._strategy.name_of(0)
 
     def _add_metrics_to_come(self) -> None:
         """Keras 2 makes the metrics in its first step; by then they hold that step alone."""

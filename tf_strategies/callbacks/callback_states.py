@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-__all__ = ["restore", "snapshot"]
+__all__ = ["restore", "snapshot", "without_weights"]
 
 # What `on_train_begin` of each sets anew, though training goes on.
 _REMEMBERED = {
@@ -37,6 +37,17 @@ def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.n
             remembered[name] = _plain(value)
         facts.append({"kind": kind, "number": number, "remembered": remembered})
     return facts, arrays
+
+
+def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """What callbacks remember, but for weights, which are as large as the model."""
+    return [
+        {
+            **fact,
+            "remembered": {name: part for name, part in fact["remembered"].items() if name != "best_weights"},
+        }
+        for fact in facts
+    ]
 
 
 def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str, np.ndarray]) -> None:

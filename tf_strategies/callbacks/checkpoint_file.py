@@ -10,7 +10,7 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Dict, NamedTuple
+from typing import IO, Any, Dict, NamedTuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ from tf_strategies._version import __version__
 from tf_strategies.errors import TfStrategiesError
 from tf_strategies.keras.atomic_files import replaced
 
-__all__ = ["Checkpoint", "CheckpointError", "parse", "write"]
+__all__ = ["Checkpoint", "CheckpointError", "pack", "parse", "write"]
 
 _FORMAT = 1
 _HEADER = "training.json"
@@ -47,15 +47,15 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         OSError: as the file system says.
     """
-    index = [
-        {"name": name, "dtype": tf.as_dtype(array.dtype).name, "shape": list(array.shape)}
-        for name, array in checkpoint.arrays.items()
-    ]
-    header = {"format": _FORMAT, "written_by": __version__, "facts": checkpoint.facts, "arrays": index}
-    with replaced(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_HEADER, json.dumps(header))
-        for number, array in enumerate(checkpoint.arrays.values()):
-            archive.writestr(f"arrays/{number}", np.ascontiguousarray(array).tobytes())
+    with replaced(path) as temporary:
+        _write(temporary, checkpoint)
+
+
+def pack(checkpoint: Checkpoint) -> bytes:
+    """The bytes of a file."""
+    data = io.BytesIO()
+    _write(data, checkpoint)
+    return data.getvalue()
 
 
 def parse(data: bytes, name: str) -> Checkpoint:
@@ -83,3 +83,15 @@ def parse(data: bytes, name: str) -> Checkpoint:
         raise CheckpointError(
             f"checkpoint {name} is damaged ({error}); put back a copy of it, or delete it to train from the start"
         ) from error
+
+
+def _write(target: Union[Path, IO[bytes]], checkpoint: Checkpoint) -> None:
+    index = [
+        {"name": name, "dtype": tf.as_dtype(array.dtype).name, "shape": list(array.shape)}
+        for name, array in checkpoint.arrays.items()
+    ]
+    header = {"format": _FORMAT, "written_by": __version__, "facts": checkpoint.facts, "arrays": index}
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_HEADER, json.dumps(header))
+        for number, array in enumerate(checkpoint.arrays.values()):
+            archive.writestr(f"arrays/{number}", np.ascontiguousarray(array).tobytes())

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Callable, Optional
 
 from tf_strategies.errors import OptionsError
-from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
+from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["install"]
 
@@ -42,10 +42,7 @@ def install(keras: ModuleType) -> None:
             given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
             adapt = _for_chief if strategy.rank == 0 else _for_others
             callbacks = [
-                kept
-                for each in given
-                for kept in [_adapted(keras, each, adapt, strategy)]
-                if kept is not None
+                kept for each in given for kept in [_adapted(keras, each, adapt)] if kept is not None
             ]
             callbacks.extend(strategy.own_callbacks())
             add_progbar = add_progbar and strategy.rank == 0
@@ -54,9 +51,12 @@ def install(keras: ModuleType) -> None:
     keras.callbacks.CallbackList.__init__ = init
 
 
-def _adapted(keras: ModuleType, callback: Any, adapt: Callable, strategy: WorkerStrategy) -> Optional[Any]:
+def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]:
     if isinstance(callback, keras.callbacks.BackupAndRestore):
-        raise OptionsError(f"{type(callback).__name__} is for one process; {strategy.how_to_back_up}")
+        raise OptionsError(
+            f"{type(callback).__name__} is for one process; with several workers use tfs.callbacks.BackupAndRestore(directory), "
+            "which restores all of them"
+        )
     return adapt(keras, callback)
 
 

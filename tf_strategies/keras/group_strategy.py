@@ -13,10 +13,6 @@ __all__ = ["GroupStrategy", "group_of"]
 class GroupStrategy(WorkerStrategy):
     """The face that a strategy shows to the bridge whose workers take every step together."""
 
-    how_to_back_up = (
-        "with several workers use tfs.callbacks.BackupAndRestore(directory), which restores all of them alike"
-    )
-
     def share_of_batch(self) -> Optional[Any]:
         """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""
         return None
@@ -24,10 +20,6 @@ class GroupStrategy(WorkerStrategy):
     def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:
         """While open, reads of these variables over all workers have been made in one message. Between replicas."""
         del variables
-        return contextlib.nullcontext()
-
-    def alone(self) -> ContextManager[None]:
-        """While open, this worker makes variables without the others."""
         return contextlib.nullcontext()
 
     def agreed(self, results: Any) -> Any:

@@ -6,7 +6,14 @@ from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import tensorflow as tf
 
-__all__ = ["build_optimizer", "label_of", "metric_variables", "replicas_of", "training_variables"]
+__all__ = [
+    "build_optimizer",
+    "is_compiled",
+    "label_of",
+    "metric_variables",
+    "replicas_of",
+    "training_variables",
+]
 
 
 def training_variables(model: Any) -> Dict[str, Any]:
@@ -39,6 +46,11 @@ def build_optimizer(model: Any) -> None:
     with model.distribute_strategy.scope():
         build = getattr(optimizer, "build", None) or optimizer._create_all_weights
         build(model.trainable_variables)
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether `compile` was called."""
+    return bool(getattr(model, "compiled", getattr(model, "_is_compiled", False)))
 
 
 def replicas_of(variable: Any) -> Tuple[tf.Variable, ...]:

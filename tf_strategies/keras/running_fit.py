@@ -119,7 +119,11 @@ class RunningFit(abc.ABC):
         }
 
     def go_to(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
-        """Lets `fit` go on in an epoch (from 0), after so many of its batches, in place of its start."""
+        """Lets `fit` go on in an epoch (from 0), after so many of its batches, in place of its start.
+
+        Args:
+            place: as `place` gave it; its "steps" may be None.
+        """
         while self._epoch_ends < place["epoch_ends"]:
             self._adapter.on_epoch_end()
         self._start(epoch, batches, place)
@@ -177,7 +181,7 @@ class _Keras3Fit(RunningFit):
         self._set_epoch(epoch, batches)
         self._dataset.begin_at(place["iterator"], place["taken"])
         loop = self._epoch_iterator
-        if loop.steps_per_epoch is None:
+        if loop.steps_per_epoch is None and place["steps"] is not None:
             loop._num_batches = place["steps"]
         enumerate_all = loop._enumerate_iterator
 

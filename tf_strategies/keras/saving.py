@@ -1,29 +1,32 @@
-"""One worker alone can save a model, also within the scope of its strategy.
+"""One worker alone can save a model, or load its weights, also within the scope of its strategy.
 
-While it saves, Keras 3 makes an optimizer anew, to see what it is made of; its variables are thrown away.
+While it does, Keras 3 makes an optimizer anew, to see what it is made of; its variables are thrown away.
 """
 
 from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
-from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install"]
 
 
 def install(keras: ModuleType) -> None:
-    """Wraps `keras.Model.save`."""
-    original = keras.Model.save
+    """Wraps `save`, `save_weights` and `load_weights` of `keras.Model`."""
+    for name in ("save", "save_weights", "load_weights"):
+        setattr(keras.Model, name, _alone(getattr(keras.Model, name)))
 
+
+def _alone(original: Callable) -> Callable:
     @functools.wraps(original)
-    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
-        strategy = group_of(self)
-        if strategy is None:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = self.distribute_strategy
+        if not isinstance(strategy, WorkerStrategy):
             return original(self, *args, **kwargs)
         with strategy.alone():
             return original(self, *args, **kwargs)
 
-    keras.Model.save = save
+    return call

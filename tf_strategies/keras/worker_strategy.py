@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, ContextManager, Optional, Sequence
 
+from tf_strategies.keras.shared_progress import SharedProgress
+
 __all__ = ["WorkerStrategy", "workers_of"]
 
 
@@ -14,15 +16,11 @@ class WorkerStrategy:
     Attributes:
         rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
         size: the number of workers.
-        how_to_back_up: what to use in place of a callback that cannot, for messages.
         deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
     """
 
     rank = 0
     size = 1
-    how_to_back_up = (
-        "use keras.callbacks.ModelCheckpoint, and load its file on the chief when the script starts again"
-    )
     deals_batches = False
 
     def name_of(self, rank: int) -> str:
@@ -40,6 +38,14 @@ class WorkerStrategy:
     def own_callbacks(self) -> Sequence[Any]:
         """Callbacks of the strategy itself, which come after those that `fit` was given."""
         return ()
+
+    def progress_of_fit(self) -> Optional[SharedProgress]:
+        """Of a fit that begins on all workers: where they leave how far they are; None where variables end with the workers."""
+        return None
+
+    def alone(self) -> ContextManager[None]:
+        """While open, this worker makes variables without the others."""
+        return contextlib.nullcontext()
 
     def call(self, function: Callable, *args: Any) -> Any:
         """Calls what runs the steps of `fit`, `evaluate` and `predict`."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence
+from typing import Any, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.parameter_server.small_tensors import Companions, is_small, join, take_apart
 from tf_strategies.parameter_server.step import Step, current_step
+from tf_strategies.parameter_server.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 from tf_strategies.parameter_server.wires import Wires
 
@@ -19,31 +21,43 @@ class ServerAccess:
 
     Args:
         wires: what carries tensors between this worker and the servers.
-        before_reading: called in a step before it reads a variable to train it; returns what to wait for.
+        rule: asked in a step what to wait for before a variable is read to train it, and told what was read.
     """
 
-    def __init__(self, wires: Wires, before_reading: Callable[[Step], Sequence[tf.Tensor]]) -> None:
+    def __init__(self, wires: Wires, rule: UpdateRule) -> None:
         self._wires = wires
-        self._before_reading = before_reading
+        self._rule = rule
+        self._companions = Companions()
+
+    def begin_model(self) -> None:
+        """Variables made from now on are not fetched together with those made before."""
+        self._companions.begin()
+
+    def fetch_with_others(self, variable: ServerVariable) -> None:
+        """From now on a step fetches this variable together with others like it, if it is small."""
+        if all(part.device != self._wires.device for part in variable.parts):
+            self._companions.add(variable)
 
     def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
         """The whole value, on this worker; `trains` tells whether gradients by it will be computed."""
         step = current_step()
         if step is None:
             return self._fetch(variable, ())
+        step.settle()
         with step.outside_of_branches(), _placed_freely():
             return tf.identity(
                 step.once(
-                    ("value", id(variable)),
-                    lambda: self._fetch(variable, self._awaited(step, trains)),
-                    variable,
+                    ("value", id(variable)), lambda: self._fetch_in_step(step, variable, trains), variable
                 )
             )
 
     def read_rows(self, variable: ServerVariable, indices: tf.Tensor, trains: bool) -> tf.Tensor:
         """Rows of the value, on this worker: [...] integers -> [..., row shape]."""
+        step = current_step()
+        if step is not None:
+            step.settle()
         with _placed_freely():
-            awaited = self._awaited(current_step(), trains)
+            awaited = self._awaited(step, trains)
             if len(variable.parts) == 1:
                 return self._fetch_rows(variable.parts[0], indices, awaited)
             return self._fetch_rows_of_parts(variable, indices, awaited)
@@ -61,16 +75,19 @@ class ServerAccess:
 
         return step.once((device, id(part.variable)), fetch, part.variable)
 
-    def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> None:
-        """Calls the method `how` of each part, or in an update of the one that is updated, on its server."""
+    def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
+        """Calls the method `how` of each part, or in an update of the one that is updated, on its server; returns the results."""
+        results = []
         step = current_step()
         if step is not None:
+            step.settle()
             step.forget(variable)
         for part, piece in variable.pieces(value):
             if step is not None:
                 step.forget(part.variable)
             with tf.device(part.device):
-                getattr(part.variable, how)(piece, **kwargs)
+                results.append(getattr(part.variable, how)(piece, **kwargs))
+        return results
 
     def to_server(self, device: str, value: Any) -> Any:
         """A tensor or IndexedSlices of this worker, on a server; anything else as it is. In a step, each travels once."""
@@ -87,13 +104,57 @@ class ServerAccess:
             return self._wires.push(value, device)
         return step.once((device, value.ref()), lambda: self._wires.push(value, device))
 
+    def send_together(self, step: Step, values: Iterable[Tuple[str, Any]]) -> None:
+        """Sends the small ones of these tensors to their devices, in one message for each; `to_server` then finds them there."""
+        groups: Dict[Tuple[str, tf.DType], Dict[Any, tf.Tensor]] = {}
+        for device, value in values:
+            if isinstance(value, tf.Tensor) and value.device != device and is_small(value):
+                groups.setdefault((device, value.dtype), {})[value.ref()] = value
+        for (device, _), group in groups.items():
+            if len(group) > 1:
+                self._send_group(step, device, list(group.values()))
+
+    def _send_group(self, step: Step, device: str, tensors: List[tf.Tensor]) -> None:
+        joined = self._wires.push(join(tensors), device)
+        with tf.device(device):
+            arrived = take_apart(joined, [tensor.shape for tensor in tensors])
+        for tensor, there in zip(tensors, arrived):
+            step.once((device, tensor.ref()), lambda there=there: there)
+
+    def _fetch_in_step(self, step: Step, variable: ServerVariable, trains: bool) -> tf.Tensor:
+        awaited = self._awaited(step, trains)
+        together = [variable] if step.has_written(variable) else self._companions.of(variable)
+        if len(together) == 1:
+            return self._fetch(variable, awaited)
+        part = variable.parts[0]
+        key = ("together", id(variable.companions), trains, len(together))
+        return step.once(key, lambda: self._fetch_together(together, part.device, awaited))[id(variable)]
+
+    def _fetch_together(
+        self, variables: Sequence[ServerVariable], device: str, awaited: Sequence[tf.Tensor]
+    ) -> Dict[int, tf.Tensor]:
+        with tf.device(device), tf.control_dependencies(awaited):
+            there = [variable.parts[0].variable.read_value() for variable in variables]
+            joined = join(there)
+        for variable, value in zip(variables, there):
+            self._tell(variable.parts[0], value)
+        values = take_apart(self._wires.pull(joined, device), [variable.shape for variable in variables])
+        return {id(variable): value for variable, value in zip(variables, values)}
+
+    def _tell(self, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor] = None) -> None:
+        step = current_step()
+        if step is not None:
+            part.on_server(lambda: self._rule.was_read(step, part, value, rows))
+
     def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[tf.Tensor]:
         """What servers wait for before they read; the worker's own end of a wire does not."""
-        return () if step is None or not trains else self._before_reading(step)
+        return () if step is None or not trains else self._rule.before_reading(step)
 
     def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
         with tf.control_dependencies(awaited):
             values = [part.on_server(part.variable.read_value) for part in variable.parts]
+        for part, value in zip(variable.parts, values):
+            self._tell(part, value)
         pieces = [self._wires.pull(value, part.device) for value, part in zip(values, variable.parts)]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
@@ -101,6 +162,7 @@ class ServerAccess:
         numbers = self._wires.push(indices, part.device)
         with tf.control_dependencies(awaited):
             rows = part.on_server(lambda: part.variable.sparse_read(numbers))
+        self._tell(part, rows, numbers)
         return self._wires.pull(rows, part.device)
 
     def _fetch_rows_of_parts(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import contextlib
+import math
+import numbers
+from typing import Any, Iterator, Optional
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
 from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.asynchronous import AsynchronousUpdates
+from tf_strategies.parameter_server.damping import Compensation, Damping, Division
 from tf_strategies.parameter_server.staleness import StalenessStats
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 
 __all__ = ["AsyncParameterServerStrategy"]
 
-DAMPINGS = ("divide",)
+DAMPINGS = ("divide", "compensate")
+DEFAULT_COMPENSATION = 0.04
 
 
 class AsyncParameterServerStrategy(ParameterServerStrategy):
@@ -26,10 +31,13 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
     process when all workers are done. Without TF_CONFIG all is in this process.
 
     Args:
-        max_staleness: how many steps a worker may be ahead of the slowest, after which it waits (stale synchronous
-            parallel, Ho et al. 2013); None: any number.
+        max_staleness: how many steps a worker may be ahead of the slowest that is in `fit`, after which it waits (stale
+            synchronous parallel, Ho et al. 2013); None: any number.
         damping: what happens to stale gradients: None, or "divide": by their staleness where it is above 1 (Zhang et al. 2016,
-            "Staleness-aware async-SGD"; with plain SGD the same as dividing the learning rate).
+            "Staleness-aware async-SGD"; with plain SGD the same as dividing the learning rate, with Adam and its like of no use);
+            or "compensate": corrected to first order for what others have changed (Zheng et al. 2017, "Asynchronous SGD
+            with delay compensation", arXiv:1609.08326, equation 10). Servers keep what a worker has read until its update.
+        compensation: the strength of "compensate", the paper's lambda, from 0; when None 0.04, where the paper begins.
         options: placement of variables, timeout.
         cluster: the tasks, in place of what TF_CONFIG says.
 
@@ -44,27 +52,47 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         *,
         max_staleness: Optional[int] = None,
         damping: Optional[str] = None,
+        compensation: Optional[float] = None,
         options: Optional[ParameterServerOptions] = None,
         cluster: Optional[Cluster] = None,
     ) -> None:
         max_staleness = _staleness(max_staleness)
-        if damping is not None and damping not in DAMPINGS:
-            raise OptionsError(
-                f"damping must be None or one of {', '.join(map(repr, DAMPINGS))}; got {damping!r}"
-            )
+        rule = _damping(damping, compensation)
         super().__init__(
             "AsyncParameterServerStrategy",
             lambda servers: AsynchronousUpdates(
-                servers.membership, max_staleness=max_staleness, divide_by_staleness=damping == "divide"
+                servers.membership, max_staleness=max_staleness, damping=rule
             ),
-            f"max_staleness={max_staleness}, damping={damping}",
+            f"max_staleness={max_staleness}, damping={damping}, compensation={compensation}",
             options,
             cluster,
         )
 
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        with super().training():
+            self._servers.membership.pull(None)  # from now on others wait for it, if they wait at all
+            yield
+
     def staleness_stats(self) -> StalenessStats:
         """How stale the gradients were that all workers have applied so far."""
         return StalenessStats.from_ledger(self._servers.membership)
+
+
+def _damping(damping: Any, compensation: Any) -> Optional[Damping]:
+    if damping is not None and (not isinstance(damping, str) or damping not in DAMPINGS):
+        raise OptionsError(
+            f"damping must be None or one of {', '.join(map(repr, DAMPINGS))}; got {damping!r}"
+        )
+    if damping != "compensate":
+        if compensation is not None:
+            raise OptionsError(f'compensation goes with damping="compensate" only; got {compensation!r}')
+        return None if damping is None else Division()
+    strength = DEFAULT_COMPENSATION if compensation is None else compensation
+    real = isinstance(strength, numbers.Real) and not isinstance(strength, bool)
+    if not real or not math.isfinite(strength) or strength < 0:
+        raise OptionsError(f"compensation must be a finite number from 0; got {compensation!r}")
+    return Compensation(float(strength))
 
 
 def _staleness(value: Any) -> Optional[int]:

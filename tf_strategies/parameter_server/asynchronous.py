@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
 from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part
-from tf_strategies.parameter_server.variables import ServerVariable
+from tf_strategies.parameter_server.variables import Part, ServerVariable
 
 __all__ = ["AsynchronousUpdates"]
+
+_GRADIENTS = (tf.Tensor, tf.IndexedSlices)
+
+
+class _Update(NamedTuple):
+    """What is to be done to a variable.
+
+    Attributes:
+        fn: called with the variable and arguments.
+        pieces: the arguments, for each part.
+        staleness: of the gradient among them; None where there is none.
+    """
+
+    variable: ServerVariable
+    fn: Callable
+    pieces: List[Tuple[Part, List[Any]]]
+    kwargs: Dict[str, Any]
+    staleness: Optional[tf.Tensor]
 
 
 class AsynchronousUpdates(UpdateRule):
@@ -21,32 +40,36 @@ class AsynchronousUpdates(UpdateRule):
         membership: this worker's entry in the ledger of the first server.
         max_staleness: how many steps this worker may be ahead of the slowest (Ho et al. 2013, stale synchronous parallel);
             None for any number.
-        divide_by_staleness: whether gradients are divided by their staleness where that is above 1 (Zhang et al. 2016,
-            staleness-aware async-SGD; with plain SGD the same as dividing the learning rate).
+        damping: what servers make of stale gradients; None to take them as they are.
     """
 
     def __init__(
-        self, membership: Membership, *, max_staleness: Optional[int], divide_by_staleness: bool
+        self, membership: Membership, *, max_staleness: Optional[int], damping: Optional[Damping]
     ) -> None:
         self._membership = membership
         self._max_staleness = max_staleness
-        self._divide = divide_by_staleness
+        self._damping = damping
 
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
         return [self._pulled(step)]
+
+    def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
+        if self._damping is not None:
+            self._damping.was_read(step, part, value, rows)
 
     def update(
         self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
     ) -> List[Any]:
         step = current_step()
-        if step is not None and variable.trainable and args:
+        staleness = None
+        if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
             staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
-            if self._divide:
-                args = (_divided(args[0], staleness), *args[1:])
-        return [
-            run_on_part(access, variable, index, part, fn, mine, kwargs)
-            for index, (part, mine) in enumerate(variable.pieces_of_arguments(args))
-        ]
+        update = _Update(variable, fn, variable.pieces_of_arguments(args), kwargs, staleness)
+        if step is None or not step.may_put_off:
+            return self._make(access, step, update)
+        step.pending.append(update)
+        step.settle = lambda: self._make_pending(access, step)
+        return []
 
     def write(
         self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
@@ -54,21 +77,59 @@ class AsynchronousUpdates(UpdateRule):
         access.write(variable, how, value, kwargs)
 
     def end_step(self, step: Step) -> None:
-        """All was done at once."""
+        step.settle()
+
+    def _make_pending(self, access: Any, step: Step) -> None:
+        """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
+        updates, step.pending = step.pending, []
+        pieces = [piece for update in updates for piece in update.pieces]
+        access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
+        for update in updates:
+            self._make(access, step, update)
+
+    def _make(self, access: Any, step: Optional[Step], update: _Update) -> List[Any]:
+        return [
+            run_on_part(
+                access,
+                update.variable,
+                index,
+                part,
+                self._on_arrival(update.fn, step, part, update.staleness),
+                args,
+                update.kwargs,
+            )
+            for index, (part, args) in enumerate(update.pieces)
+        ]
 
     def _pulled(self, step: Step) -> tf.Tensor:
         with step.outside_of_branches():
             return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
     def _push(self, step: Step, gradient: Any) -> tf.Tensor:
-        with tf.control_dependencies(tf.nest.flatten(gradient, expand_composites=True)):
-            pulled = tf.identity(self._pulled(step))
-        return self._membership.push(pulled)
+        with tf.control_dependencies(_tensors_of([gradient])):
+            return self._membership.push(self._pulled(step))
+
+    def _on_arrival(
+        self, fn: Callable, step: Optional[Step], part: Part, staleness: Optional[tf.Tensor]
+    ) -> Callable:
+        """`fn`, which reads what it changes when its arguments are there and not before, and gets its gradient damped.
+
+        In a graph nothing else would keep it from reading weights and slots when the step begins, and from writing over what
+        other workers have made of them since.
+        """
+
+        def arrived(variable: ServerVariable, *args: Any, **kwargs: Any) -> Any:
+            with tf.control_dependencies(_tensors_of(args)):
+                if self._damping is not None and staleness is not None:
+                    args = self._damping.damped(step, part, args[0], staleness), *args[1:]
+                return fn(variable, *args, **kwargs)
+
+        return arrived
 
 
-def _divided(gradient: Any, staleness: tf.Tensor) -> Any:
-    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-    divided = values / tf.cast(tf.maximum(staleness, 1), values.dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(divided, gradient.indices, gradient.dense_shape)
-    return divided
+def _tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
+    """What has to arrive of these; a shape that comes with rows is known before."""
+    rows = [
+        part for each in values if isinstance(each, tf.IndexedSlices) for part in (each.values, each.indices)
+    ]
+    return rows + [each for each in values if isinstance(each, tf.Tensor)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+import contextlib
+from typing import Any, Iterator, List, Tuple
 
 import tensorflow as tf
 
@@ -45,18 +46,23 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._placement = placement
         self.rule = rule
         self._made = 0
+        self._alone = False
         self._lifted = LiftedFunctions(strategy)
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
-        self.access = ServerAccess(servers.wires, rule.before_reading)
+        self.access = ServerAccess(servers.wires, rule)
 
     @property
     def _num_replicas_in_sync(self) -> int:
         return self.rule.replicas_in_sync
 
     def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
-        return replica_id
+        return self._servers.rank if self.rule.replicas_in_sync > 1 else replica_id
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
+        del replica_id_in_sync_group
+        return 0
 
     @property
     def parameter_devices(self) -> Tuple[str, ...]:
@@ -75,14 +81,14 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     def _create_variable(self, next_creator, **kwargs):
         beside = kwargs.pop("colocate_with", None)
-        if not _belongs_on_servers(kwargs):
+        if self._alone or not _belongs_on_servers(kwargs):
             with tf.device(self._device):
                 return next_creator(**kwargs)
         with tf.init_scope():
             initial = _initial_value(kwargs)
             name = kwargs.get("name") or "Variable"
             passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
-            return ServerVariable(
+            made = ServerVariable(
                 self._parts(name, initial, beside),
                 shape=initial.shape,
                 dtype=initial.dtype,
@@ -90,6 +96,18 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 strategy=self._container_strategy(),
                 **passed_on,
             )
+            if beside is None:
+                self.access.fetch_with_others(made)
+            return made
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While open, variables are made in this process: what is made is thrown away, or made by one worker only."""
+        before, self._alone = self._alone, True
+        try:
+            yield
+        finally:
+            self._alone = before
 
     def _parts(self, name: str, initial: tf.Tensor, beside: Any) -> List[Part]:
         number, self._made = self._made, self._made + 1
@@ -123,7 +141,11 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return lifted(*args, **kwargs)
         fn = compat.converted_by_autograph(fn)
         with new_step() as step, after_arrival((args, kwargs)):
-            result = super()._call_for_each_replica(fn, args, kwargs)
+            replica = tf.distribute.ReplicaContext(
+                self._container_strategy(), self._get_replica_id_in_sync_group(0)
+            )
+            with replica, tf.device(self._device):
+                result = fn(*args, **kwargs)
             self.rule.end_step(step)
         return result
 

@@ -69,21 +69,24 @@ class Servers(abc.ABC):
             BootstrapError: worker 0 has not made it within the timeout.
         """
         with tf.device(self.devices[server]):
-            handle = compat.variable_handle(
-                initial.shape, initial.dtype, name, container=self.name, shared_name=name
-            )
-            variable = compat.BaseResourceVariable(
+            variable = self.named_variable(server, name, initial.shape, initial.dtype)
+            self._initialize(variable, initial, name)
+        return variable
+
+    def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> Any:
+        """As `shared_variable`, but it has no value until a worker assigns one."""
+        with tf.device(self.devices[server]):
+            handle = compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
+            return compat.BaseResourceVariable(
                 trainable=False,
-                shape=initial.shape,
-                dtype=initial.dtype,
+                shape=shape,
+                dtype=dtype,
                 handle=handle,
                 name=name,
                 handle_name=name,
                 unique_id=f"{self.name}/{name}",
                 in_graph_mode=False,
             )
-            self._initialize(variable, initial, name)
-        return variable
 
     def _initialize(self, variable: Any, initial: tf.Tensor, name: str) -> None:
         deadline = time.monotonic() + self.timeout

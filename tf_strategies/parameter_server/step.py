@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional, Set
 
 import tensorflow as tf
 
@@ -17,16 +17,17 @@ class Step:
     """What one call of a replica function shares.
 
     Attributes:
-        pending: updates that wait for the end of the step.
-        deposits: the operations that brought what those updates need to the servers.
+        pending: updates that were put off.
+        settle: makes the updates that were put off, if they may not wait for the end of the step.
     """
 
     def __init__(self) -> None:
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._held: Dict[Hashable, Any] = {}
         self._reads: Dict[int, List[Hashable]] = {}
+        self._written: Set[int] = set()
         self.pending: List[Any] = []
-        self.deposits: List[Any] = []
+        self.settle: Callable[[], None] = _nothing
 
     @property
     def covers_current_graph(self) -> bool:
@@ -40,6 +41,11 @@ class Step:
     def is_top(self) -> bool:
         """Whether what is built now is in no branch or loop of the step."""
         return self._graph is None or tf.compat.v1.get_default_graph() is self._graph
+
+    @property
+    def may_put_off(self) -> bool:
+        """Whether what is built later in the step runs, and runs after what is built now, without being asked for."""
+        return self.is_top and (self._graph is None or self._graph.building_function)
 
     @contextlib.contextmanager
     def outside_of_branches(self) -> Iterator[None]:
@@ -62,10 +68,18 @@ class Step:
                 self._reads.setdefault(id(read_of), []).append(key)
         return self._held[key]
 
+    def has_written(self, variable: Any) -> bool:
+        return id(variable) in self._written
+
     def forget(self, variable: Any) -> None:
         """What was read of a variable holds no more: it was written."""
+        self._written.add(id(variable))
         for key in self._reads.pop(id(variable), ()):
             del self._held[key]
+
+
+def _nothing() -> None:
+    """No update was put off."""
 
 
 class _Current(threading.local):

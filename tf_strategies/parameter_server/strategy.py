@@ -18,8 +18,10 @@ from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.connection import ConnectedServers
 from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.placement import Placement
+from tf_strategies.parameter_server.progress import ServerProgress
 from tf_strategies.parameter_server.server import serve
 from tf_strategies.parameter_server.servers import LocalServers, Servers
+from tf_strategies.parameter_server.synchronous import SynchronousUpdates
 from tf_strategies.parameter_server.update_rule import UpdateRule
 
 __all__ = ["ParameterServerStrategy"]
@@ -54,6 +56,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         self._servers = _servers_of(cluster, kind, described, options)
         self._rule = make_rule(self._servers)
         self._shuffles = itertools.count()
+        self._fits_kept = itertools.count()
         super().__init__(
             ParameterServerExtended(
                 self,
@@ -80,6 +83,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     def scope(self):
         """As `tf.distribute.Strategy.scope`."""
         bridge.install()
+        self.extended.access.begin_model()
         return super().scope()
 
     def close(self) -> None:
@@ -97,7 +101,21 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     @contextlib.contextmanager
     def training(self):
         with self._servers.guard(), self.extended.distributor.fitting():
-            yield
+            try:
+                yield
+            except tf.errors.OpError:
+                raise  # perhaps of a lost server, who cannot be told
+            except BaseException:
+                self._servers.membership.leave(finished=False)
+                raise
+            self._servers.membership.leave(finished=False)
+
+    def progress_of_fit(self) -> ServerProgress:
+        own_pace = not isinstance(self._rule, SynchronousUpdates)
+        return ServerProgress(self._servers, next(self._fits_kept), own_pace=own_pace)
+
+    def alone(self):
+        return self.extended.alone()
 
     def call(self, function, *args):
         return self._servers.call(function, *args)

@@ -7,8 +7,6 @@ import dataclasses
 import itertools
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
-import tensorflow as tf
-
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
 from tf_strategies.options import ParameterServerOptions, whole_number
@@ -87,14 +85,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
     def training(self) -> Iterator[None]:
         with super().training():
             self._servers.membership.enter(next(self._fits))
-            try:
-                yield
-            except tf.errors.OpError:
-                raise  # perhaps of a lost server, who cannot be told
-            except BaseException:
-                self._servers.membership.leave(finished=False)
-                raise
-            self._servers.membership.leave(finished=False)
+            yield
 
 
 def _quorum(replicas_to_aggregate: Any, backup_workers: Any, workers: int) -> int:

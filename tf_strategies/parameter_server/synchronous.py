@@ -8,12 +8,15 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.native import ledger
+from tf_strategies.parameter_server.bundles import Bundle, bundles_of
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
 from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part
-from tf_strategies.parameter_server.variables import Part, ServerVariable
+from tf_strategies.parameter_server.variables import ServerVariable
 
 __all__ = ["SynchronousUpdates"]
+
+_WRITTEN_ALIKE = ("learning_rate", "dynamic_scale", "loss_scale")  # of an optimizer
 
 
 class _Update(NamedTuple):
@@ -21,7 +24,7 @@ class _Update(NamedTuple):
 
     Attributes:
         fn: called with the variable and `args`.
-        key: of what each worker deposited in place of the first argument; "" where nothing was.
+        key: of what each worker deposits in place of the first argument; "" where nothing is.
     """
 
     access: Any
@@ -63,7 +66,6 @@ class SynchronousUpdates(UpdateRule):
         key = ""
         if variable.trainable and args and _is_gradient(args[0], variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-            self._deposit(access, step, variable, key, args[0])
         step.pending.append(_Update(access, variable, fn, args, kwargs, key))
         return []
 
@@ -76,9 +78,8 @@ class SynchronousUpdates(UpdateRule):
             return
         _require_top(step, variable)
         key = ""
-        if variable.aggregation == tf.VariableAggregation.MEAN and isinstance(value, tf.Tensor):
+        if isinstance(value, tf.Tensor) and _is_statistic(variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-            self._deposit(access, step, variable, key, value)
 
         def fn(variable: ServerVariable, value: Any) -> None:
             getattr(variable, how)(value, **kwargs)
@@ -90,10 +91,17 @@ class SynchronousUpdates(UpdateRule):
             for update in step.pending:
                 _run(update.access, update.variable, update.fn, update.args, update.kwargs)
             return
+        bundles = bundles_of(
+            (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
+            for update in step.pending
+            if update.key
+        )
+        access = step.pending[0].access
+        deposited = [self._deposit(access, bundle, self._number(step)) for bundle in bundles]
         with tf.device(self._membership.devices[0]):
             offered = ledger.offer(
                 self._membership.caller,
-                _after(step.deposits, self._number(step)),
+                _after(deposited, self._number(step)),
                 rows=1,
                 quorum=self._quorum,
                 timeout=self._membership.timeout,
@@ -101,7 +109,7 @@ class SynchronousUpdates(UpdateRule):
             applies = tf.equal(offered.decision, ledger.Decision.APPLY)
         tf.cond(
             applies,
-            lambda: self._apply(step, offered),
+            lambda: self._apply(step, bundles, offered),
             lambda: tf.constant(0, tf.int64),
         )
 
@@ -113,28 +121,23 @@ class SynchronousUpdates(UpdateRule):
         with step.outside_of_branches():
             return step.once(("step",), read)
 
-    def _deposit(self, access: Any, step: Step, variable: ServerVariable, key: str, value: Any) -> None:
-        """Leaves a piece of the value with each part of the variable."""
-        number = self._number(step)
-        for part, (piece,) in variable.pieces_of_arguments((value,)):
-            piece = access.to_server(part.device, piece)
-            common = {
-                "ledger": self._membership.name,
-                "key": f"{key}/{part.start}",
-                "worker": self._membership.rank,
-            }
-            with tf.device(part.device):
-                if isinstance(piece, tf.IndexedSlices):
-                    deposited = ledger.deposit_rows(piece, step=number, **common)
-                else:
-                    deposited = ledger.deposit([piece], step=number, **common)
-            step.deposits.append(_at_once(deposited))
+    def _deposit(self, access: Any, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
+        """Leaves what a bundle holds with its server."""
+        where = {"ledger": self._membership.name, "key": bundle.key, "worker": self._membership.rank}
+        value = access.to_server(bundle.device, bundle.value())
+        with tf.device(bundle.device):
+            if isinstance(value, tf.IndexedSlices):
+                return _at_once(ledger.deposit_rows(value, step=number, **where))
+            return _at_once(ledger.deposit([value], step=number, **where))
 
-    def _apply(self, step: Step, offered: ledger.Offered) -> tf.Tensor:
+    def _apply(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> tf.Tensor:
         graph = tf.compat.v1.get_default_graph()
         first = len(graph.get_operations()) if not tf.executing_eagerly() else 0
+        means: Dict[Tuple[str, int], Any] = {}
+        for bundle in bundles:
+            means.update(bundle.members_of(self._mean(bundle, offered)))
         for update in step.pending:
-            self._apply_one(update, offered)
+            self._apply_one(update, means)
         with tf.device(self._membership.devices[0]):
             done = _after(_writes(graph, first), offered.step)
             following = ledger.applied(self._membership.caller, done)
@@ -143,29 +146,29 @@ class SynchronousUpdates(UpdateRule):
                 _at_once(ledger.discard(self._membership.name, following - 1))
         return following
 
-    def _apply_one(self, update: _Update, offered: ledger.Offered) -> None:
+    def _apply_one(self, update: _Update, means: Dict[Tuple[str, int], Any]) -> None:
         cut = update.variable.pieces_of_arguments(update.args)
         for index, (part, args) in enumerate(cut):
             if update.key:
-                args = [self._mean(update, part, args[0], offered), *args[1:]]
+                args = [means[update.key, part.start], *args[1:]]
             run_on_part(update.access, update.variable, index, part, update.fn, args, update.kwargs)
 
-    def _mean(self, update: _Update, part: Part, like: Any, offered: ledger.Offered) -> Any:
+    def _mean(self, bundle: Bundle, offered: ledger.Offered) -> Any:
         """Of what the members deposited. Keras has divided each loss by the number of workers: gradients are multiplied by it."""
-        where = {"ledger": self._membership.name, "key": f"{update.key}/{part.start}", "step": offered.step}
-        with tf.device(part.device):
-            scale = tf.cast(1, like.dtype) / tf.cast(tf.size(offered.members), like.dtype)
-            if update.variable.trainable:
-                scale *= tf.cast(self.replicas_in_sync, like.dtype)
-            if isinstance(like, tf.IndexedSlices):
+        where = {"ledger": self._membership.name, "key": bundle.key, "step": offered.step}
+        with tf.device(bundle.device):
+            scale = tf.cast(1, bundle.dtype) / tf.cast(tf.size(offered.members), bundle.dtype)
+            if bundle.is_gradient:
+                scale *= tf.cast(self.replicas_in_sync, bundle.dtype)
+            if bundle.rows is not None:
                 rows = ledger.withdraw_rows(
-                    offered.members, dtype=like.dtype, row_shape=part.variable.shape[1:], **where
+                    offered.members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
                 )
                 _at_once(rows.values)
-                return tf.IndexedSlices(rows.values * scale, rows.indices, dense_shape=like.dense_shape)
-            (total,) = ledger.withdraw(
-                offered.members, dtype=like.dtype, shapes=[part.variable.shape], **where
-            )
+                return tf.IndexedSlices(
+                    rows.values * scale, rows.indices, dense_shape=bundle.rows.dense_shape
+                )
+            (total,) = ledger.withdraw(offered.members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
             return _at_once(total) * scale
 
 
@@ -173,6 +176,13 @@ def _is_gradient(value: Any, variable: ServerVariable) -> bool:
     return isinstance(value, tf.IndexedSlices) or (
         isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
     )
+
+
+def _is_statistic(variable: ServerVariable) -> bool:
+    """Whether workers write it on their own, as moving averages: in Keras 3 their aggregation is NONE, and MEAN in Keras 2."""
+    averaged = variable.aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE)
+    alike = any(name in variable.name for name in _WRITTEN_ALIKE)
+    return averaged and variable.dtype.is_floating and not variable.trainable and not alike
 
 
 def _require_top(step: Step, variable: ServerVariable) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -25,6 +25,17 @@ class UpdateRule(abc.ABC):
     @abc.abstractmethod
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
         """What has to happen before the step reads variables to train them."""
+
+    def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
+        """A step has read a part of a variable.
+
+        Args:
+            step: the step.
+            part: what was read.
+            value: what it held, on its server: all of it, or [..., row shape], rows of it.
+            rows: their numbers within the part, [...] integer, on the same server; None for all.
+        """
+        del step, part, value, rows
 
     @abc.abstractmethod
     def update(

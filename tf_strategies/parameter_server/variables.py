@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -67,9 +68,13 @@ class ServerVariable(compat.BaseResourceVariable):
         parts: by rows, in order.
         shape, dtype, name, trainable, synchronization, aggregation, constraint: as of tf.Variable.
         strategy: the parameter-server strategy.
+
+    Attributes:
+        companions: references to the variables that a step fetches together with this one, itself among them.
     """
 
     lives_on_servers = True
+    companions: Sequence[weakref.ref] = ()
 
     def __init__(
         self,
@@ -226,12 +231,13 @@ class ServerVariable(compat.BaseResourceVariable):
         )
         return self._change(how, tf.IndexedSlices(values, indices, slices.dense_shape), {})
 
-    def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> ServerVariable:
+    def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> Any:
+        """Writes; in an update returns what the part itself does, whose operation Keras 2's legacy optimizers ask for."""
         if _updating.part is None:
             self._rule.write(self._access, self, how, value, kwargs)
-        else:
-            self._access.write(self, how, value, kwargs)
-        return self
+            return self
+        (written,) = self._access.write(self, how, value, kwargs)
+        return written
 
     def _part_in_update(self) -> Optional[Part]:
         if _updating.part is None:

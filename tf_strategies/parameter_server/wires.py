@@ -23,12 +23,12 @@ class Wires:
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self.device = device
 
     def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
         """A tensor of a server, on this worker."""
         del server
-        with tf.device(self._device):
+        with tf.device(self.device):
             return tf.identity(tensor)
 
     def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:

@@ -1,0 +1,82 @@
+"""The checkpoint of workers that take every step together, or of a process alone: what one has, all have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from tf_strategies.callbacks import group_state
+from tf_strategies.callbacks.backup import Backup, lasting, remove
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, parse, write
+from tf_strategies.callbacks.exchange import from_chief
+from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.model_state import build_optimizer, training_variables
+
+__all__ = ["GroupBackup"]
+
+
+class GroupBackup(Backup):
+    """All methods are collectives; errors are raised on all workers.
+
+    Args:
+        path: of the chief's file.
+        model: what is trained.
+        strategy: that of the model; None for a process alone.
+    """
+
+    def __init__(self, path: Path, model: Any, strategy: Optional[GroupStrategy]) -> None:
+        self._path = path
+        self._model = model
+        self._strategy = strategy
+        self._is_chief = strategy is None or strategy.rank == 0
+        self._chief = "this process" if strategy is None else strategy.name_of(0)
+
+    def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
+        state = group_state.collect(self._strategy, {**training_variables(self._model), **metrics})
+        facts = {**moment.facts, "variables": state.facts}
+        failure = b""
+        if self._is_chief:
+            try:
+                write(self._path, Checkpoint(facts, {**state.arrays, **moment.arrays}))
+            except OSError as error:
+                failure = str(error).encode()
+        failure = from_chief(self._strategy, failure)
+        if failure:
+            raise CheckpointError(
+                f"{self._chief} cannot write the checkpoint {self._path}: {failure.decode()}; make room there, or give another "
+                "directory, and start again"
+            )
+
+    def restore(self) -> Optional[Checkpoint]:
+        data = self._read()
+        if data is None:
+            return None
+        checkpoint = parse(data, str(self._path))
+        build_optimizer(self._model)
+        variables = training_variables(self._model)
+        state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
+        group_state.check(state, variables, str(self._path))
+        group_state.assign(self._strategy, state, variables)
+        return checkpoint
+
+    def end(self, *, delete: bool, saved: bool) -> None:
+        if delete and self._is_chief:
+            remove(self._path)
+
+    def _read(self) -> Optional[bytes]:
+        """What the chief has; None when it has nothing."""
+        found = b""
+        if self._is_chief:
+            try:
+                found = b"+" + self._path.read_bytes()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                found = b"-" + str(error).encode()
+        found = from_chief(self._strategy, found)
+        if found.startswith(b"-"):
+            raise CheckpointError(
+                f"{self._chief} cannot read the checkpoint {self._path}: {found[1:].decode()}; mend that, or give another "
+                "directory"
+            )
+        return found[1:] or None if found else None

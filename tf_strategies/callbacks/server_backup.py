@@ -1,0 +1,166 @@
+"""The checkpoint of workers whose variables live on parameter servers.
+
+The chief writes and reads the file: every variable whole, whichever servers hold it, and a record of each worker, which
+that worker has left on the first server: where it is in its data, what its callbacks remember, and the variables that it has to
+itself (sums of metrics, random states). The records outlive their workers, and so do the variables: only when servers were
+started anew is anything restored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+from absl import logging
+
+from tf_strategies.callbacks import callback_states, group_state, worker_records
+from tf_strategies.callbacks.backup import Backup, lasting, remove
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, pack, parse, write
+from tf_strategies.keras.model_state import build_optimizer, training_variables
+from tf_strategies.keras.shared_progress import RefusedError, SharedProgress
+
+__all__ = ["ServerBackup"]
+
+
+class ServerBackup(Backup):
+    """Errors of the chief's file are raised on all workers by `restore`, and on the chief by `save`.
+
+    Args:
+        path: of the chief's file.
+        model: what is trained.
+        progress: of this fit, on the servers.
+    """
+
+    def __init__(self, path: Path, model: Any, progress: SharedProgress) -> None:
+        self._path = path
+        self._model = model
+        self._progress = progress
+        self._is_chief = progress.rank == 0
+        self._last: Optional[Checkpoint] = None
+
+    def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
+        variables = {**training_variables(self._model), **metrics}
+        own = group_state.collect(None, _of_this_worker(variables))
+        facts = {
+            **moment.facts,
+            "callbacks": callback_states.without_weights(moment.facts["callbacks"]),
+            "variables": own.facts,
+        }
+        self._progress.keep(pack(Checkpoint(facts, own.arrays)))
+        self._last = moment
+        if self._is_chief:
+            self._write(moment, variables)
+
+    def restore(self) -> Optional[Checkpoint]:
+        if self._model.built:
+            build_optimizer(self._model)
+        if self._is_chief and not self._progress.is_open():
+            return self._restore_servers()
+        try:
+            self._progress.wait_until_open()
+        except RefusedError as error:
+            raise CheckpointError(str(error)) from None
+        texts = self._progress.records()
+        records = [parse(text, "on the first server") if text else None for text in texts]
+        record = worker_records.own(records, self._progress.rank, own_pace=self._progress.own_pace)
+        if record is not None:
+            self._assign_own(record)
+        return record
+
+    def end(self, *, delete: bool, saved: bool) -> None:
+        awaited = self._progress.wait_for_others()
+        if not self._is_chief:
+            return
+        if awaited:
+            logging.warning(
+                "%s keeps the checkpoint %s, for others still train: %s",
+                self._progress.name_of(0),
+                self._path,
+                awaited,
+            )
+        elif delete:
+            remove(self._path)
+        elif self._last is not None and saved and self._progress.own_pace:
+            self._write(self._last, training_variables(self._model))
+
+    def _write(self, moment: Checkpoint, variables: Dict[str, Any]) -> None:
+        records = self._progress.records()
+        step = self._progress.step()
+        values = group_state.collect(None, variables)
+        facts = {**moment.facts, "variables": values.facts, "step": step, "workers": self._progress.size}
+        kept = {f"worker/{rank}": np.frombuffer(text, np.uint8) for rank, text in enumerate(records)}
+        try:
+            write(self._path, Checkpoint(facts, {**values.arrays, **moment.arrays, **kept}))
+        except OSError as error:
+            raise CheckpointError(
+                f"{self._progress.name_of(0)} cannot write the checkpoint {self._path}: {error}; make room there, or give "
+                "another directory, and start again"
+            ) from error
+
+    def _restore_servers(self) -> Optional[Checkpoint]:
+        try:
+            return self._restore_file()
+        except (CheckpointError, ValueError) as error:
+            self._progress.refuse(str(error))
+            raise
+
+    def _restore_file(self) -> Optional[Checkpoint]:
+        data = self._read()
+        if data is None:
+            if self._progress.is_torn():
+                raise CheckpointError(
+                    "a server was started anew while others hold the variables of this fit, and there is no checkpoint "
+                    f"{self._path} to restore; start all servers and workers again"
+                )
+            self._progress.open([b""] * self._progress.size)
+            return None
+        checkpoint = parse(data, str(self._path))
+        build_optimizer(self._model)
+        variables = training_variables(self._model)
+        state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
+        group_state.check(state, variables, str(self._path))
+        group_state.assign(None, state, variables)
+        if "step" in checkpoint.facts:
+            self._progress.set_step(checkpoint.facts["step"])
+        records = worker_records.to_begin_with(
+            self._kept_records(checkpoint), self._progress.size, own_pace=self._progress.own_pace
+        )
+        self._progress.open([b"" if record is None else pack(record) for record in records])
+        position = worker_records.position_of(records[0])
+        return None if position is None else worker_records.at(checkpoint, position)
+
+    def _kept_records(self, checkpoint: Checkpoint) -> List[Optional[Checkpoint]]:
+        """That of the chief alone in a file that workers without servers have written."""
+        workers = checkpoint.facts.get("workers")
+        if workers is None:
+            callbacks = callback_states.without_weights(checkpoint.facts["callbacks"])
+            return [Checkpoint({**checkpoint.facts, "callbacks": callbacks, "variables": {}}, {})]
+        texts = [checkpoint.arrays[f"worker/{rank}"].tobytes() for rank in range(workers)]
+        return [parse(text, str(self._path)) if text else None for text in texts]
+
+    def _assign_own(self, record: Checkpoint) -> None:
+        kept = Checkpoint(lasting(record.facts["variables"]), record.arrays)
+        if kept.facts:
+            variables = _of_this_worker(training_variables(self._model))
+            group_state.check(kept, variables, "on the first server")
+            group_state.assign(None, kept, variables)
+
+    def _read(self) -> Optional[bytes]:
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointError(
+                f"{self._progress.name_of(0)} cannot read the checkpoint {self._path}: {error}; mend that, or give another "
+                "directory"
+            ) from error
+
+
+def _of_this_worker(variables: Dict[str, Any]) -> Dict[str, Any]:
+    return {
+        name: variable
+        for name, variable in variables.items()
+        if not getattr(variable, "lives_on_servers", False)
+    }

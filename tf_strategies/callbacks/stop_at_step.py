@@ -1,0 +1,60 @@
+"""`StopAtStep`: training ends with a step that all workers have made together, not with the data of each."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.options import whole_number
+
+__all__ = ["StopAtStep"]
+
+
+class StopAtStep(Hooks):
+    """Ends `fit` on every worker when the global step, the updates by all workers since the model was new, has come to a number.
+
+    The step is the optimizer's `iterations`, which with parameter servers all workers share; it is looked at after each
+    batch (with `steps_per_execution` after so many). A worker whose `fit` begins later than that trains no batch. Give every
+    worker the callback, and epochs enough:
+    `fit(dataset.repeat(), steps_per_epoch=100, epochs=1000, callbacks=[StopAtStep(50_000)])`.
+
+    In one process, with CollectiveAllReduceStrategy and with SyncReplicasStrategy without backup workers training ends with
+    exactly this step; with backup workers one more may be taken. Asynchronous workers that are in a batch when it is reached
+    finish it: N workers end with up to N - 1 more.
+
+    Args:
+        last_step: at which to stop, from 1.
+
+    Raises:
+        OptionsError: `last_step` is no such number.
+    """
+
+    def __init__(self, last_step: int) -> None:
+        super().__init__()
+        number = whole_number(last_step)
+        if number is None or number < 1:
+            raise OptionsError(f"last_step must be a whole number from 1; got {last_step!r}")
+        self._last_step = number
+        self._ended: Optional[RunningFit] = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self._is_reached():
+            return
+        self.model.stop_training = True
+        self._ended = running_fit(self.model)
+        if self._ended is not None:
+            self._ended.end_now()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._is_reached():
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._ended is not None:
+            self._ended.forget()
+            self._ended = None
+
+    def _is_reached(self) -> bool:
+        return int(self.model.optimizer.iterations.numpy()) >= self._last_step

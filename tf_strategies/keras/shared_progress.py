@@ -1,0 +1,78 @@
+"""Where the workers of a fit leave how far they are, when variables outlive the workers."""
+
+from __future__ import annotations
+
+import abc
+from typing import List, Sequence
+
+__all__ = ["RefusedError", "SharedProgress"]
+
+
+class RefusedError(Exception):
+    """The chief could not begin the fit: its name and its reason."""
+
+
+class SharedProgress(abc.ABC):
+    """What the workers of one fit leave on the servers while it runs, besides the variables: a record of each, any bytes.
+
+    It is open from when the chief has said that the variables hold what training begins or goes on with, for as long as all
+    servers live.
+
+    Attributes:
+        rank: this worker's number; 0 is the chief.
+        size: how many workers there are.
+        own_pace: whether each worker has batches of its own, rather than a share of every batch.
+    """
+
+    rank: int
+    size: int
+    own_pace: bool
+
+    @abc.abstractmethod
+    def name_of(self, rank: int) -> str:
+        """How messages name a worker."""
+
+    @abc.abstractmethod
+    def is_open(self) -> bool:
+        """Whether the fit is open on all servers."""
+
+    @abc.abstractmethod
+    def is_torn(self) -> bool:
+        """Whether it was open, and some servers have been started anew since."""
+
+    @abc.abstractmethod
+    def open(self, records: Sequence[bytes]) -> None:
+        """On the chief: the variables are ready; gives every worker a record to begin with, b"" for none."""
+
+    @abc.abstractmethod
+    def refuse(self, reason: str) -> None:
+        """On the chief: the variables cannot be made ready; tells those that wait."""
+
+    @abc.abstractmethod
+    def wait_until_open(self) -> None:
+        """Waits for the chief.
+
+        Raises:
+            RefusedError: the chief has refused; the message is its reason.
+            BootstrapError: it has not opened the fit within the timeout; names it.
+        """
+
+    @abc.abstractmethod
+    def keep(self, record: bytes) -> None:
+        """Leaves this worker's record, in place of its former one."""
+
+    @abc.abstractmethod
+    def records(self) -> List[bytes]:
+        """The last record of each worker, by rank; b"" of one that has none. When open."""
+
+    @abc.abstractmethod
+    def step(self) -> int:
+        """How many updates the variables have had."""
+
+    @abc.abstractmethod
+    def set_step(self, step: int) -> None:
+        """Sets that number."""
+
+    @abc.abstractmethod
+    def wait_for_others(self) -> str:
+        """At the end of the fit: waits for workers that still train at their own pace; returns why that failed, "" if not."""

@@ -1,0 +1,53 @@
+"""Small tensors that travel together: for each of them alone a message would cost more than its bytes."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any, Dict, Hashable, List, Sequence
+
+import tensorflow as tf
+
+__all__ = ["Companions", "is_small", "join", "take_apart"]
+
+_SMALL_BYTES = 64 << 10
+
+
+def is_small(value: Any) -> bool:
+    """Whether a tensor or variable had better travel with others; False also while its shape is not known."""
+    return value.shape.is_fully_defined() and math.prod(value.shape) * value.dtype.size <= _SMALL_BYTES
+
+
+def join(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """One vector of all elements, in order. The tensors have one dtype."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+
+
+def take_apart(joined: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
+    """Tensors of these shapes, as they were before `join`."""
+    pieces = tf.split(joined, [math.prod(shape) for shape in shapes])
+    return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes)]
+
+
+class Companions:
+    """Which small variables are fetched together: those of one model on one server, such as its biases."""
+
+    def __init__(self) -> None:
+        self._groups: Dict[Hashable, List[weakref.ref]] = {}
+
+    def begin(self) -> None:
+        """What is made from now on is, most likely, another model's."""
+        self._groups = {}
+
+    def add(self, variable: Any) -> None:
+        """From now on this variable is fetched with others, if it is small."""
+        if len(variable.parts) == 1 and is_small(variable):
+            kind = variable.parts[0].device, variable.dtype, variable.trainable
+            variable.companions = self._groups.setdefault(kind, [])
+            variable.companions.append(weakref.ref(variable))
+
+    @staticmethod
+    def of(variable: Any) -> List[Any]:
+        """The variables to fetch with this one, itself among them; only itself where it travels alone."""
+        found = [reference() for reference in variable.companions]
+        return [each for each in found if each is not None] or [variable]
