@@ -476,6 +476,43 @@ def check_another_model_is_an_error_that_names_both(folder: Path) -> None:
     strategy.close()
 
 
+def check_clipping_before_the_sum_is_refused(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(CLASSES)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.01, clipnorm=2.0), loss)
+    error = ""
+    try:
+        model.fit(*numbers(24), batch_size=12, verbose=0)
+    except tfs.OptionsError as found:
+        error = str(found)
+    assert "clipnorm=2.0" in error and "SyncReplicasStrategy" in error, error
+    wait_for_all(folder, "clipping", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_other_models_made_before_do_no_harm_and_collectives_in_a_step_are_refused(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    if strategy.rank == 1:
+        keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    normalization = keras.layers.BatchNormalization(synchronized=True)
+    for number, layers in enumerate(([], [normalization])):
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((8,)), *layers, keras.layers.Dense(CLASSES)])
+            model.compile(keras.optimizers.Adam(0.01), loss)
+        error = ""
+        try:
+            model.fit(*numbers(24), batch_size=12, verbose=0)
+        except NotImplementedError as found:
+            error = str(found)
+        assert int(model.optimizer.iterations.numpy()) == (0 if layers else 2)
+        assert ("CollectiveAllReduceStrategy" in error) == bool(layers), error
+        wait_for_all(folder, f"fitted {number}", strategy.rank, strategy.size)
+    strategy.close()
+
+
 def main(folder: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)

@@ -7,9 +7,11 @@ from types import ModuleType
 from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
-from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["install", "refuse_jit", "refuse_stateful_layers"]
+__all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_stateful_layers"]
+
+_CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 def install(keras: ModuleType) -> None:
@@ -26,6 +28,7 @@ def _refusing(original: Callable) -> Callable:
     def allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_jit(self)
         refuse_stateful_layers(self)
+        refuse_clipping(self)
         return original(self, *args, **kwargs)
 
     return allowed
@@ -33,7 +36,7 @@ def _refusing(original: Callable) -> Callable:
 
 def refuse_jit(model: Any) -> None:
     """Raises an OptionsError if the model spans several workers and was compiled with `jit_compile=True`."""
-    strategy = group_of(model)
+    strategy = workers_of(model)
     if strategy is not None and getattr(model, "jit_compile", False) is True:
         raise OptionsError(
             f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
@@ -44,7 +47,7 @@ def refuse_jit(model: Any) -> None:
 
 def refuse_stateful_layers(model: Any) -> None:
     """Raises an OptionsError if the model spans several workers and has recurrent layers with `stateful=True`."""
-    strategy = group_of(model)
+    strategy = workers_of(model)
     if strategy is None:
         return
     for layer in model._flatten_layers():
@@ -52,4 +55,20 @@ def refuse_stateful_layers(model: Any) -> None:
             raise OptionsError(
                 f"layer {layer.name!r} has stateful=True, which cannot be used with {strategy.size} workers: the states belong "
                 "to the rows of a batch, and a batch is split among the workers; use stateful=False, or one worker"
+            )
+
+
+def refuse_clipping(model: Any) -> None:
+    """Raises an OptionsError if the optimizer clips gradients that are added up only after that."""
+    strategy = workers_of(model)
+    if strategy is None or not strategy.sums_when_applied or strategy.num_replicas_in_sync == 1:
+        return
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    for name in _CLIPPINGS:
+        if getattr(optimizer, name, None):
+            raise OptionsError(
+                f"{name}={getattr(optimizer, name)} of optimizer {optimizer.name!r} cannot be used with "
+                f"{type(strategy).__name__}: gradients are averaged on the servers, and Keras would clip each worker's before; "
+                "use CollectiveAllReduceStrategy, which clips the joint gradient, or clip in a train_step of your own"
             )

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, List, Sequence
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install"]
 
@@ -62,7 +63,8 @@ def _sum_once(original: Callable) -> Callable:
     def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
         clipped = getattr(_this_thread, "clipped", False)
         _this_thread.clipped = False
-        return grads_and_vars if clipped or _are_sums() else original(self, grads_and_vars)
+        known = clipped or _are_sums() or _are_summed_later()
+        return grads_and_vars if known else original(self, grads_and_vars)
 
     return all_reduce_sum_gradients
 
@@ -128,6 +130,11 @@ def _is_in_group() -> bool:
     if context is None or not isinstance(context.strategy, GroupStrategy):
         return False
     return context.num_replicas_in_sync > 1
+
+
+def _are_summed_later() -> bool:
+    strategy = tf.distribute.get_strategy()
+    return isinstance(strategy, WorkerStrategy) and strategy.sums_when_applied
 
 
 def _are_sums() -> bool:

@@ -17,11 +17,13 @@ class WorkerStrategy:
         rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
         size: the number of workers.
         deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
+        sums_when_applied: whether gradients of several workers are added up by what applies them, after Keras has seen them.
     """
 
     rank = 0
     size = 1
     deals_batches = False
+    sums_when_applied = False
 
     def name_of(self, rank: int) -> str:
         """How messages name a worker: its task and, of one that is reached over the network, its address."""

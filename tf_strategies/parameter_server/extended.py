@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any, Iterator, List, Tuple
 
 import tensorflow as tf
@@ -20,6 +21,8 @@ from tf_strategies.parameter_server.variables import Part, ServerVariable
 __all__ = ["ParameterServerExtended"]
 
 _RANDOM_STATES = ("seed_generator_state", "StateVar")  # of Keras 3, and of tf.random.Generator
+# Keras counts layers of a kind in each process, and one worker may have made more models than others.
+_NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
@@ -112,6 +115,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def _parts(self, name: str, initial: tf.Tensor, beside: Any) -> List[Part]:
         number, self._made = self._made, self._made + 1
         placed = self._place(name, initial.shape, initial.dtype, beside)
+        name = _NUMBERS.sub("", name)
         described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
         self._servers.agree(f"variable {number}", described)
         parts: List[Part] = []
@@ -141,9 +145,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return lifted(*args, **kwargs)
         fn = compat.converted_by_autograph(fn)
         with new_step() as step, after_arrival((args, kwargs)):
-            replica = tf.distribute.ReplicaContext(
-                self._container_strategy(), self._get_replica_id_in_sync_group(0)
-            )
+            replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
             self.rule.end_step(step)
@@ -161,6 +163,25 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def _distribute_datasets_from_function(self, dataset_fn, options):
         del options
         return dataset_fn(self.distributor.context)
+
+
+class _Replica(tf.distribute.ReplicaContext):
+    """Workers meet in what they update, and nowhere else in a step."""
+
+    def all_reduce(self, reduce_op, value, options=None):
+        self._require_alone("all_reduce")
+        return super().all_reduce(reduce_op, value, options)
+
+    def all_gather(self, value, axis, options=None):
+        self._require_alone("all_gather")
+        return super().all_gather(value, axis, options)
+
+    def _require_alone(self, what: str) -> None:
+        if self.num_replicas_in_sync > 1:
+            raise NotImplementedError(
+                f"{what} within a step: SyncReplicasStrategy adds up gradients when they are applied, and nothing else; use "
+                "CollectiveAllReduceStrategy, for BatchNormalization(synchronized=True) too"
+            )
 
 
 def _belongs_on_servers(kwargs) -> bool:

@@ -41,6 +41,8 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         cluster: in place of what TF_CONFIG says.
     """
 
+    sums_when_applied = True
+
     def __init__(
         self,
         kind: str,
