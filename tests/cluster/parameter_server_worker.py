@@ -350,14 +350,17 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         first = model.get_weights()
         wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
         x, y = data(36 * STEPS // 2)
-        model.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0)
+        logs = model.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
         wait_for_all(folder, f"{name} trained", strategy.rank, strategy.size)
         assert int(model.optimizer.iterations.numpy()) == STEPS
         counts = strategy.gradient_counts()
         assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
         plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9))
         plain.set_weights(first)
-        plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0)
+        expected = plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
+        assert len(expected) == 2
+        for metric, values in expected.items():
+            np.testing.assert_allclose(logs[metric], values, rtol=0, atol=1e-5, err_msg=metric)
         moved = 0.0
         for mine, alone, before in zip(model.get_weights(), plain.get_weights(), first):
             np.testing.assert_allclose(mine, alone, rtol=0, atol=1e-5, err_msg=name)
@@ -365,6 +368,26 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         assert moved > 0.05, moved
         wait_for_all(folder, f"{name} compared", strategy.rank, strategy.size)
         strategy.close()
+
+
+def check_logs_of_an_epoch_count_what_others_have_done_in_it(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.SGD(0.0))
+    x, y = numbers(3 * 48)
+    if strategy.rank:
+        wait_for_one(folder, "fitted", strategy.rank - 1)
+    mine = slice(48 * strategy.rank, 48 * strategy.rank + 48)
+    own_data = tf.data.Options()
+    own_data.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = tf.data.Dataset.from_tensor_slices((x[mine], y[mine])).batch(16).with_options(own_data)
+    logs = model.fit(data, epochs=2, verbose=0).history
+    wait_for_all(folder, "fitted", strategy.rank, strategy.size)
+    expected = model.evaluate(x[: mine.stop], y[: mine.stop], verbose=0, return_dict=True)
+    for name in ("loss", "accuracy"):
+        np.testing.assert_allclose(logs[name], [expected[name]] * 2, rtol=1e-5, err_msg=name)
+    wait_for_all(folder, "evaluated", strategy.rank, strategy.size)
+    strategy.close()
 
 
 def check_normalization_and_validation_when_synchronous(folder: Path) -> None:

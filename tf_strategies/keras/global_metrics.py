@@ -1,4 +1,4 @@
-"""The logs of a batch are the metrics of all workers.
+"""The logs of a batch are the metrics of all workers; of those that keep their own pace, the logs of an epoch.
 
 Keras 3 computes them on each replica and averages the results, which is another number for anything but a mean (AUC,
 precision), and for replicas with unequal batches. Here their sums are added over all workers first, in one message.
@@ -13,13 +13,18 @@ from typing import Any, Callable, List
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["install"]
 
+_OF_EPOCH = ("_get_metrics_result_or_logs", "_validate_and_get_metrics_result")  # Keras 3, Keras 2
+
 
 def install(keras: ModuleType) -> None:
-    """Wraps `Model.get_metrics_result`, which fills the logs of train and test steps and of epochs."""
+    """Wraps `Model.get_metrics_result`, which fills the logs of train and test steps, and what asks for it when an epoch ends."""
     keras.Model.get_metrics_result = _of_all_workers(keras.Model.get_metrics_result)
+    name = next((each for each in _OF_EPOCH if hasattr(keras.Model, each)), _OF_EPOCH[0])
+    setattr(keras.Model, name, _of_epoch(getattr(keras.Model, name)))
 
 
 def _of_all_workers(original: Callable) -> Callable:
@@ -44,6 +49,18 @@ def _of_all_workers(original: Callable) -> Callable:
         return strategy.agreed(tf.distribute.get_replica_context().merge_call(together))
 
     return get_metrics_result
+
+
+def _of_epoch(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def logs_of_epoch(self: Any, logs: Any) -> Any:
+        strategy = workers_of(self)
+        if strategy is None:
+            return original(self, logs)
+        with strategy.counted_by_all(_state(self)):
+            return original(self, logs)
+
+    return logs_of_epoch
 
 
 def _state(model: Any) -> List[tf.Variable]:

@@ -41,6 +41,11 @@ class WorkerStrategy:
         """Callbacks of the strategy itself, which come after those that `fit` was given."""
         return ()
 
+    def counted_by_all(self, variables: Sequence[Any]) -> ContextManager[None]:
+        """Open while the logs of an epoch are computed; within, these variables of metrics hold what all workers have counted."""
+        del variables
+        return contextlib.nullcontext()
+
     def progress_of_fit(self) -> Optional[SharedProgress]:
         """Of a fit that begins on all workers: where they leave how far they are; None where variables end with the workers."""
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from tf_strategies.keras import bridge
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.connection import ConnectedServers
+from tf_strategies.parameter_server.epoch_sums import EpochSums
 from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.progress import ServerProgress
@@ -42,6 +43,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     """
 
     sums_when_applied = True
+    ends_epochs_together = False
 
     def __init__(
         self,
@@ -59,6 +61,8 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         self._rule = make_rule(self._servers)
         self._shuffles = itertools.count()
         self._fits_kept = itertools.count()
+        self._fits_begun = itertools.count()
+        self._sums: Optional[EpochSums] = None
         super().__init__(
             ParameterServerExtended(
                 self,
@@ -97,11 +101,18 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         context = self.extended.distributor.context
         return context.num_input_pipelines > 1 and context.num_replicas_in_sync == 1
 
+    @contextlib.contextmanager
     def whole_data(self):
-        return self.extended.distributor.whole()
+        before, self._sums = self._sums, None
+        try:
+            with self.extended.distributor.whole():
+                yield
+        finally:
+            self._sums = before
 
     @contextlib.contextmanager
     def training(self):
+        self._sums = EpochSums(self._servers, next(self._fits_begun), waits=self.ends_epochs_together)
         with self._servers.guard(), self.extended.distributor.fitting():
             try:
                 yield
@@ -110,7 +121,25 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             except BaseException:
                 self._servers.membership.leave(finished=False)
                 raise
+            finally:
+                self._sums = None
             self._servers.membership.leave(finished=False)
+
+    def own_callbacks(self) -> Sequence[Any]:
+        return [] if self._sums is None else [self._sums]
+
+    @contextlib.contextmanager
+    def counted_by_all(self, variables):
+        summed = [each for each in variables if each.aggregation == tf.VariableAggregation.SUM]
+        if self._sums is None or not summed:
+            yield
+            return
+        own = [variable.numpy() for variable in summed]
+        try:
+            _assign(summed, self._sums.add_up(own))
+            yield
+        finally:
+            _assign(summed, own)
 
     def progress_of_fit(self) -> ServerProgress:
         own_pace = not isinstance(self._rule, SynchronousUpdates)
@@ -132,6 +161,11 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             yield seed
         finally:
             compat.set_op_seed(before)
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
+    for variable, value in zip(variables, values):
+        variable.assign(value)
 
 
 def _servers_of(

@@ -79,7 +79,12 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 
     def own_callbacks(self) -> Sequence[Any]:
-        return [LastStep(self._servers.membership.step)] if self._has_backups else []
+        last_step = [LastStep(self._servers.membership.step)] if self._has_backups else []
+        return [*super().own_callbacks(), *last_step]
+
+    @property
+    def ends_epochs_together(self) -> bool:
+        return not self._has_backups
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
