@@ -4,8 +4,9 @@
 
 The model is an MLP of about 2 or 15 million parameters, batch 32 a worker, plain SGD. Of each run the first epochs warm up; the
 rest is measured, while all workers train. "tensorflow" is `tf.distribute.ParameterServerStrategy` (with tf_keras where Keras
-is Keras 3), which needs a coordinator process besides; "async" and "sync" are ours. Printed are medians over rounds, the least
-and the greatest, and the ratio to TensorFlow's. What a step has to move is twice the model's size.
+is Keras 3), which needs a coordinator process besides; "async" and "sync" are ours; "alone" is the limit: as many processes
+that train at the same time without servers, each its own model. Printed are medians over rounds, the least and the greatest,
+and the ratio to TensorFlow's. What a step has to move is twice the model's size.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def measure(system: str, transport: str, workers: int, servers: int, millions: i
     Raises:
         RuntimeError: a process failed; its output is in the message.
     """
-    roles = {"ps": servers, "worker": workers, **({"chief": 1} if system == "tensorflow" else {})}
+    roles = {"worker": workers}
+    if system != "alone":
+        roles["ps"] = servers
+    if system == "tensorflow":
+        roles["chief"] = 1
     training = ("chief",) if system == "tensorflow" else ("worker",)
     with tempfile.TemporaryDirectory() as folder, _processes(roles, folder) as start:
         command = [
@@ -107,7 +112,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--systems",
-        default="tensorflow,async:grpc,async:auto,sync:auto",
+        default="tensorflow,async:grpc,async:auto,sync:auto,alone",
         help="what to measure, ours with a transport after the colon; the first is what the others are compared to",
     )
     arguments = parser.parse_args()

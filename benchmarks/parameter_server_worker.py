@@ -57,6 +57,14 @@ def train_ours(arguments: argparse.Namespace) -> None:
         strategy = tfs.AsyncParameterServerStrategy(options=options)
     with strategy.scope():
         model = build_model(arguments.widths)
+    fit(arguments, model)
+
+
+def train_alone(arguments: argparse.Namespace) -> None:
+    fit(arguments, build_model(arguments.widths))
+
+
+def fit(arguments: argparse.Namespace, model: tf.keras.Model) -> None:
     clock = Clock()
     model.fit(
         endless_batches(),
@@ -92,7 +100,7 @@ def write(arguments: argparse.Namespace, clock: Clock) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--system", choices=["async", "sync", "tensorflow"], required=True)
+    parser.add_argument("--system", choices=["alone", "async", "sync", "tensorflow"], required=True)
     parser.add_argument("--transport", default="auto")
     parser.add_argument(
         "--widths", type=lambda text: [int(width) for width in text.split(",")], required=True
@@ -102,7 +110,8 @@ def main() -> None:
     parser.add_argument("--results", required=True)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    (train_tensorflow if arguments.system == "tensorflow" else train_ours)(arguments)
+    train = {"alone": train_alone, "tensorflow": train_tensorflow}.get(arguments.system, train_ours)
+    train(arguments)
 
 
 if __name__ == "__main__":

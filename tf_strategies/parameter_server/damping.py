@@ -18,14 +18,7 @@ class Damping(abc.ABC):
     """Changes a gradient on the server where it is about to be applied."""
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
-        """A step has read a part of a variable.
-
-        Args:
-            step: the step.
-            part: what was read.
-            value: what it held, on its server: all of it, or [..., row shape], rows of it.
-            rows: their numbers within the part, [...] integer, on the same server; None for all.
-        """
+        """As `UpdateRule.was_read`."""
         del step, part, value, rows
 
     @abc.abstractmethod
