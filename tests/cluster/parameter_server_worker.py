@@ -499,19 +499,25 @@ def check_another_model_is_an_error_that_names_both(folder: Path) -> None:
     strategy.close()
 
 
-def check_clipping_before_the_sum_is_refused(folder: Path) -> None:
+def check_what_servers_cannot_do_is_refused(folder: Path) -> None:
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
-    with strategy.scope():
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(CLASSES)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(0.01, clipnorm=2.0), loss)
-    error = ""
-    try:
-        model.fit(*numbers(24), batch_size=12, verbose=0)
-    except tfs.OptionsError as found:
-        error = str(found)
-    assert "clipnorm=2.0" in error and "SyncReplicasStrategy" in error, error
-    wait_for_all(folder, "clipping", strategy.rank, strategy.size)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for arguments, compiling, text in (
+        ({"clipnorm": 2.0}, {}, "clipnorm=2.0"),
+        ({}, {"jit_compile": True}, "jit_compile=True"),
+    ):
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(CLASSES)])
+            model.compile(keras.optimizers.Adam(0.01, **arguments), loss, **compiling)
+        error = ""
+        try:
+            model.fit(*numbers(24), batch_size=12, verbose=0)
+        except tfs.OptionsError as found:
+            error = str(found)
+        assert text in error, error
+        if arguments:
+            model.evaluate(*numbers(24), batch_size=12, verbose=0)
+    wait_for_all(folder, "refused all", strategy.rank, strategy.size)
     strategy.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -485,3 +486,27 @@ def test_an_evaluator_trains_alone(monkeypatch) -> None:
     monkeypatch.setenv("TF_CONFIG", spec)
     strategy = tfs.AsyncParameterServerStrategy()
     assert (strategy.rank, strategy.size, len(strategy.extended.parameter_devices)) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("kind", [tfs.AsyncParameterServerStrategy, tfs.SyncReplicasStrategy])
+def test_an_update_waits_for_what_its_caller_waits_for(kind) -> None:
+    strategy = kind()
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+
+    def too_late() -> None:
+        time.sleep(0.3)
+        raise ValueError("the batch is bad")
+
+    @tf.function
+    def step(gradient: tf.Tensor) -> None:
+        def replica(gradient: tf.Tensor) -> None:
+            bad = tf.numpy_function(too_late, [], [])
+            with tf.control_dependencies([bad]):
+                strategy.extended.update(variable, lambda each, by: each.assign_sub(by), args=(gradient,))
+
+        strategy.run(replica, args=(gradient,))
+
+    with pytest.raises(tf.errors.OpError, match="the batch is bad"):
+        step(tf.constant(1.0))
+    assert float(variable.numpy()) == 1.0

@@ -19,16 +19,18 @@ def install(keras: ModuleType) -> None:
 
     Not `Model.compile`: when it is not Keras's own, Keras does not compile models that it loads.
     """
-    for name in ("fit", "evaluate", "make_train_function", "make_test_function"):
-        setattr(keras.Model, name, _refusing(getattr(keras.Model, name)))
+    anywhere = (refuse_jit, refuse_stateful_layers)
+    for name in ("fit", "make_train_function"):
+        setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere, refuse_clipping))
+    for name in ("evaluate", "make_test_function"):
+        setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere))
 
 
-def _refusing(original: Callable) -> Callable:
+def _refusing(original: Callable, *refusals: Callable) -> Callable:
     @functools.wraps(original)
     def allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_jit(self)
-        refuse_stateful_layers(self)
-        refuse_clipping(self)
+        for refuse in refusals:
+            refuse(self)
         return original(self, *args, **kwargs)
 
     return allowed
@@ -40,7 +42,7 @@ def refuse_jit(model: Any) -> None:
     if strategy is not None and getattr(model, "jit_compile", False) is True:
         raise OptionsError(
             f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
-            'has no operation that talks to other workers; use jit_compile="auto" (Keras 3) or False, and '
+            'has no operation that talks to other processes; use jit_compile="auto" (Keras 3) or False, and '
             "@tf.function(jit_compile=True) on functions of your own that only compute"
         )
 
@@ -54,7 +56,7 @@ def refuse_stateful_layers(model: Any) -> None:
         if getattr(layer, "stateful", False) is True and hasattr(layer, "cell"):
             raise OptionsError(
                 f"layer {layer.name!r} has stateful=True, which cannot be used with {strategy.size} workers: the states belong "
-                "to the rows of a batch, and a batch is split among the workers; use stateful=False, or one worker"
+                "to the rows of a batch, and each worker sees other rows; use stateful=False, or one worker"
             )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
-from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part
+from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part, to_put_off
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 
 __all__ = ["AsynchronousUpdates"]
@@ -64,8 +64,10 @@ class AsynchronousUpdates(UpdateRule):
         staleness = None
         if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
             staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
+        puts_off = step is not None and step.may_put_off
+        args = to_put_off(args) if puts_off else args
         update = _Update(variable, fn, variable.pieces_of_arguments(args), kwargs, staleness)
-        if step is None or not step.may_put_off:
+        if not puts_off:
             return self._make(access, step, update)
         step.pending.append(update)
         step.settle = lambda: self._make_pending(access, step)

@@ -136,7 +136,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             return
         own = [variable.numpy() for variable in summed]
         try:
-            _assign(summed, self._sums.add_up(own))
+            _assign(summed, self._servers.call(self._sums.add_up, own))
             yield
         finally:
             _assign(summed, own)

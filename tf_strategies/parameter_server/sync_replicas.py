@@ -79,8 +79,9 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 
     def own_callbacks(self) -> Sequence[Any]:
-        last_step = [LastStep(self._servers.membership.step)] if self._has_backups else []
-        return [*super().own_callbacks(), *last_step]
+        if not self._has_backups:
+            return super().own_callbacks()
+        return [*super().own_callbacks(), LastStep(lambda: self._servers.call(self._servers.membership.step))]
 
     @property
     def ends_epochs_together(self) -> bool:

@@ -11,7 +11,7 @@ from tf_strategies.native import ledger
 from tf_strategies.parameter_server.bundles import Bundle, bundles_of
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
-from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part
+from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part, to_put_off
 from tf_strategies.parameter_server.variables import ServerVariable
 
 __all__ = ["SynchronousUpdates"]
@@ -66,7 +66,7 @@ class SynchronousUpdates(UpdateRule):
         key = ""
         if variable.trainable and args and _is_gradient(args[0], variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-        step.pending.append(_Update(access, variable, fn, args, kwargs, key))
+        step.pending.append(_Update(access, variable, fn, to_put_off(args), kwargs, key))
         return []
 
     def write(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_strategies.parameter_server.step import Step
 from tf_strategies.parameter_server.variables import Part, ServerVariable, updating_part
 
-__all__ = ["UpdateRule", "run_on_part"]
+__all__ = ["UpdateRule", "run_on_part", "to_put_off"]
 
 
 class UpdateRule(abc.ABC):
@@ -52,6 +52,18 @@ class UpdateRule(abc.ABC):
     @abc.abstractmethod
     def end_step(self, step: Step) -> None:
         """Completes what the step began."""
+
+
+def to_put_off(args: Tuple) -> Tuple:
+    """Arguments of an update that is made later, which then still waits for what its caller does (`tf.control_dependencies`)."""
+    if not args:
+        return args
+    gradient = tf.nest.map_structure(
+        lambda each: tf.identity(each) if isinstance(each, tf.Tensor) else each,
+        args[0],
+        expand_composites=True,
+    )
+    return (gradient, *args[1:])
 
 
 def run_on_part(
