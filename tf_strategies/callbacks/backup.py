@@ -7,9 +7,9 @@ import contextlib
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from tf_strategies.callbacks.checkpoint_file import Checkpoint
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
 
-__all__ = ["Backup", "lasting", "remove"]
+__all__ = ["Backup", "cannot_read", "cannot_write", "lasting", "remove"]
 
 
 class Backup(abc.ABC):
@@ -48,6 +48,20 @@ class Backup(abc.ABC):
 def lasting(facts: Dict[str, Any]) -> Dict[str, Any]:
     """Of the variables that a checkpoint lists, those that are not of metrics."""
     return {name: fact for name, fact in facts.items() if not name.startswith("metrics/")}
+
+
+def cannot_read(who: str, path: Path, reason: object) -> CheckpointError:
+    """The error to raise when `who`, a task, cannot read the file."""
+    return CheckpointError(
+        f"{who} cannot read the checkpoint {path}: {reason}; mend that, or give another directory"
+    )
+
+
+def cannot_write(who: str, path: Path, reason: object) -> CheckpointError:
+    """The error to raise when `who`, a task, cannot write the file."""
+    return CheckpointError(
+        f"{who} cannot write the checkpoint {path}: {reason}; make room there, or give another directory, and start again"
+    )
 
 
 def remove(path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from tf_strategies.callbacks import group_state
-from tf_strategies.callbacks.backup import Backup, lasting, remove
-from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, parse, write
+from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, lasting, remove
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, parse, write
 from tf_strategies.callbacks.exchange import from_chief
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, training_variables
@@ -42,10 +42,7 @@ class GroupBackup(Backup):
                 failure = str(error).encode()
         failure = from_chief(self._strategy, failure)
         if failure:
-            raise CheckpointError(
-                f"{self._chief} cannot write the checkpoint {self._path}: {failure.decode()}; make room there, or give another "
-                "directory, and start again"
-            )
+            raise cannot_write(self._chief, self._path, failure.decode())
 
     def restore(self) -> Optional[Checkpoint]:
         data = self._read()
@@ -75,8 +72,5 @@ class GroupBackup(Backup):
                 found = b"-" + str(error).encode()
         found = from_chief(self._strategy, found)
         if found.startswith(b"-"):
-            raise CheckpointError(
-                f"{self._chief} cannot read the checkpoint {self._path}: {found[1:].decode()}; mend that, or give another "
-                "directory"
-            )
+            raise cannot_read(self._chief, self._path, found[1:].decode())
         return found[1:] or None if found else None

@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from tf_strategies.callbacks import callback_states, group_state, worker_records
-from tf_strategies.callbacks.backup import Backup, lasting, remove
+from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, lasting, remove
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, pack, parse, write
 from tf_strategies.keras.model_state import build_optimizer, training_variables
 from tf_strategies.keras.shared_progress import RefusedError, SharedProgress
@@ -93,10 +93,7 @@ class ServerBackup(Backup):
         try:
             write(self._path, Checkpoint(facts, {**values.arrays, **moment.arrays, **kept}))
         except OSError as error:
-            raise CheckpointError(
-                f"{self._progress.name_of(0)} cannot write the checkpoint {self._path}: {error}; make room there, or give "
-                "another directory, and start again"
-            ) from error
+            raise cannot_write(self._progress.name_of(0), self._path, error) from error
 
     def _restore_servers(self) -> Optional[Checkpoint]:
         try:
@@ -152,10 +149,7 @@ class ServerBackup(Backup):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CheckpointError(
-                f"{self._progress.name_of(0)} cannot read the checkpoint {self._path}: {error}; mend that, or give another "
-                "directory"
-            ) from error
+            raise cannot_read(self._progress.name_of(0), self._path, error) from error
 
 
 def _of_this_worker(variables: Dict[str, Any]) -> Dict[str, Any]:
