@@ -18,7 +18,7 @@ from tf_strategies.callbacks import callback_states, group_state, worker_records
 from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, lasting, remove
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, pack, parse, write
 from tf_strategies.keras.model_state import build_optimizer, training_variables
-from tf_strategies.keras.shared_progress import RefusedError, SharedProgress
+from tf_strategies.keras.shared_progress import Pace, RefusedError, SharedProgress
 
 __all__ = ["ServerBackup"]
 
@@ -47,7 +47,7 @@ class ServerBackup(Backup):
             "callbacks": callback_states.without_weights(moment.facts["callbacks"]),
             "variables": own.facts,
         }
-        self._progress.keep(pack(Checkpoint(facts, own.arrays)))
+        self._progress.keep(pack(Checkpoint(facts, own.arrays)), _name_of(moment))
         self._last = moment
         if self._is_chief:
             self._write(moment, variables)
@@ -63,7 +63,7 @@ class ServerBackup(Backup):
             raise CheckpointError(str(error)) from None
         texts = self._progress.records()
         records = [parse(text, "on the first server") if text else None for text in texts]
-        record = worker_records.own(records, self._progress.rank, own_pace=self._progress.own_pace)
+        record = worker_records.own(records, self._progress.rank, own_pace=self._progress.pace is Pace.OWN)
         if record is not None:
             self._assign_own(record)
         return record
@@ -81,11 +81,11 @@ class ServerBackup(Backup):
             )
         elif delete:
             remove(self._path)
-        elif self._last is not None and saved and self._progress.own_pace:
+        elif self._last is not None and saved and self._progress.pace is Pace.OWN:
             self._write(self._last, training_variables(self._model))
 
     def _write(self, moment: Checkpoint, variables: Dict[str, Any]) -> None:
-        records = self._progress.records()
+        records = self._progress.records(_name_of(moment))
         step = self._progress.step()
         values = group_state.collect(None, variables)
         facts = {**moment.facts, "variables": values.facts, "step": step, "workers": self._progress.size}
@@ -121,7 +121,7 @@ class ServerBackup(Backup):
         if "step" in checkpoint.facts:
             self._progress.set_step(checkpoint.facts["step"])
         records = worker_records.to_begin_with(
-            self._kept_records(checkpoint), self._progress.size, own_pace=self._progress.own_pace
+            self._kept_records(checkpoint), self._progress.size, own_pace=self._progress.pace is Pace.OWN
         )
         self._progress.open([b"" if record is None else pack(record) for record in records])
         position = worker_records.position_of(records[0])
@@ -150,6 +150,10 @@ class ServerBackup(Backup):
             return None
         except OSError as error:
             raise cannot_read(self._progress.name_of(0), self._path, error) from error
+
+
+def _name_of(moment: Checkpoint) -> str:
+    return f"epoch {moment.facts['epoch']} batch {moment.facts['batches']}"
 
 
 def _of_this_worker(variables: Dict[str, Any]) -> Dict[str, Any]:

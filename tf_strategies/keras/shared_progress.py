@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import abc
+import enum
 from typing import List, Sequence
 
-__all__ = ["RefusedError", "SharedProgress"]
+__all__ = ["Pace", "RefusedError", "SharedProgress"]
+
+
+class Pace(enum.Enum):
+    """How the workers of a fit go through their batches.
+
+    Attributes:
+        OWN: each has batches of its own.
+        SHARED: each has a share of every batch, and a slow one may be behind.
+        IN_STEP: each has a share of every batch, and all are at the same one.
+    """
+
+    OWN = enum.auto()
+    SHARED = enum.auto()
+    IN_STEP = enum.auto()
 
 
 class RefusedError(Exception):
@@ -21,12 +36,12 @@ class SharedProgress(abc.ABC):
     Attributes:
         rank: this worker's number; 0 is the chief.
         size: how many workers there are.
-        own_pace: whether each worker has batches of its own, rather than a share of every batch.
+        pace: how they go through their batches.
     """
 
     rank: int
     size: int
-    own_pace: bool
+    pace: Pace
 
     @abc.abstractmethod
     def name_of(self, rank: int) -> str:
@@ -58,12 +73,15 @@ class SharedProgress(abc.ABC):
         """
 
     @abc.abstractmethod
-    def keep(self, record: bytes) -> None:
-        """Leaves this worker's record, in place of its former one."""
+    def keep(self, record: bytes, moment: str) -> None:
+        """Leaves this worker's record of a moment, in place of its former one."""
 
     @abc.abstractmethod
-    def records(self) -> List[bytes]:
-        """The last record of each worker, by rank; b"" of one that has none. When open."""
+    def records(self, moment: str = "") -> List[bytes]:
+        """The last record of each worker, by rank; b"" of one that has none. When open.
+
+        Waits a little for those of this moment, where workers are in step.
+        """
 
     @abc.abstractmethod
     def step(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_strategies.parameter_server.small_tensors import Companions, is_small, join, take_apart
@@ -22,10 +23,12 @@ class ServerAccess:
     Args:
         wires: what carries tensors between this worker and the servers.
         rule: asked in a step what to wait for before a variable is read to train it, and told what was read.
+        call: calls a function that waits for servers, so that it ends when one of them is lost.
     """
 
-    def __init__(self, wires: Wires, rule: UpdateRule) -> None:
+    def __init__(self, wires: Wires, rule: UpdateRule, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._wires = wires
+        self._call = call
         self._rule = rule
         self._companions = Companions()
 
@@ -37,6 +40,10 @@ class ServerAccess:
         """From now on a step fetches this variable together with others like it, if it is small."""
         if all(part.device != self._wires.device for part in variable.parts):
             self._companions.add(variable)
+
+    def value_of(self, variable: ServerVariable) -> np.ndarray:
+        """The whole value, outside of graphs."""
+        return self._call(lambda: variable.read_value().numpy())
 
     def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
         """The whole value, on this worker; `trains` tells whether gradients by it will be computed."""

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Optional
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.asynchronous import AsynchronousUpdates
 from tf_strategies.parameter_server.damping import Compensation, Damping, Division
@@ -63,6 +64,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
             lambda servers: AsynchronousUpdates(
                 servers.membership, max_staleness=max_staleness, damping=rule
             ),
+            Pace.OWN,
             f"max_staleness={max_staleness}, damping={damping}, compensation={compensation}",
             options,
             cluster,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from tf_strategies.keras.hooks import Hooks
+from tf_strategies.parameter_server.others import Others
 from tf_strategies.parameter_server.servers import Servers
 
 __all__ = ["EpochSums"]
 
 _EPOCHS_KEPT = 16  # how far behind others a worker may be and still count what they did in its epoch
-_AWAITED_SECONDS = 5.0
-_POLL_SECONDS = 0.02
 
 
 class EpochSums(Hooks):
@@ -24,17 +22,15 @@ class EpochSums(Hooks):
     Args:
         servers: the servers, and this worker's place among those that use them.
         fit: which fit, from 0; the same on all workers.
-        waits: whether all workers end an epoch at about the same time, so that each waits for the others, but not for
-            one that has not come within 5 seconds, until it comes again.
+        in_step: whether all workers end an epoch at about the same time, so that each waits a little for the others.
     """
 
-    def __init__(self, servers: Servers, fit: int, *, waits: bool) -> None:
+    def __init__(self, servers: Servers, fit: int, *, in_step: bool) -> None:
         super().__init__()
         self._epoch = 0
         self._servers = servers
         self._fit = fit
-        self._waits = waits
-        self._missing: Set[int] = set()
+        self._others = Others(servers.rank, servers.size, wait=in_step)
         self._left: Dict[Tuple[int, int, int], tf.Variable] = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -53,26 +49,15 @@ class EpochSums(Hooks):
             [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
         )
         self._variable(self._servers.rank, own.size).assign(own)
-        found = {**self._of_others(own.size), self._servers.rank: own}
+        found = {self._servers.rank: own, **self._others.find(lambda rank: self._left_by(rank, own.size))}
         total = np.sum([found[rank][1:] for rank in sorted(found)], axis=0)
         pieces = np.split(total, np.cumsum([value.size for value in values])[:-1])
         return [piece.reshape(value.shape).astype(value.dtype) for value, piece in zip(values, pieces)]
 
-    def _of_others(self, size: int) -> Dict[int, np.ndarray]:
-        awaited = set(range(self._servers.size)) - {self._servers.rank}
-        found: Dict[int, np.ndarray] = {}
-        deadline = time.monotonic() + (_AWAITED_SECONDS if self._waits else 0.0)
-        while True:
-            for rank in awaited - set(found):
-                left = self._variable(rank, size)
-                values = left.numpy() if left.is_initialized() else None
-                if values is not None and values[0] == self._epoch:
-                    found[rank] = values
-            if awaited - set(found) <= self._missing or time.monotonic() >= deadline:
-                break
-            time.sleep(_POLL_SECONDS)
-        self._missing = awaited - set(found)
-        return found
+    def _left_by(self, rank: int, size: int) -> Optional[np.ndarray]:
+        left = self._variable(rank, size)
+        values = left.numpy() if left.is_initialized() else None
+        return values if values is not None and values[0] == self._epoch else None
 
     def _variable(self, rank: int, size: int) -> tf.Variable:
         key = rank, self._epoch % _EPOCHS_KEPT, size

@@ -54,7 +54,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
-        self.access = ServerAccess(servers.wires, rule)
+        self.access = ServerAccess(servers.wires, rule, servers.call)
 
     @property
     def _num_replicas_in_sync(self) -> int:

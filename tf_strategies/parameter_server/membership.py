@@ -78,6 +78,11 @@ class Membership:
         with tf.device(self.devices[0]):
             return int(ledger.step(self.name))
 
+    def set_step(self, step: int) -> None:
+        """Goes on from that number of updates."""
+        with tf.device(self.devices[0]):
+            ledger.set_step(self.name, step)
+
     def counts(self) -> ledger.Counts:
         """What became of the workers' gradients."""
         with tf.device(self.devices[0]):

@@ -14,8 +14,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from tf_strategies.errors import BootstrapError
-from tf_strategies.keras.shared_progress import RefusedError, SharedProgress
-from tf_strategies.native import ledger
+from tf_strategies.keras.shared_progress import Pace, RefusedError, SharedProgress
+from tf_strategies.parameter_server.others import Others
 from tf_strategies.parameter_server.servers import Servers
 
 __all__ = ["ServerProgress"]
@@ -30,13 +30,14 @@ class ServerProgress(SharedProgress):
     Args:
         servers: the servers, and this worker's place among those that use them.
         number: which fit, from 0; the same on all workers.
-        own_pace: whether each worker has batches of its own.
+        pace: how the workers go through their batches.
     """
 
-    def __init__(self, servers: Servers, number: int, *, own_pace: bool) -> None:
+    def __init__(self, servers: Servers, number: int, pace: Pace) -> None:
         self.rank = servers.rank
         self.size = servers.size
-        self.own_pace = own_pace
+        self.pace = pace
+        self._others = Others(servers.rank, servers.size, wait=pace is Pace.IN_STEP)
         self._servers = servers
         self._number = number
         self._texts: Dict[Tuple[int, str], tf.Variable] = {}
@@ -73,33 +74,40 @@ class ServerProgress(SharedProgress):
                 )
             time.sleep(_POLL_SECONDS)
 
-    def keep(self, record: bytes) -> None:
-        self._write(0, f"of {self.rank}", [self._marks()[0], record])
+    def keep(self, record: bytes, moment: str) -> None:
+        self._write(0, f"of {self.rank}", [self._marks()[0], moment.encode(), record])
 
-    def records(self) -> List[bytes]:
+    def records(self, moment: str = "") -> List[bytes]:
         begin = self._read(0, "begin", 1 + self.size)
         if begin is None:
             return [b""] * self.size
         mark, *first = begin
-        latest = [self._read(0, f"of {rank}", 2) for rank in range(self.size)]
-        return [kept[1] if kept and kept[0] == mark else given for kept, given in zip(latest, first)]
+        if moment:
+            self._others.find(lambda rank: self._record(rank, mark, moment))
+        latest = [self._record(rank, mark) for rank in range(self.size)]
+        return [given if kept is None else kept for kept, given in zip(latest, first)]
 
     def step(self) -> int:
-        return self._servers.membership.step()
+        return self._servers.call(self._servers.membership.step)
 
     def set_step(self, step: int) -> None:
-        membership = self._servers.membership
-        with tf.device(membership.devices[0]):
-            ledger.set_step(membership.name, step)
+        self._servers.call(self._servers.membership.set_step, step)
 
     def wait_for_others(self) -> str:
-        if not self.own_pace:
+        if self.pace is not Pace.OWN:
             return ""
         try:
             self._servers.call(self._servers.membership.enter, self._number + 1)
         except tf.errors.DeadlineExceededError as error:
             return error.message
         return ""
+
+    def _record(self, rank: int, mark: bytes, moment: str = "") -> Optional[bytes]:
+        """That a worker has kept since the fit was opened; with a moment only one of that moment."""
+        kept = self._read(0, f"of {rank}", 3)
+        if kept is None or kept[0] != mark or moment.encode() not in (b"", kept[1]):
+            return None
+        return kept[2]
 
     def _marks(self) -> List[bytes]:
         """Of each server, b"" where there is none."""
@@ -108,11 +116,17 @@ class ServerProgress(SharedProgress):
         return [b"" if texts is None else texts[0] for texts in found]
 
     def _read(self, server: int, name: str, length: int) -> Optional[List[bytes]]:
-        variable = self._text(server, name, length)
-        return list(variable.numpy()) if variable.is_initialized() else None
+        def read() -> Optional[List[bytes]]:
+            variable = self._text(server, name, length)
+            return list(variable.numpy()) if variable.is_initialized() else None
+
+        return self._servers.call(read)
 
     def _write(self, server: int, name: str, texts: Sequence[bytes]) -> None:
-        self._text(server, name, len(texts)).assign(tf.constant(list(texts), tf.string))
+        def write() -> None:
+            self._text(server, name, len(texts)).assign(tf.constant(list(texts), tf.string))
+
+        self._servers.call(write)
 
     def _text(self, server: int, name: str, length: int) -> tf.Variable:
         key = server, name

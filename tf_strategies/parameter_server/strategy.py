@@ -13,6 +13,7 @@ from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.keras import bridge
+from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.connection import ConnectedServers
@@ -22,7 +23,6 @@ from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.progress import ServerProgress
 from tf_strategies.parameter_server.server import serve
 from tf_strategies.parameter_server.servers import LocalServers, Servers
-from tf_strategies.parameter_server.synchronous import SynchronousUpdates
 from tf_strategies.parameter_server.update_rule import UpdateRule
 
 __all__ = ["ParameterServerStrategy"]
@@ -37,18 +37,19 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     Args:
         kind: of the strategy, for messages and names.
         make_rule: makes from the servers what happens to gradients.
+        pace: how the workers go through their batches.
         described: the arguments that must be equal on all workers, in words.
         options: about the servers.
         cluster: in place of what TF_CONFIG says.
     """
 
     sums_when_applied = True
-    ends_epochs_together = False
 
     def __init__(
         self,
         kind: str,
         make_rule: Callable[[Servers], UpdateRule],
+        pace: Pace,
         described: str,
         options: Optional[ParameterServerOptions],
         cluster: Optional[Cluster],
@@ -63,6 +64,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         self._fits_kept = itertools.count()
         self._fits_begun = itertools.count()
         self._sums: Optional[EpochSums] = None
+        self._pace = pace
         super().__init__(
             ParameterServerExtended(
                 self,
@@ -112,7 +114,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
 
     @contextlib.contextmanager
     def training(self):
-        self._sums = EpochSums(self._servers, next(self._fits_begun), waits=self.ends_epochs_together)
+        self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
         with self._servers.guard(), self.extended.distributor.fitting():
             try:
                 yield
@@ -142,8 +144,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             _assign(summed, own)
 
     def progress_of_fit(self) -> ServerProgress:
-        own_pace = not isinstance(self._rule, SynchronousUpdates)
-        return ServerProgress(self._servers, next(self._fits_kept), own_pace=own_pace)
+        return ServerProgress(self._servers, next(self._fits_kept), self._pace)
 
     def alone(self):
         return self.extended.alone()

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.last_step import LastStep
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
@@ -66,12 +67,12 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         super().__init__(
             "SyncReplicasStrategy",
             lambda servers: SynchronousUpdates(servers.membership, quorum=quorum),
+            Pace.IN_STEP if quorum == workers else Pace.SHARED,
             f"replicas_to_aggregate={quorum}",
             options,
             cluster,
         )
         self._fits = itertools.count(1)
-        self._has_backups = quorum < workers
 
     def gradient_counts(self) -> GradientCounts:
         """How many gradients of each worker have counted, and how many were dropped, so far."""
@@ -79,13 +80,9 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 
     def own_callbacks(self) -> Sequence[Any]:
-        if not self._has_backups:
+        if self._pace is Pace.IN_STEP:
             return super().own_callbacks()
         return [*super().own_callbacks(), LastStep(lambda: self._servers.call(self._servers.membership.step))]
-
-    @property
-    def ends_epochs_together(self) -> bool:
-        return not self._has_backups
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:

@@ -133,7 +133,7 @@ class ServerVariable(compat.BaseResourceVariable):
 
     def numpy(self):
         """The whole value, fetched from the servers."""
-        return self.read_value().numpy()
+        return self._access.value_of(self)
 
     def _read_variable_op(self, no_copy=False):
         del no_copy
