@@ -131,6 +131,7 @@ class WaitingLedgerKernel : public tensorflow::AsyncOpKernel {
   }
 
   ledger::Ledger& ledger() const { return books_->ledger; }
+  ledger::Once& once() const { return books_->once; }
 
  private:
   ledger::Books* books_ = nullptr;

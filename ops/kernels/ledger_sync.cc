@@ -21,9 +21,10 @@ REGISTER_OP("TfStrategies>LedgerOffer")
     .Output("current: int64")
     .Output("members: int32")
     .Output("total_rows: int64")
+    .Output("update: int64")
     .Attr("ledger: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarsIn<0, 0, 1, 0>)
+    .SetShapeFn(ScalarsIn<0, 0, 1, 0, 0>)
     .Doc(R"doc(
 Offers the gradients that the worker has deposited for a step, and waits until it is known what becomes of them.
 
@@ -38,6 +39,7 @@ decision: 0: dropped, as they are late. 1: counted, and applied by another worke
 current: The current step; with decision 2 the one to apply.
 members: With decision 2: the workers whose gradients count, ascending; else empty.
 total_rows: With decision 2: the rows of all members; else 0.
+update: With decision 2: the number of this update, for LedgerOnce; else -1.
 ledger: Its name.
 )doc");
 
@@ -62,7 +64,8 @@ class OfferKernel final : public WaitingLedgerKernel {
     TF_RETURN_IF_ERROR(WriteScalar<int32_t>(context, "decision", outcome.decision));
     TF_RETURN_IF_ERROR(WriteScalar(context, "current", outcome.step));
     TF_RETURN_IF_ERROR(WriteVector<int32_t>(context, "members", outcome.members));
-    return WriteScalar(context, "total_rows", outcome.rows);
+    TF_RETURN_IF_ERROR(WriteScalar(context, "total_rows", outcome.rows));
+    return WriteScalar(context, "update", outcome.update);
   }
 };
 

@@ -1,13 +1,18 @@
 #include "ops/ledger/ledger.h"
 
+#include <random>
 #include <utility>
 
 #include "ops/ledger/checks.h"
+#include "ops/ledger/once.h"
 
 namespace tf_strategies::ledger {
 
 Ledger::Ledger(std::string name, Clock clock, std::function<void(double)> on_deadline)
-    : clock_(std::move(clock)), on_deadline_(std::move(on_deadline)), roster_(std::move(name)) {}
+    : clock_(std::move(clock)),
+      on_deadline_(std::move(on_deadline)),
+      roster_(std::move(name)),
+      update_(UpdateNumber::First(std::random_device()())) {}
 
 // --- members -----------------------------------------------------------------------------------------------------------------
 

@@ -41,8 +41,9 @@ enum Decision : int32_t {
 struct Outcome {
   Decision decision = kDropped;  // of an offer
   int64_t step = 0;              // the current one; with kApply the one to apply
-  std::vector<int> members;      // with kApply: whose gradients count, ascending
-  int64_t rows = 0;              // with kApply: of all members
+  int64_t update = -1;  // with kApply: its number, see once.h; the same for whoever is told to apply the step
+  std::vector<int> members;  // with kApply: whose gradients count, ascending
+  int64_t rows = 0;          // with kApply: of all members
 };
 
 struct OfferRequest {
@@ -166,6 +167,7 @@ class Ledger {
   int32_t quorum_size_ = 0;  // 0: not known yet
   int quorum_by_ = -1;       // who said so
   int64_t appointment_ = 0;  // counts appliers
+  int64_t update_;           // the number of the next update by offers
   int last_applier_ = -1;
   int64_t highest_step_ = 0;
   StalenessCounts staleness_;

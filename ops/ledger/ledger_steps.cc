@@ -163,6 +163,7 @@ Status Ledger::Applied(const Caller& caller, int64_t step, int64_t* next) {
                                 std::to_string(quorum_.step()) + ", " + now);
     }
     quorum_.Applied();
+    ++update_;
     last_applier_ = caller.worker;
     highest_step_ = std::max(highest_step_, quorum_.step());
     *next = quorum_.step();

@@ -141,6 +141,7 @@ void Ledger::AnswerApply(Waits::iterator wait, Answers* answers) {
   Outcome outcome;
   outcome.decision = kApply;
   outcome.step = quorum_.step();
+  outcome.update = update_;
   outcome.members = quorum_.Members();
   outcome.rows = quorum_.Rows();
   Reply(std::move(wait->second.answer), Status::Ok(), std::move(outcome), answers);

@@ -8,6 +8,7 @@
 #include "ops/base/status.h"
 #include "ops/ledger/deposits.h"
 #include "ops/ledger/ledger.h"
+#include "ops/ledger/once.h"
 
 namespace tf_strategies::ledger {
 
@@ -19,6 +20,7 @@ struct Books {
 
   Ledger ledger;
   Deposits deposits;
+  Once once;
 };
 
 constexpr size_t kMostLedgers = 1024;

@@ -1,6 +1,7 @@
 """A task of test_parameter_server_failures.py: `fit`, one step a line, until it is done or something ends it.
 
 python -m tests.cluster.failing_servers_worker async|sync STEPS TIMEOUT [RANK:STEP]
+python -m tests.cluster.failing_servers_worker slowly STEPS TIMEOUT
 
 The worker of the rank kills itself when it has taken that step. An error is printed with its time, and then ends the program.
 """
@@ -62,9 +63,43 @@ def train(kind: str, steps: int, timeout: float, victim: str) -> None:
         print(f"counted {strategy.gradient_counts()} {int(model.optimizer.iterations.numpy())}")
 
 
+def apply_slowly(steps: int, timeout: float) -> None:
+    """Steps that the last worker applies: at once on the first server, and on the second, which says so, for two seconds."""
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=timeout))
+    with strategy.scope():
+        quick, slow = (tf.Variable(tf.zeros([4]), name=name) for name in ("quick", "slow"))
+
+    def add(variable: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
+        return variable.assign_add(gradient)
+
+    def add_late(variable: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
+        with tf.control_dependencies([tf.print("the slow server begins")]):
+            end = tf.timestamp() + 2.0
+        (passed,) = tf.while_loop(lambda passed: passed < end, lambda passed: [tf.timestamp()], [end - 2.0])
+        with tf.control_dependencies([passed]):
+            return variable.assign_add(gradient)
+
+    def update(strategy: tf.distribute.Strategy) -> None:
+        gradient = tf.fill([4], 1 / strategy.num_replicas_in_sync)
+        strategy.extended.update(quick, add, args=(gradient,))
+        strategy.extended.update(slow, add_late, args=(gradient,))
+
+    @tf.function(autograph=False)
+    def train() -> None:
+        strategy.run(lambda: tf.distribute.get_replica_context().merge_call(update))
+
+    for step in range(steps):
+        time.sleep(strategy.rank * 0.5)
+        train()
+        print(f"step {step + 1} quick={quick.numpy()} slow={slow.numpy()}", flush=True)
+
+
 def main(kind: str, steps: str, timeout: str, victim: str = "") -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
+    if kind == "slowly":
+        apply_slowly(int(steps), float(timeout))
+        return
     try:
         train(kind, int(steps), float(timeout), victim)
     except Exception as error:

@@ -542,6 +542,47 @@ def check_other_models_made_before_do_no_harm_and_collectives_in_a_step_are_refu
     strategy.close()
 
 
+def check_updates_see_what_others_before_them_have_written(folder: Path) -> None:
+    """`follower` is on the other server than `leader`, whose update comes before, and than `count`, which replicas write."""
+    strategy = tfs.SyncReplicasStrategy(
+        options=tfs.ParameterServerOptions(timeout=30, placement="round_robin")
+    )
+    with strategy.scope():
+        leader, follower = (tf.Variable(tf.zeros([4]), name=name) for name in ("leader", "follower"))
+        count = tf.Variable(tf.zeros([4]), name="count", trainable=False)
+    assert servers_of(leader) == servers_of(count) != servers_of(follower)
+
+    @tf.function(autograph=False)
+    def train(leads: bool) -> None:
+        def update(strategy: tf.distribute.Strategy) -> None:
+            gradient = tf.fill([4], 1 / strategy.num_replicas_in_sync)
+            if leads:
+                strategy.extended.update(
+                    leader, lambda variable, value: variable.assign_add(value), (gradient,)
+                )
+            source = leader if leads else count
+            strategy.extended.update(
+                follower,
+                lambda variable, value: variable.assign(value + 2 * source.read_value()),
+                (gradient,),
+            )
+
+        def replica() -> None:
+            count.assign_add(tf.ones([4]))
+            tf.distribute.get_replica_context().merge_call(update)
+
+        strategy.run(replica)
+
+    for step in range(1, 7):
+        leads = step > 3
+        train(leads)
+        assert set(count.numpy()) == {step}
+        assert set(follower.numpy()) == {1 + 2 * (step - 3 if leads else step)}
+        wait_for_all(folder, f"seen {step}", strategy.rank, strategy.size)
+    assert set(leader.numpy()) == {3}
+    strategy.close()
+
+
 def main(folder: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)

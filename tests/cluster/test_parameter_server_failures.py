@@ -66,6 +66,26 @@ def test_a_killed_worker_lowers_the_quorum_of_synchronous_others_and_may_come_ba
             assert int(counted[2]) > 10
 
 
+def test_a_step_whose_worker_is_killed_while_it_applies_it_is_applied_once(tmp_path: Path) -> None:
+    """The first server has done its part when worker 1 is killed, and the second goes on; worker 0 takes over."""
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
+        cluster.start("slowly", "4", "60")
+        for step in (1, 2):
+            cluster["worker0"].wait_for_text(f"^step {step} ", timeout=_START_SECONDS)
+        cluster["ps1"].wait_for_text("(?s)(the slow server begins.*){3}", timeout=10)
+        time.sleep(0.5)
+        cluster["worker1"].kill()
+        assert cluster["worker0"].wait(_START_SECONDS) == 0
+        for step in (1, 2, 3, 4):
+            assert (
+                f"step {step} quick=[{step}. {step}. {step}. {step}.] slow=[{step}. "
+                in cluster["worker0"].log()
+            )
+        assert cluster["ps1"].log().count("the slow server begins") == 4
+        for index in (0, 1):
+            cluster[f"ps{index}"].kill()  # They would wait for worker 1 to come back.
+
+
 @pytest.mark.parametrize(
     ("kind", "others"),
     [

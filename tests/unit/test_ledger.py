@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_strategies._tf import compat
 from tf_strategies.native import ledger, ledger_core
 from tf_strategies.native.ledger import Caller, Decision
 
@@ -190,6 +191,62 @@ def test_a_step_with_a_backup_worker(dtype: tf.DType, name: str) -> None:
     dropped, counts = (value.numpy().tolist() for value in ledger.counts(name))
     assert (dropped, counts) == ([0, 1, 0], [1, 0, 1])
     assert ledger.discard(name, 0).numpy() == 0
+
+
+@pytest.mark.parametrize("fails", ["nothing", "its step", "it"])
+def test_a_part_of_an_update_is_done_once_and_to_its_end(fails: str, name: str) -> None:
+    made, good = tf.Variable(0), tf.Variable(fails != "it")
+
+    @tf.function(autograph=False)
+    def run(update: tf.Tensor, disturbed: tf.Tensor) -> tf.Tensor:
+        def add() -> None:
+            start = tf.timestamp()
+            (end,) = tf.while_loop(lambda now: now < start + 0.5, lambda now: [tf.timestamp()], [start])
+            with tf.control_dependencies([end, tf.debugging.assert_equal(good.read_value(), True)]):
+                made.assign_add(1)
+
+        function, captured = compat.defined_function("add", add)
+        now = ledger.once(update, function, captured, ledger=name, part=0)
+        late = tf.numpy_function(lambda: time.sleep(0.1) or np.int64(9), [], tf.int64, stateful=False)
+        index = late * tf.cast(disturbed, tf.int64)
+        with tf.device("CPU:0"):
+            return now, tf.gather(tf.zeros([3]), index)
+
+    first = tf.constant(7 << 40, tf.int64)
+    if fails == "nothing":
+        assert run(first, False)[0]
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            run(first, fails == "its step")
+    assert made.numpy() == (fails != "it")
+    good.assign(True)
+    assert run(first, False)[0].numpy() == (fails == "it")
+    assert run(first + 1, False)[0]
+    assert not run(first, False)[0]
+    assert made.numpy() == 2
+
+
+def test_who_asks_for_a_part_that_is_being_done_waits_for_its_end(name: str) -> None:
+    made = tf.Variable(0)
+
+    @tf.function(autograph=False)
+    def run() -> tf.Tensor:
+        def add() -> None:
+            start = tf.timestamp()
+            (end,) = tf.while_loop(lambda now: now < start + 0.3, lambda now: [tf.timestamp()], [start])
+            with tf.control_dependencies([end]):
+                made.assign_add(1)
+
+        function, captured = compat.defined_function("add", add)
+        now = ledger.once(tf.constant(1, tf.int64), function, captured, ledger=name, part=3)
+        with tf.control_dependencies([now]):
+            return now, made.read_value()
+
+    run.get_concrete_function()
+    found = [in_background(run) for _ in range(3)]
+    results = [each.result(60) for each in found]
+    assert sorted(bool(now) for now, _ in results) == [False, False, True]
+    assert [int(value) for _, value in results] == [1, 1, 1]
 
 
 def test_an_offer_is_given_up_with_its_step(name: str) -> None:

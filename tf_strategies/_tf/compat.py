@@ -20,8 +20,10 @@ from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function as _polymorphic_function
 from tensorflow.python.framework import auto_control_deps_utils as _auto_control_deps_utils
+from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import control_flow_util_v2 as _control_flow_util_v2
 from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
@@ -42,6 +44,7 @@ __all__ = [
     "compute_batch_size",
     "converted_by_autograph",
     "dataset_sources",
+    "defined_function",
     "distribute_dataset",
     "distribute_datasets_from_function",
     "in_xla",
@@ -255,6 +258,15 @@ def is_branch_of(graph, outer):
             return False
         graph = graph.outer_graph
     return True
+
+
+def defined_function(name, build):
+    """The name of a function without arguments or results, defined in the current graph, and what it captures of that graph.
+
+    tf.function builds such a body twice, and calls it where it is used; here an operation has the function as an attribute.
+    """
+    graph = _func_graph.func_graph_from_py_func(_control_flow_util_v2.unique_fn_name("", name), build, (), {})
+    return _control_flow_util_v2.create_new_tf_function(graph), graph.external_captures
 
 
 def run_independently(op):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -49,6 +49,7 @@ _DTYPES = {
 
 Integer = Union[int, tf.Tensor]
 Shape = Union[tf.TensorShape, Sequence[Optional[int]]]
+_Spec = Tuple[str, tf.DType, Tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +81,19 @@ class Offered(NamedTuple):
     Attributes:
         decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by another worker.
             APPLY: the caller is to apply the gradients of `members` for `step` and then to call `applied`. It may be no
-            member itself, when the worker that was to apply is lost; some of the weights may then be written already.
+            member itself, when the worker that was to apply is lost; some of the weights may then be written already: what is
+            done by `once` is done for each update only once.
         step: scalar int64: the current step; with APPLY the one to apply.
         members: [m] int32, ascending; empty but for APPLY.
         rows: scalar int64: of all members; 0 but for APPLY.
+        update: scalar int64: with APPLY the number of this update for `once`, the same for whoever is told to apply it; else -1.
     """
 
     decision: tf.Tensor
     step: tf.Tensor
     members: tf.Tensor
     rows: tf.Tensor
+    update: tf.Tensor
 
 
 class Staleness(NamedTuple):
@@ -285,6 +289,26 @@ def applied(caller: Caller, step: Integer) -> tf.Tensor:
     return _run("applied", **_caller(caller), step=step)
 
 
+def once(
+    update: tf.Tensor, function: str, arguments: Sequence[tf.Tensor], *, ledger: str, part: int
+) -> tf.Tensor:
+    """Calls a function of the current graph on this server, unless it was called for the same part of the same update before.
+
+    Once begun, it runs to its end, even if the worker that asked for it is lost. Whoever asks meanwhile waits for that.
+
+    Args:
+        update: as `offer` numbered it.
+        function: its name; it has no results, and all that it uses is on this server.
+        arguments: of the function.
+        ledger: its name.
+        part: from 0; those of one update ascend on each server.
+
+    Returns:
+        Scalar bool: whether it was called now.
+    """
+    return _run("once", update=update, arguments=list(arguments), f=function, part=part, ledger=ledger)
+
+
 def counts(ledger: str) -> Counts:
     """How many offers of each worker were dropped, and counted."""
     return Counts(*_run("counts", ledger=ledger))
@@ -406,18 +430,22 @@ def _run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
     device = tf.constant(0).device
     with tf.device(None):
         tensors = {name: tf.convert_to_tensor(value, _DTYPES[name]) for name, value in inputs.items()}
-        outputs = _function_of(operation, ledger, device)(tensors)
+        specs = tuple((name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items())
+        outputs = _function_of(operation, ledger, device, specs)(*tensors.values())
         outputs[0].numpy()
     return outputs[0] if len(outputs) == 1 else outputs
 
 
 @functools.lru_cache(maxsize=256)
-def _function_of(operation: str, ledger: str, device: str) -> Callable[[Dict[str, tf.Tensor]], Any]:
-    def run(inputs: Dict[str, tf.Tensor]) -> Any:
+def _function_of(operation: str, ledger: str, device: str, specs: Tuple[_Spec, ...]) -> Callable[..., Any]:
+    def run(*inputs: tf.Tensor) -> Any:
         with tf.device(device):
-            return tuple(tf.nest.flatten(_run(operation, ledger=ledger, **inputs)))
+            named = {name: value for (name, _, _), value in zip(specs, inputs)}
+            return tuple(tf.nest.flatten(_run(operation, ledger=ledger, **named)))
 
-    return tf.function(run, autograph=False, reduce_retracing=True)
+    return tf.function(run, autograph=False).get_concrete_function(
+        *(tf.TensorSpec(shape, dtype) for _, dtype, shape in specs)
+    )
 
 
 def _caller(caller: Caller) -> dict[str, Any]:

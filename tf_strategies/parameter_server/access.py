@@ -80,7 +80,8 @@ class ServerAccess:
             with tf.device(device):
                 return tf.identity(value)
 
-        return step.once((device, id(part.variable)), fetch, part.variable)
+        with step.between_servers(part.variable):
+            return step.once((device, id(part.variable)), fetch, part.variable)
 
     def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
         """Calls the method `how` of each part, or in an update of the one that is updated, on its server; returns the results."""
@@ -91,6 +92,7 @@ class ServerAccess:
             step.forget(variable)
         for part, piece in variable.pieces(value):
             if step is not None:
+                step.require_on_server(part.device)
                 step.forget(part.variable)
             with tf.device(part.device):
                 results.append(getattr(part.variable, how)(piece, **kwargs))

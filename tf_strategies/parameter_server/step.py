@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Dict, Hashable, Iterator, List, Optional, Set
+from typing import Any, Callable, Collection, Dict, Hashable, Iterator, List, NamedTuple, Optional, Set
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["Step", "current_step"]
+__all__ = ["EntangledError", "Step", "current_step"]
+
+
+class EntangledError(Exception):
+    """What was to be done on one server needs what is done on another at the same time."""
+
+
+class _OnServer(NamedTuple):
+    """What is built is a function that runs on one server.
+
+    Attributes:
+        graph: of the function.
+        device: of the server.
+        written: the variables that such functions write to, on all servers, by id.
+    """
+
+    graph: Any
+    device: str
+    written: Collection[int]
 
 
 class Step:
@@ -28,13 +46,16 @@ class Step:
         self._written: Set[int] = set()
         self.pending: List[Any] = []
         self.settle: Callable[[], None] = _nothing
+        self._server: Optional[_OnServer] = None
 
     @property
     def covers_current_graph(self) -> bool:
-        """Whether what is built now runs exactly when the step does: its graph, or a branch or loop in it."""
+        """Whether what is built now runs when the step does: its graph, a branch or loop in it, or a server's function."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if self._graph is None or graph is None:
             return graph is self._graph
+        if self._server is not None and compat.is_branch_of(graph, self._server.graph):
+            return True
         return compat.is_branch_of(graph, self._graph)
 
     @property
@@ -55,6 +76,40 @@ class Step:
             return
         with self._graph.as_default():
             yield
+
+    @contextlib.contextmanager
+    def on_server(self, device: str, written: Collection[int]) -> Iterator[None]:
+        """While open, what is built is a function that runs on this server alone.
+
+        Args:
+            device: of the server.
+            written: the variables, by id, that functions on all servers write to at the same time.
+        """
+        self._server = _OnServer(tf.compat.v1.get_default_graph(), device, written)
+        try:
+            yield
+        finally:
+            self._server = None
+
+    @contextlib.contextmanager
+    def between_servers(self, variable: Any) -> Iterator[None]:
+        """While open, operations that read a variable for another server are added around a server's function, not in it.
+
+        Raises:
+            EntangledError: it is being written.
+        """
+        if self._server is None:
+            yield
+            return
+        if id(variable) in self._server.written:
+            raise EntangledError
+        with self._server.graph.outer_graph.as_default():
+            yield
+
+    def require_on_server(self, device: str) -> None:
+        """Raises EntangledError in a function for another server."""
+        if self._server is not None and self._server.device != device:
+            raise EntangledError
 
     def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
         """What `make` returned when it was first called for the key, or since the variable it was read of was written.

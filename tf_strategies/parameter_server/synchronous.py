@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from tf_strategies._tf import compat
 from tf_strategies.native import ledger
+from tf_strategies.parameter_server.application import Application, Update, at_once
 from tf_strategies.parameter_server.bundles import Bundle, bundles_of
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
@@ -17,22 +17,6 @@ from tf_strategies.parameter_server.variables import ServerVariable
 __all__ = ["SynchronousUpdates"]
 
 _WRITTEN_ALIKE = ("learning_rate", "dynamic_scale", "loss_scale")  # of an optimizer
-
-
-class _Update(NamedTuple):
-    """What the worker that applies a step does to a variable.
-
-    Attributes:
-        fn: called with the variable and `args`.
-        key: of what each worker deposits in place of the first argument; "" where nothing is.
-    """
-
-    access: Any
-    variable: ServerVariable
-    fn: Callable
-    args: Tuple
-    kwargs: Dict[str, Any]
-    key: str
 
 
 class SynchronousUpdates(UpdateRule):
@@ -66,7 +50,7 @@ class SynchronousUpdates(UpdateRule):
         key = ""
         if variable.trainable and args and _is_gradient(args[0], variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-        step.pending.append(_Update(access, variable, fn, to_put_off(args), kwargs, key))
+        step.pending.append(Update(access, variable, fn, to_put_off(args), kwargs, False, key))
         return []
 
     def write(
@@ -84,7 +68,7 @@ class SynchronousUpdates(UpdateRule):
         def fn(variable: ServerVariable, value: Any) -> None:
             getattr(variable, how)(value, **kwargs)
 
-        step.pending.append(_Update(access, variable, fn, (value,), {}, key))
+        step.pending.append(Update(access, variable, fn, (value,), {}, True, key))
 
     def end_step(self, step: Step) -> None:
         if not any(update.key and update.variable.trainable for update in step.pending):
@@ -109,14 +93,19 @@ class SynchronousUpdates(UpdateRule):
             applies = tf.equal(offered.decision, ledger.Decision.APPLY)
         tf.cond(
             applies,
-            lambda: self._apply(step, bundles, offered),
+            lambda: self._application(step, bundles, offered).run(),
             lambda: tf.constant(0, tf.int64),
+        )
+
+    def _application(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> Application:
+        return Application(
+            step, bundles, offered, membership=self._membership, replicas=self.replicas_in_sync
         )
 
     def _number(self, step: Step) -> tf.Tensor:
         def read() -> tf.Tensor:
             with tf.device(self._membership.devices[0]):
-                return _at_once(ledger.step(self._membership.name))
+                return at_once(ledger.step(self._membership.name))
 
         with step.outside_of_branches():
             return step.once(("step",), read)
@@ -127,49 +116,8 @@ class SynchronousUpdates(UpdateRule):
         value = access.to_server(bundle.device, bundle.value())
         with tf.device(bundle.device):
             if isinstance(value, tf.IndexedSlices):
-                return _at_once(ledger.deposit_rows(value, step=number, **where))
-            return _at_once(ledger.deposit([value], step=number, **where))
-
-    def _apply(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> tf.Tensor:
-        graph = tf.compat.v1.get_default_graph()
-        first = len(graph.get_operations()) if not tf.executing_eagerly() else 0
-        means: Dict[Tuple[str, int], Any] = {}
-        for bundle in bundles:
-            means.update(bundle.members_of(self._mean(bundle, offered)))
-        for update in step.pending:
-            self._apply_one(update, means)
-        with tf.device(self._membership.devices[0]):
-            done = _after(_writes(graph, first), offered.step)
-            following = ledger.applied(self._membership.caller, done)
-        for device in self._membership.devices:
-            with tf.device(device):
-                _at_once(ledger.discard(self._membership.name, following - 1))
-        return following
-
-    def _apply_one(self, update: _Update, means: Dict[Tuple[str, int], Any]) -> None:
-        cut = update.variable.pieces_of_arguments(update.args)
-        for index, (part, args) in enumerate(cut):
-            if update.key:
-                args = [means[update.key, part.start], *args[1:]]
-            run_on_part(update.access, update.variable, index, part, update.fn, args, update.kwargs)
-
-    def _mean(self, bundle: Bundle, offered: ledger.Offered) -> Any:
-        """Of what the members deposited. Keras has divided each loss by the number of workers: gradients are multiplied by it."""
-        where = {"ledger": self._membership.name, "key": bundle.key, "step": offered.step}
-        with tf.device(bundle.device):
-            scale = tf.cast(1, bundle.dtype) / tf.cast(tf.size(offered.members), bundle.dtype)
-            if bundle.is_gradient:
-                scale *= tf.cast(self.replicas_in_sync, bundle.dtype)
-            if bundle.rows is not None:
-                rows = ledger.withdraw_rows(
-                    offered.members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
-                )
-                _at_once(rows.values)
-                return tf.IndexedSlices(
-                    rows.values * scale, rows.indices, dense_shape=bundle.rows.dense_shape
-                )
-            (total,) = ledger.withdraw(offered.members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
-            return _at_once(total) * scale
+                return at_once(ledger.deposit_rows(value, step=number, **where))
+            return at_once(ledger.deposit([value], step=number, **where))
 
 
 def _is_gradient(value: Any, variable: ServerVariable) -> bool:
@@ -193,24 +141,10 @@ def _require_top(step: Step, variable: ServerVariable) -> None:
         )
 
 
-def _at_once(result: tf.Tensor) -> tf.Tensor:
-    """Has a ledger's operation wait for its inputs alone: in the order of the program servers would wait for one another."""
-    if not tf.executing_eagerly():
-        compat.run_independently(result.op)
-    return result
-
-
 def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
     """The value, once the operations are done."""
     with tf.control_dependencies([each for each in operations if each is not None]):
         return tf.identity(value)
-
-
-def _writes(graph: Any, first: int) -> List[Any]:
-    """The operations added to a graph since there were `first` that write to variables."""
-    if tf.executing_eagerly():
-        return []
-    return [op for op in graph.get_operations()[first:] if compat.written_resources(op)]
 
 
 def _run(

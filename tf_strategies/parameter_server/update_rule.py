@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_strategies.parameter_server.step import Step
 from tf_strategies.parameter_server.variables import Part, ServerVariable, updating_part
 
-__all__ = ["UpdateRule", "run_on_part", "to_put_off"]
+__all__ = ["UpdateRule", "run_on_part", "run_there", "to_put_off", "to_server"]
 
 
 class UpdateRule(abc.ABC):
@@ -76,6 +76,18 @@ def run_on_part(
     kwargs: Dict[str, Any],
 ) -> Any:
     """Calls `fn` on the server of one part; arguments are those of this worker, cut for the part already."""
-    args, kwargs = tf.nest.map_structure(lambda each: access.to_server(part.device, each), (args, kwargs))
+    args, kwargs = to_server(access, part, (args, kwargs))
+    return run_there(variable, index, part, fn, args, kwargs)
+
+
+def to_server(access: Any, part: Part, arguments: Any) -> Any:
+    """Arguments of this worker, in any structure, on the server of a part."""
+    return tf.nest.map_structure(lambda each: access.to_server(part.device, each), arguments)
+
+
+def run_there(
+    variable: ServerVariable, index: int, part: Part, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
+) -> Any:
+    """As `run_on_part`, with arguments that are on the server already."""
     with tf.device(part.device), updating_part(index, part.device):
         return fn(variable, *args, **kwargs)

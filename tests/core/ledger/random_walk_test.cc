@@ -165,6 +165,8 @@ class Walk {
               std::accumulate(members.begin(), members.end(), static_cast<int64_t>(members.size())));
     const auto known = members_.emplace(call.outcome.step, members).first;
     ASSERT_EQ(known->second, members);
+    if (first_update_ < 0) first_update_ = call.outcome.update - applied_;
+    ASSERT_EQ(call.outcome.update, first_update_ + applied_);
   }
 
   void Check() {
@@ -252,6 +254,7 @@ class Walk {
   int64_t offers_ = 0;
   int64_t outstanding_ = 0;  // offers without an answer
   int64_t applied_ = 0;
+  int64_t first_update_ = -1;  // the number of update 0; -1 until one is told
 };
 
 TEST(RandomWalk, KeepsEveryInvariant) {

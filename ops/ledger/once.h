@@ -1,0 +1,57 @@
+// Once: what a server does for an update, each part of it exactly once, whoever asks and however often.
+//
+// A worker that applies an update may be lost when some servers have done their part and others have not; the worker that applies
+// it then asks all of them again. A part that has begun goes on when the worker that asked is gone.
+#ifndef OPS_LEDGER_ONCE_H_
+#define OPS_LEDGER_ONCE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace tf_strategies::ledger {
+
+// The number of an update: which ledger's, which tells it from those before a restart, and which of that ledger, counted from 0.
+struct UpdateNumber {
+  static constexpr int kCountBits = 40;
+  static constexpr int kLedgerBits = 22;
+
+  static int64_t First(uint64_t random) {
+    return static_cast<int64_t>(random % (uint64_t{1} << kLedgerBits)) << kCountBits;
+  }
+  static bool SameLedger(int64_t a, int64_t b) { return a >> kCountBits == b >> kCountBits; }
+};
+
+// Thread-safe.
+class Once {
+ public:
+  // Called once, by any thread, without a lock: whether the part is to be done now, by who asked, and End to be called. If not,
+  // it has been.
+  using Proceed = std::function<void(bool now)>;
+
+  // Asked for in ascending order, but for what is asked again: of an update the parts, of a ledger the updates. While one is
+  // being done, others wait for it.
+  void Begin(int64_t update, int32_t part, Proceed proceed);
+  void End(bool done);
+
+ private:
+  struct Asked {
+    int64_t update = 0;
+    int32_t part = 0;
+    Proceed proceed;
+  };
+
+  bool IsDone(const Asked& asked) const;
+
+  std::mutex mutex_;
+  int64_t update_ = -1;  // the last of which a part was done; -1: none
+  int32_t part_ = -1;    // the last that was
+  bool busy_ = false;
+  Asked now_;  // while busy
+  std::deque<Asked> waiting_;
+};
+
+}  // namespace tf_strategies::ledger
+
+#endif  // OPS_LEDGER_ONCE_H_

@@ -1,0 +1,105 @@
+// Parts of updates that are done once, whoever asks.
+
+#include "ops/ledger/once.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tf_strategies::ledger {
+namespace {
+
+constexpr int64_t kFirst = int64_t{7} << UpdateNumber::kCountBits;
+
+// Writes down what each request was told: "a+" to do it now, "a-" that it is done.
+class Told {
+ public:
+  void Ask(const std::string& name, int64_t update, int32_t part) {
+    once.Begin(update, part, [this, name](bool now) { text += name + (now ? "+" : "-"); });
+  }
+
+  Once once;
+  std::string text;
+};
+
+TEST(Once, WhatIsDoneIsNotDoneAgain) {
+  Told told;
+  told.Ask("a", kFirst, 0);
+  told.once.End(true);
+  told.Ask("b", kFirst, 0);
+  told.Ask("c", kFirst, 2);
+  told.once.End(true);
+  told.Ask("d", kFirst, 1);  // of one that has no part 1 here, or is late
+  told.Ask("e", kFirst + 1, 0);
+  told.once.End(true);
+  told.Ask("f", kFirst, 2);  // by one that was lost, and applied meanwhile
+  EXPECT_EQ(told.text, "a+b-c+d-e+f-");
+}
+
+TEST(Once, WhoeverAsksMeanwhileWaits) {
+  Told told;
+  told.Ask("a", kFirst, 0);
+  told.Ask("b", kFirst, 0);
+  told.Ask("c", kFirst, 0);
+  EXPECT_EQ(told.text, "a+");
+  told.once.End(true);
+  EXPECT_EQ(told.text, "a+b-c-");
+}
+
+TEST(Once, WhatFailedIsForTheNextWhoAsks) {
+  Told told;
+  told.Ask("a", kFirst, 0);
+  told.Ask("b", kFirst, 0);
+  told.Ask("c", kFirst, 0);
+  told.once.End(false);
+  EXPECT_EQ(told.text, "a+b+");
+  told.once.End(true);
+  EXPECT_EQ(told.text, "a+b+c-");
+}
+
+TEST(Once, UpdatesOfAnotherLedgerAreNew) {
+  const int64_t other = int64_t{3} << UpdateNumber::kCountBits;
+  Told told;
+  told.Ask("a", kFirst + 5, 0);
+  told.once.End(true);
+  told.Ask("b", other, 0);
+  told.once.End(true);
+  told.Ask("c", other, 0);
+  EXPECT_EQ(told.text, "a+b+c-");
+  EXPECT_GE(UpdateNumber::First(~uint64_t{0}), 0);
+  EXPECT_TRUE(UpdateNumber::SameLedger(UpdateNumber::First(5), UpdateNumber::First(5) + 1000));
+  EXPECT_FALSE(UpdateNumber::SameLedger(UpdateNumber::First(5), UpdateNumber::First(6)));
+}
+
+TEST(Once, ThreadsThatAskTogetherDoEachPartOnce) {
+  constexpr int kThreads = 8, kUpdates = 200, kParts = 3;
+  Once once;
+  std::atomic<int> inside{0};
+  std::vector<std::atomic<int>> times(kUpdates * kParts);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int index = 0; index < kUpdates * kParts; ++index) {
+        std::atomic<bool> answered{false};
+        once.Begin(kFirst + index / kParts, index % kParts, [&](bool now) {
+          if (now) {
+            EXPECT_EQ(++inside, 1);
+            ++times[index];
+            --inside;
+            once.End(true);
+          }
+          answered = true;
+        });
+        while (!answered) std::this_thread::yield();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& count : times) EXPECT_EQ(count, 1);
+}
+
+}  // namespace
+}  // namespace tf_strategies::ledger
