@@ -155,19 +155,24 @@ class Application:
         members = self._offered.members
         where = {"ledger": self._membership.name, "key": bundle.key, "step": self._offered.step}
         with tf.device(bundle.device):
-            scale = tf.cast(1, bundle.dtype) / tf.cast(tf.size(members), bundle.dtype)
-            if bundle.is_gradient:
-                scale *= tf.cast(self._replicas, bundle.dtype)
             if bundle.rows is not None:
                 rows = ledger.withdraw_rows(
                     members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
                 )
                 at_once(rows.values)
-                return tf.IndexedSlices(
-                    rows.values * scale, rows.indices, dense_shape=bundle.rows.dense_shape
-                )
+                values = self._scaled(bundle, rows.values)
+                return tf.IndexedSlices(values, rows.indices, dense_shape=bundle.rows.dense_shape)
             (total,) = ledger.withdraw(members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
-            return at_once(total) * scale
+            return self._scaled(bundle, at_once(total))
+
+    def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
+        count = tf.size(self._offered.members)
+        factor = self._replicas if bundle.is_gradient else 1
+
+        def scale() -> tf.Tensor:
+            return total * (tf.cast(factor, bundle.dtype) / tf.cast(count, bundle.dtype))
+
+        return tf.cond(tf.equal(count, factor), lambda: tf.identity(total), scale)
 
 
 def at_once(result: tf.Tensor) -> tf.Tensor:
