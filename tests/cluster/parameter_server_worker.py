@@ -6,6 +6,8 @@ python -m tests.cluster.parameter_server_worker FOLDER
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,7 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.cluster.held_back import Between, stop
 from tests.support.checks import run_checks
+from tests.support.processes import wait_until
 from tests.support.servers import wait_for_all, wait_for_one
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
@@ -59,6 +63,13 @@ def words(count: int) -> tuple:
     generator = np.random.default_rng(4)
     x = (WORDS * generator.random((count, LENGTH)) ** 3).astype("int32")
     return x, generator.standard_normal((WORDS, CLASSES))[x].sum(axis=1).argmax(axis=1)
+
+
+def own_data() -> tf.data.Options:
+    """Of data that each worker has to itself."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options
 
 
 def dense_model() -> keras.Model:
@@ -198,6 +209,53 @@ def check_a_bound_on_staleness_holds_fast_workers_back(folder: Path) -> None:
         assert max(leads) <= bound + 2, leads
         assert ends[rank][-1] - ends[rank][0] > (steps - bound - 4) * sleep
     strategy.close()
+
+
+def check_variables_come_while_a_step_computes_and_gradients_go(folder: Path) -> None:
+    """The server of the last layer stops until the step has computed with the first layer, and the step goes back to the first
+    layer when another worker has seen what the gradient of the last one did."""
+    wide = (256, 320)  # large enough for a channel
+    last_server = int((folder / "ps1.pid").read_text())
+    for transport in ("grpc", "tcp"):
+        options = tfs.ParameterServerOptions(
+            transport=transport, placement=lambda _, shape, *more: int(tuple(shape) == wide[::-1]), timeout=30
+        )
+        strategy = tfs.AsyncParameterServerStrategy(options=options)
+        seen = folder / f"{transport}.seen"
+        calls: list = []
+
+        def forward(calls: list = calls) -> None:
+            calls.append("forward")
+            os.kill(last_server, signal.SIGCONT)
+
+        def backward(calls: list = calls, seen: Path = seen) -> None:
+            calls.append("backward")
+            if calls.count("backward") == 2:
+                wait_until(seen.exists, 10, "the gradient of the last layer")
+
+        with strategy.scope():
+            layers = [keras.layers.Dense(size, use_bias=False) for size in reversed(wide)]
+            model = keras.Sequential(
+                [keras.layers.Input(wide[:1]), layers[0], Between(forward, backward), layers[1]]
+            )
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+        first, last = (layer.kernel for layer in layers)
+        assert servers_of(first) + servers_of(last) == list(strategy.extended.parameter_devices)
+        rows = np.ones([4, wide[0]], np.float32), np.zeros([4, wide[0]], np.float32)
+        data = tf.data.Dataset.from_tensors(rows).with_options(own_data())
+        if strategy.rank == 0:
+            model.fit(data, verbose=0)  # traces
+        wait_for_all(folder, f"{transport} traced", strategy.rank, strategy.size)
+        before = last.numpy()
+        wait_for_all(folder, f"{transport} read", strategy.rank, strategy.size)
+        if strategy.rank == 0:
+            model.fit(data, verbose=0, callbacks=[Recorder(begin=lambda: stop(last_server))])
+            assert calls == ["forward", "backward"] * 2, calls
+        if strategy.rank == 1:
+            wait_until(lambda last=last, before=before: (last.numpy() != before).any(), 20, "the gradient")
+            seen.touch()
+        wait_for_all(folder, f"{transport} overlapped", strategy.rank, strategy.size)
+        strategy.close()
 
 
 def check_damped_gradients_train(folder: Path) -> None:
@@ -378,9 +436,7 @@ def check_logs_of_an_epoch_count_what_others_have_done_in_it(folder: Path) -> No
     if strategy.rank:
         wait_for_one(folder, "fitted", strategy.rank - 1)
     mine = slice(48 * strategy.rank, 48 * strategy.rank + 48)
-    own_data = tf.data.Options()
-    own_data.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    data = tf.data.Dataset.from_tensor_slices((x[mine], y[mine])).batch(16).with_options(own_data)
+    data = tf.data.Dataset.from_tensor_slices((x[mine], y[mine])).batch(16).with_options(own_data())
     logs = model.fit(data, epochs=2, verbose=0).history
     wait_for_all(folder, "fitted", strategy.rank, strategy.size)
     expected = model.evaluate(x[: mine.stop], y[: mine.stop], verbose=0, return_dict=True)
@@ -441,10 +497,8 @@ def check_moving_statistics_are_the_mean_of_the_workers(folder: Path) -> None:
     x, y = numbers(steps * rows * 3)
     x *= np.linspace(0.5, 3, len(x), dtype="float32")[:, None]
     x, y = x.reshape(3, steps, rows, 8), y.reshape(3, steps * rows)
-    off = tf.data.Options()
-    off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     mine = x[strategy.rank].reshape(-1, 8), y[strategy.rank]
-    model.fit(tf.data.Dataset.from_tensor_slices(mine).batch(rows).with_options(off), verbose=0)
+    model.fit(tf.data.Dataset.from_tensor_slices(mine).batch(rows).with_options(own_data()), verbose=0)
     wait_for_all(folder, "moved", strategy.rank, strategy.size)
     mean, variance = np.zeros(8), np.ones(8)
     for step in range(steps):
@@ -586,6 +640,8 @@ def check_updates_see_what_others_before_them_have_written(folder: Path) -> None
 def main(folder: Path) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    (folder / f"{task['type']}{task['index']}.pid").write_text(str(os.getpid()))
     first = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
     run_checks(globals(), folder)
     first.close()

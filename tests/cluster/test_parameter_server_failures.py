@@ -129,6 +129,31 @@ def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
         assert cluster["ps0"].wait(20) == 1
 
 
+def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: Path) -> None:
+    moments = [
+        "writes_a_checkpoint",
+        "looks_at_the_step",
+        "ends_an_epoch",
+        "writes_weights_and_ends",
+        "makes_a_model",
+    ]
+    module = "tests.cluster.stopped_server_worker"
+    with ServerCluster(tmp_path, module, servers=1, workers=len(moments)) as cluster:
+        server = cluster.start_one("ps", 0, str(tmp_path))
+        workers = [
+            cluster.start_one("worker", rank, str(tmp_path), moment) for rank, moment in enumerate(moments)
+        ]
+        for worker in workers:
+            worker.wait_for_text("^comes$", timeout=_START_SECONDS)
+        server.signal(signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        (tmp_path / "stopped").touch()
+        for worker, moment in zip(workers, moments):
+            assert worker.wait(max(0.0, stopped_at + 10 - time.monotonic())) == 1, moment
+            assert f"ServerLostError: {cluster.name_of('ps', 0)} answers no more" in worker.log()
+        server.kill()
+
+
 def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         for index in (1, 0):

@@ -45,11 +45,15 @@ class ServerAccess:
         """The whole value, outside of graphs."""
         return self._call(lambda: variable.read_value().numpy())
 
+    def ask(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Calls what reads from servers. Eagerly it waits for the tensor, and ends when a server is lost."""
+        return self._call(lambda: _come(function())) if tf.executing_eagerly() else function()
+
     def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
         """The whole value, on this worker; `trains` tells whether gradients by it will be computed."""
         step = current_step()
         if step is None:
-            return self._fetch(variable, ())
+            return self.ask(lambda: self._fetch(variable, ()))
         step.settle()
         with step.outside_of_branches(), _placed_freely():
             return tf.identity(
@@ -66,8 +70,8 @@ class ServerAccess:
         with _placed_freely():
             awaited = self._awaited(step, trains)
             if len(variable.parts) == 1:
-                return self._fetch_rows(variable.parts[0], indices, awaited)
-            return self._fetch_rows_of_parts(variable, indices, awaited)
+                return self.ask(lambda: self._fetch_rows(variable.parts[0], indices, awaited))
+            return self.ask(lambda: self._fetch_rows_of_parts(variable, indices, awaited))
 
     def read_in_update(self, part: Part, device: str) -> tf.Tensor:
         """The value of a part on the server where an update runs; one that lives on another server comes once in a step."""
@@ -198,3 +202,9 @@ def _placed_freely() -> ContextManager:
     if tf.executing_eagerly():
         return contextlib.nullcontext()
     return tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True)
+
+
+def _come(value: tf.Tensor) -> tf.Tensor:
+    """TensorFlow gives out a tensor before it is there."""
+    tf.reshape(value, [-1])[:1].numpy()
+    return value

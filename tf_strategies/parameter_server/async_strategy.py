@@ -73,12 +73,13 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         with super().training():
-            self._servers.membership.pull(None)  # from now on others wait for it, if they wait at all
+            # From now on others wait for it, if they wait at all.
+            self._servers.call(self._servers.membership.pull, None)
             yield
 
     def staleness_stats(self) -> StalenessStats:
         """How stale the gradients were that all workers have applied so far."""
-        return StalenessStats.from_ledger(self._servers.membership)
+        return self._servers.call(StalenessStats.from_ledger, self._servers.membership)
 
 
 def _damping(damping: Any, compensation: Any) -> Optional[Damping]:

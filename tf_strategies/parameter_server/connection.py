@@ -69,7 +69,8 @@ class ConnectedServers(Servers):
         return self._guard.watch()
 
     def call(self, function: Callable, *args: Any) -> Any:
-        return self._guard.call(function, *args)
+        with self._guard.watch():
+            return self._guard.call(function, *args)
 
     def close(self) -> None:
         if self._closed:
@@ -78,11 +79,11 @@ class ConnectedServers(Servers):
         atexit.unregister(self._leave_at_exit)
         self._guard.stop()
         self.wires.close()
-        self.membership.leave(finished=True)
+        self._guard.call_last(lambda: self.membership.leave(finished=True))
 
     def agree(self, what: str, text: str) -> None:
         try:
-            self.membership.agree(what, text)
+            self.call(self.membership.agree, what, text)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(error.message) from None
 

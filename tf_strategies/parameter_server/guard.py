@@ -18,6 +18,9 @@ __all__ = ["Guard"]
 
 _LAST_QUESTION_SECONDS = 2.0
 _CANCELLED_WITHIN_SECONDS = 2.0
+_LOOK_AGAIN_SECONDS = 1.0
+_FAREWELL_SECONDS = 2.0
+_MOST_UNANSWERED = 2
 
 
 class Guard:
@@ -34,6 +37,7 @@ class Guard:
         self._lock = threading.Lock()
         self._lost = ""
         self._open: List = []
+        self._watched: List[int] = []
         self._pulses = [
             Pulse(name, address, lambda reason, name=name: self._on_lost(name, reason))
             for name, address in self._servers
@@ -58,15 +62,35 @@ class Guard:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Within, an error that a lost server caused becomes a ServerLostError."""
+        """Within, an error that a lost server caused becomes a ServerLostError, and what TensorFlow waits for in vain ends."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._raise_if_lost()
+            self._watched.append(thread)
         try:
             yield
+        except (ServerLostError, tf.errors.OutOfRangeError):
+            raise
         except tf.errors.OpError as error:
             self._find_lost()
             with self._lock:
                 if self._lost:
                     raise ServerLostError(self._lost) from error
             raise
+        finally:
+            with self._lock:
+                self._watched.remove(thread)
+
+    def call_last(self, function: Callable) -> None:
+        """Calls what tells the servers that this worker is done: they may end while it runs, which is no loss."""
+        done = threading.Event()
+        threading.Thread(
+            target=self._end_with_silent, args=(done,), name="tf_strategies farewell", daemon=True
+        ).start()
+        try:
+            function()
+        finally:
+            done.set()
 
     def stop(self) -> None:
         for pulse in self._pulses:
@@ -84,19 +108,29 @@ class Guard:
         for manager in waiting:
             manager.start_cancel()
         self._tell(self._lost)
-        if waiting:
-            last_resort = threading.Timer(_CANCELLED_WITHIN_SECONDS, self._end_process, args=(waiting,))
-            last_resort.daemon = True
-            last_resort.start()
+        threading.Thread(
+            target=self._end_stuck, args=(waiting,), name="tf_strategies last resort", daemon=True
+        ).start()
 
-    def _end_process(self, waiting: List) -> None:
-        """TensorFlow cannot cancel a function whose server has stopped but keeps its connections; nothing else ends that."""
-        with self._lock:
-            stuck = any(manager in self._open for manager in waiting)
-        if stuck:
-            sys.stdout.flush()
-            print(f"tf_strategies ServerLostError: {self._lost}", file=sys.stderr, flush=True)
-            os._exit(1)
+    def _end_stuck(self, waiting: List) -> None:
+        """TensorFlow cannot cancel what waits for a server that has stopped but keeps its connections; nothing else ends that."""
+        pause = threading.Event()
+        pause.wait(_CANCELLED_WITHIN_SECONDS)
+        while True:
+            with self._lock:
+                watched = list(self._watched)
+                stuck = any(manager in self._open for manager in waiting)
+            if stuck or any(map(_is_in_tensorflow, watched)):
+                _end_process(self._lost)
+            if not watched:
+                return
+            pause.wait(_LOOK_AGAIN_SECONDS)
+
+    def _end_with_silent(self, done: threading.Event) -> None:
+        while not done.wait(_FAREWELL_SECONDS):
+            for name, address in self._servers:
+                if all(_hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
+                    _end_process(f"{name} answers no more, and could not be told that this worker is done")
 
     def _raise_if_lost(self) -> None:
         if self._lost:
@@ -108,3 +142,20 @@ class Guard:
             reason = why_silent(address, _LAST_QUESTION_SECONDS)
             if reason:
                 self._on_lost(name, reason)
+
+
+def _is_in_tensorflow(thread: int) -> bool:
+    """Whether that is what a thread runs now, and not Python of a callback, which has its time."""
+    frame = sys._current_frames().get(thread)
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
+
+
+def _hangs(address: str) -> bool:
+    """Whether a server keeps what asks it waiting; one that has ended refuses the connection."""
+    return why_silent(address, _LAST_QUESTION_SECONDS).startswith("DEADLINE_EXCEEDED")
+
+
+def _end_process(reason: str) -> None:
+    sys.stdout.flush()
+    print(f"tf_strategies ServerLostError: {reason}", file=sys.stderr, flush=True)
+    os._exit(1)

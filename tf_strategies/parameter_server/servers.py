@@ -90,7 +90,7 @@ class Servers(abc.ABC):
 
     def _initialize(self, variable: Any, initial: tf.Tensor, name: str) -> None:
         deadline = time.monotonic() + self.timeout
-        while not variable.is_initialized():
+        while not self.call(lambda: bool(variable.is_initialized())):
             if self.rank == 0:
                 variable.assign(initial)
                 return

@@ -107,7 +107,7 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     def whole_data(self):
         before, self._sums = self._sums, None
         try:
-            with self.extended.distributor.whole():
+            with self._servers.guard(), self.extended.distributor.whole():
                 yield
         finally:
             self._sums = before
@@ -121,11 +121,14 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             except tf.errors.OpError:
                 raise  # perhaps of a lost server, who cannot be told
             except BaseException:
-                self._servers.membership.leave(finished=False)
+                self._leave_fit()
                 raise
             finally:
                 self._sums = None
-            self._servers.membership.leave(finished=False)
+            self._leave_fit()
+
+    def _leave_fit(self) -> None:
+        self._servers.call(lambda: self._servers.membership.leave(finished=False))
 
     def own_callbacks(self) -> Sequence[Any]:
         return [] if self._sums is None else [self._sums]

@@ -76,7 +76,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
 
     def gradient_counts(self) -> GradientCounts:
         """How many gradients of each worker have counted, and how many were dropped, so far."""
-        found = self._servers.membership.counts()
+        found = self._servers.call(self._servers.membership.counts)
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 
     def own_callbacks(self) -> Sequence[Any]:
@@ -87,7 +87,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         with super().training():
-            self._servers.membership.enter(next(self._fits))
+            self._servers.call(self._servers.membership.enter, next(self._fits))
             yield
 
 

@@ -129,7 +129,10 @@ class ServerVariable(compat.BaseResourceVariable):
 
     def is_initialized(self, name=None):
         del name
-        return tf.reduce_all([part.on_server(part.variable.is_initialized) for part in self._targets()])
+        parts = self._targets()
+        return self._access.ask(
+            lambda: tf.reduce_all([part.on_server(part.variable.is_initialized) for part in parts])
+        )
 
     def numpy(self):
         """The whole value, fetched from the servers."""

@@ -71,7 +71,12 @@ class ChannelWires(Wires):
 
 
 def _is_large(tensor: tf.Tensor) -> bool:
-    """Whether a channel is quicker; rows, whose number is not known while tracing, are taken for many."""
+    """Whether a channel is quicker; rows, whose number is not known while tracing, are taken for many.
+
+    Not asked of a tensor outside of functions: TensorFlow would wait for its shape, on 2.15 with all of Python.
+    """
+    if tf.executing_eagerly():
+        return False
     elements = tensor.shape.num_elements()
     if elements is None:
         return tensor.shape.rank is None or tensor.shape.rank > 1
