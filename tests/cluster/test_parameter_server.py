@@ -13,8 +13,12 @@ from tests.support.servers import ServerCluster
 
 @pytest.mark.keras
 def test_three_workers_with_two_servers(tmp_path: Path) -> None:
-    module = "tests.cluster.parameter_server_worker"
-    with ServerCluster(tmp_path, module, servers=2, workers=3) as cluster:
+    worker, *others = (
+        f"tests.cluster.{name}"
+        for name in ("parameter_server_worker", "asynchronous_checks", "synchronous_checks")
+    )
+    names = [name for module in (worker, *others) for name in names_of_checks(module)]
+    with ServerCluster(tmp_path, worker, servers=2, workers=3) as cluster:
         cluster.start(str(tmp_path))
         for log in cluster.require_good_end(timeout=280):
-            assert re.findall(r"^passed (\w+)", log, re.M) == names_of_checks(module)
+            assert re.findall(r"^passed (\w+)", log, re.M) == names
