@@ -16,6 +16,11 @@ Schedule RecursiveDoubling(int rank, int size, int64_t count);  // any size: ext
 Schedule HalvingDoubling(int rank, int size, int64_t count);    // any size: extra ranks are folded in first
 Schedule BinaryBlocks(int rank, int size, int64_t count);
 
+// All-reduce over hosts with `per_host` ranks each, numbered host by host: inside the hosts by rings, across
+// them by `across`. per_host divides size. Not among AllReduceAlgorithms(): no group runs it yet.
+using BuildAllReduce = Schedule (*)(int rank, int size, int64_t count);
+Schedule Hierarchical(int rank, int size, int64_t count, int per_host, BuildAllReduce across);
+
 // Broadcast of the root's buffer along a binomial tree.
 Schedule BroadcastTree(int rank, int size, int64_t count, int root);
 
