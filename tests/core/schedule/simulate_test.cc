@@ -140,6 +140,42 @@ TEST(Simulate, OfBinaryBlocksOverThreeRanksIsWorkedOutByHand) {
   }
 }
 
+// The bytes from which halving_doubling is faster than recursive_doubling.
+double CrossingBytes(int size, const CostModel& model) {
+  int64_t below = 0;
+  int64_t above = 1 << 16;  // elements
+  while (above - below > 1) {
+    const int64_t count = (below + above) / 2;
+    const double doubling = Play("recursive_doubling", size, count, Alone(model)).seconds;
+    const double halving = Play("halving_doubling", size, count, Alone(model)).seconds;
+    (doubling < halving ? below : above) = count;
+  }
+  return static_cast<double>(above * kElementBytes);
+}
+
+// The closed forms are equal at n = alpha lg P / (beta (lg P - 2 (P-1)/P) + gamma (lg P - (P-1)/P)). Choose goes
+// over at 16 KB for every P, which lies between the crossings for 3 us and 5 us from 8 to 256 ranks; with 2 and
+// 4 ranks the model would go over later.
+TEST(Simulate, CrossesFromDoublingToHalvingWhereTheClosedFormsAndChooseDo) {
+  const double chosen = 16 << 10;
+  for (int size : {2, 4, 8, 16, 64, 256}) {
+    double crossings[2];
+    for (int i : {0, 1}) {
+      CostModel model;
+      model.alpha = i == 0 ? 3e-6 : 5e-6;
+      const double lg = std::log2(size);
+      const double share = (size - 1.0) / size;
+      const double closed = lg * model.alpha / (model.beta * (lg - 2 * share) + model.gamma * (lg - share));
+      crossings[i] = CrossingBytes(size, model);
+      EXPECT_NEAR(crossings[i], closed, 0.01 * closed) << size;
+    }
+    EXPECT_STREQ(Choose(size, 16 << 10).name, "recursive_doubling");
+    EXPECT_STREQ(Choose(size, (16 << 10) + 4).name, "halving_doubling");
+    EXPECT_EQ(chosen < crossings[0], size <= 4) << size;
+    EXPECT_LT(chosen, crossings[1]) << size;
+  }
+}
+
 TEST(Simulate, TwoMessagesOverOneNicTakeTwiceAsLong) {
   EXPECT_DOUBLE_EQ(Seconds(4, Hosts(2), {{0, 2}}), 4);
   EXPECT_DOUBLE_EQ(Seconds(4, Hosts(2), {{0, 2}, {1, 3}}), 8);
