@@ -1,17 +1,16 @@
 """All-reduce on clusters that need not exist: the verified schedules, played by a model of the network.
 
     make tools
-    python -m benchmarks.simulate [--sizes 8,24,4096] [--bytes 1024,1048576] [--full] [--out out/simulate]
+    python -m benchmarks.simulate [--sizes 8,24,4096] [--bytes 1024,1048576] [--out out/simulate]
 
 The C++ tool `simulate_schedule` builds and verifies each schedule and plays all its messages: on "alpha_beta" by the α-β-γ
 model of Thakur, Rabenseifner and Gropp 2005, on the others with hosts of 8 GPUs whose messages share links (max-min fair;
 `ops/schedule/topology.cc` is the table of them). "halving_doubling" is folded to a power of two at other P; "hierarchical" runs
-inside the hosts first, binary blocks across. A step starts when the one before is complete. Then what `auto` chooses is held
-against the model it was made with: one host, chunks and steps overlap.
+inside the hosts first, then binary blocks across, "hierarchical:NAME" any other. A step starts when the one before is complete.
+Then what `auto` chooses is held against the model it was made with: one host, chunks and steps overlap.
 
-Writes simulate.csv, choice.csv, simulate.md and a plot for each topology (needs matplotlib; `--no-plots` does without). Takes two
-minutes on an idle core, and 0.7 GB for the 33 million messages of a ring of 4096 ranks. By default rings of more than 1024 ranks
-are played up to 1 MB; `--full` plays them all.
+Writes simulate.csv, choice.csv, simulate.md and a plot for each topology (needs matplotlib; `--no-plots` does without). Takes
+some two minutes on an idle core, and 0.7 GB for the 33 million messages of a ring of 4096 ranks.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ _ROOT = Path(__file__).resolve().parents[1]
 _TOOL = _ROOT / ".build" / "core" / "bin" / "simulate_schedule"
 _SECONDS = 3600
 
-_ALGORITHMS = ("ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical")
+_FLAT = ("ring", "recursive_doubling", "halving_doubling", "binary_blocks")
+_ALGORITHMS = (*_FLAT, "hierarchical", "hierarchical:ring")
 _TOPOLOGIES = ("alpha_beta", "pcie", "nvlink", "nvlink_tree")
 _SIZES = (8, 24, 64, 256, 600, 1024, 4096)
 _BYTES = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
-_LONG_RING = 1024
-_LONG_RING_BYTES = 1 << 20
 _CHOICE_SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 100)
 _CHOICE_BYTES = tuple(1 << power for power in range(8, 27))
-_COLORS = dict(zip(_ALGORITHMS, ("tab:red", "tab:gray", "tab:blue", "tab:green", "tab:purple")))
+_COLORS = dict(zip(_ALGORITHMS, ("tab:red", "tab:gray", "tab:blue", "tab:green", "tab:purple", "tab:orange")))
 
 
 class SimulationError(RuntimeError):
@@ -91,20 +89,6 @@ def simulate(
         raise SimulationError(f"{_TOOL.name} did not end within {seconds:.0f} s: ask for fewer sizes")
     if tool.returncode:
         raise SimulationError(errors.strip())
-
-
-def grid(arguments: argparse.Namespace) -> Iterator[dict]:
-    """The rows of all points; long rings only as far as asked for."""
-    for size in arguments.sizes:
-        quick = [algorithm for algorithm in arguments.algorithms if algorithm != "ring"]
-        short = [length for length in arguments.bytes if length <= _LONG_RING_BYTES]
-        if arguments.full or size <= _LONG_RING or "ring" not in arguments.algorithms:
-            parts = [(arguments.algorithms, arguments.bytes)]
-        else:
-            parts = [(["ring"], short), (quick, arguments.bytes)]
-        for algorithms, lengths in parts:
-            if algorithms and lengths:
-                yield from simulate(algorithms, arguments.topologies, [size], lengths)
 
 
 def points(rows: Sequence[dict]) -> dict:
@@ -238,7 +222,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--topologies", type=_names, default=list(_TOPOLOGIES))
     parser.add_argument("--sizes", type=_integers, default=list(_SIZES))
     parser.add_argument("--bytes", type=_integers, default=list(_BYTES))
-    parser.add_argument("--full", action="store_true", help="long rings at every length: ten minutes more")
     parser.add_argument("--choice-sizes", type=_integers, default=list(_CHOICE_SIZES))
     parser.add_argument("--no-plots", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/simulate"))
@@ -249,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.no_plots:
             import matplotlib  # noqa: F401
         rows = []
-        for row in grid(options):
+        for row in simulate(options.algorithms, options.topologies, options.sizes, options.bytes):
             rows.append(row)
             if sys.stderr.isatty():
                 print(
@@ -257,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     end="",
                     file=sys.stderr,
                 )
-        choice = list(simulate(_ALGORITHMS[:4], ["executor"], options.choice_sizes, _CHOICE_BYTES))
+        choice = list(simulate(_FLAT, ["executor"], options.choice_sizes, _CHOICE_BYTES))
     except ModuleNotFoundError as error:
         print(f"{error}: install matplotlib, or give --no-plots", file=sys.stderr)
         return 1

@@ -26,6 +26,7 @@ struct Simulated {
 // before, what follows repeats too: then the steps that all ranks still have alike are counted, not played.
 // Of the 33 million messages of a ring over 4096 ranks few are played where each host has its own NIC and
 // switch; all of them where a host's ranks share a bus, for there the steps never quite repeat.
+// There rounding alone moves the result, by less than 0.1 % where it was tried.
 //
 // The program comes from PackGroup and passes verify.h. element_bytes > 0. Deterministic.
 Simulated Simulate(const GroupProgram& program, int64_t element_bytes, const Topology& topology,

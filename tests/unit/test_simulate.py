@@ -75,18 +75,17 @@ def test_says_how_to_build_the_tool(monkeypatch, tmp_path):
         next(simulate.simulate(["ring"], ["nvlink"], [8], [4096]))
 
 
-def test_writes_tables_and_plots(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(simulate, "_LONG_RING", 8)
+def test_writes_tables_and_plots(tmp_path, capsys):
     arguments = ["--topologies", "alpha_beta,nvlink", "--sizes", "8,24", "--bytes", "1024,4194304"]
     assert simulate.main([*arguments, "--choice-sizes", "8,6", "--out", str(tmp_path)]) == 0
     with (tmp_path / "simulate.csv").open() as file:
         rows = list(csv.DictReader(file))
-    # 4 algorithms and, on nvlink, the hierarchical one; without the longer message of the longer ring.
-    assert len(rows) == 2 * 2 * (4 + 5) - 2
+    # 4 algorithms, and on nvlink two hierarchical ones.
+    assert len(rows) == 2 * 2 * (4 + 6)
     text = (tmp_path / "simulate.md").read_text()
     assert text in capsys.readouterr().out
     assert (
-        "| alpha_beta | 8 | 1,024 | 0.702 | **0.153** | 0.302 | 0.302 |  | recursive_doubling, 1.00× |"
+        "| alpha_beta | 8 | 1,024 | 0.702 | **0.153** | 0.302 | 0.302 |  |  | recursive_doubling, 1.00× |"
         in text
     )
     assert (
