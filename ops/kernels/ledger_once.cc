@@ -35,7 +35,8 @@ REGISTER_OP("TfStrategies>LedgerOnce")
     .Doc(R"doc(
 Calls a function on this device, unless it was called for the same part of the same update before. Waits while it is being called.
 
-Once begun, the function runs to its end, even if the step that asked for it is cancelled.
+Once begun, the function runs to its end, even if the step that asked for it is cancelled. If it fails, it is not called again for this
+update.
 
 update: As LedgerOffer numbers it.
 arguments: Of the function.
@@ -57,11 +58,15 @@ class OnceKernel final : public WaitingLedgerKernel {
     FunctionLibraryRuntime::Handle handle = 0;
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<int64_t>(context, "update", &update), done);
     OP_REQUIRES_OK_ASYNC(context, Instantiate(context->function_library(), &handle), done);
-    once().Begin(update, part_, [this, context, handle, done = std::move(done)](bool now) {
-      if (now) {
-        Run(context, handle, done);
-      } else {
-        End(context, false, done);
+    once().Begin(update, part_, [this, context, handle, done = std::move(done)](ledger::Once::Answer answer) {
+      switch (answer) {
+        case ledger::Once::Answer::kNow: return Run(context, handle, done);
+        case ledger::Once::Answer::kDone: return End(context, false, done);
+        case ledger::Once::Answer::kFailed:
+          context->SetStatus(
+              absl::FailedPreconditionError("this update failed on this server before, and may have been "
+                                            "made in part; go on from a checkpoint"));
+          return done();
       }
     });
   }

@@ -1,4 +1,4 @@
-// TfStrategies>LedgerOffer, LedgerApplied, LedgerCounts: synchronous training with backup workers.
+// TfStrategies>LedgerOffer, LedgerApplied, LedgerCounts, LedgerOffering: synchronous training with backup workers.
 
 #include <utility>
 #include <vector>
@@ -130,9 +130,32 @@ class CountsKernel final : public LedgerKernel {
   }
 };
 
+REGISTER_OP("TfStrategies>LedgerOffering")
+    .Output("workers: int32")
+    .Attr("ledger: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarsIn<1>)
+    .Doc(R"doc(
+Returns who has offered for the current step.
+
+workers: [m] ascending.
+ledger: Its name.
+)doc");
+
+class OfferingKernel final : public LedgerKernel {
+ public:
+  using LedgerKernel::LedgerKernel;
+
+ protected:
+  absl::Status Call(OpKernelContext* context) override {
+    return WriteVector<int32_t>(context, "workers", ledger().Offering());
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerOffer").Device(tensorflow::DEVICE_CPU), OfferKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerApplied").Device(tensorflow::DEVICE_CPU), AppliedKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerCounts").Device(tensorflow::DEVICE_CPU), CountsKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerOffering").Device(tensorflow::DEVICE_CPU), OfferingKernel);
 
 }  // namespace
 }  // namespace tf_strategies

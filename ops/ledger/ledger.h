@@ -85,8 +85,11 @@ class Ledger {
   void Offer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer answer);
   Status Applied(const Caller& caller, int64_t step, int64_t* next);
   void Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted) const;
+  // Who has offered for the current step, ascending.
+  std::vector<int> Offering() const;
 
   int64_t Step() const;
+  // A step that nobody is left to apply is given up.
   Status SetStep(int64_t step);
 
   // --- waiting ---------------------------------------------------------------------------------------------------------------

@@ -192,6 +192,11 @@ void Ledger::Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted
   }
 }
 
+std::vector<int> Ledger::Offering() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return quorum_.Members();
+}
+
 int64_t Ledger::Step() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return quorum_.step();
@@ -200,6 +205,10 @@ int64_t Ledger::Step() const {
 Status Ledger::SetStep(int64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   TFS_RETURN_IF_ERROR(CheckAtLeast("step", step, 0));
+  if (quorum_.applying() && quorum_.applier() < 0) {
+    quorum_.Abandon();
+    ++update_;
+  }
   if (quorum_.has_offers()) {
     return FailedPrecondition("the step of ledger '" + roster_.ledger() + "' cannot be set to " +
                               std::to_string(step) + " while gradients for step " +

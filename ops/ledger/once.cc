@@ -1,18 +1,21 @@
 #include "ops/ledger/once.h"
 
+#include <deque>
 #include <utility>
 
 #include "ops/base/check.h"
 
 namespace tf_strategies::ledger {
 
-bool Once::IsDone(const Asked& asked) const {
-  if (!UpdateNumber::SameLedger(asked.update, update_)) return false;
-  return asked.update < update_ || (asked.update == update_ && asked.part <= part_);
+Once::Answer Once::AnswerTo(const Asked& asked) const {
+  const bool done = UpdateNumber::SameLedger(asked.update, update_) &&
+                    (asked.update < update_ || (asked.update == update_ && asked.part <= part_));
+  if (done) return Answer::kDone;
+  return asked.update == failed_ ? Answer::kFailed : Answer::kNow;
 }
 
 void Once::Begin(int64_t update, int32_t part, Proceed proceed) {
-  bool now = false;
+  Answer answer = Answer::kNow;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Asked asked{update, part, std::move(proceed)};
@@ -20,33 +23,36 @@ void Once::Begin(int64_t update, int32_t part, Proceed proceed) {
       waiting_.push_back(std::move(asked));
       return;
     }
-    now = busy_ = !IsDone(asked);
+    answer = AnswerTo(asked);
     proceed = std::move(asked.proceed);
-    if (now) now_ = std::move(asked);
+    busy_ = answer == Answer::kNow;
+    if (busy_) now_ = std::move(asked);
   }
-  proceed(now);
+  proceed(answer);
 }
 
 void Once::End(bool done) {
-  std::deque<Asked> answered;
+  std::deque<std::pair<Proceed, Answer>> answered;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     TFS_CHECK(busy_);
     if (done) {
       update_ = now_.update;
       part_ = now_.part;
+    } else {
+      failed_ = now_.update;
     }
     busy_ = false;
     while (!waiting_.empty() && !busy_) {
-      answered.push_back(std::move(waiting_.front()));
+      Asked asked = std::move(waiting_.front());
       waiting_.pop_front();
-      busy_ = !IsDone(answered.back());
-      if (busy_) now_ = {answered.back().update, answered.back().part, nullptr};
+      const Answer answer = AnswerTo(asked);
+      answered.emplace_back(std::move(asked.proceed), answer);
+      busy_ = answer == Answer::kNow;
+      if (busy_) now_ = std::move(asked);
     }
-    done = !busy_;
   }
-  // Only the last of them may have anything to do.
-  for (size_t i = 0; i < answered.size(); ++i) answered[i].proceed(!done && i + 1 == answered.size());
+  for (const auto& [proceed, answer] : answered) proceed(answer);
 }
 
 }  // namespace tf_strategies::ledger

@@ -26,9 +26,13 @@ struct UpdateNumber {
 // Thread-safe.
 class Once {
  public:
-  // Called once, by any thread, without a lock: whether the part is to be done now, by who asked, and End to be called. If not,
-  // it has been.
-  using Proceed = std::function<void(bool now)>;
+  enum class Answer {
+    kNow,     // who asked is to do the part, then to call End
+    kDone,    // it has been done
+    kFailed,  // it failed, and may have been done half: it cannot be done again
+  };
+  // Called once, by any thread, without a lock.
+  using Proceed = std::function<void(Answer answer)>;
 
   // Asked for in ascending order, but for what is asked again: of an update the parts, of a ledger the updates. While one is
   // being done, others wait for it.
@@ -42,11 +46,12 @@ class Once {
     Proceed proceed;
   };
 
-  bool IsDone(const Asked& asked) const;
+  Answer AnswerTo(const Asked& asked) const;
 
   std::mutex mutex_;
   int64_t update_ = -1;  // the last of which a part was done; -1: none
   int32_t part_ = -1;    // the last that was
+  int64_t failed_ = -1;  // the last update of which a part failed
   bool busy_ = false;
   Asked now_;  // while busy
   std::deque<Asked> waiting_;

@@ -42,4 +42,10 @@ void Quorum::Applied() {
   ++step_;
 }
 
+void Quorum::Abandon() {
+  TFS_CHECK(applying_ && applier_ < 0);
+  applying_ = false;
+  offers_.clear();
+}
+
 }  // namespace tf_strategies::ledger

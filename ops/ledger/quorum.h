@@ -35,6 +35,7 @@ class Quorum {
   int applier() const { return applier_; }  // -1: nobody at present
   void Appoint(int worker) { applier_ = worker; }
   void Applied();  // the step is done; the next one gathers
+  void Abandon();  // nobody applies the step: it gathers anew
 
   // While nobody has offered.
   void SetStep(int64_t step) { step_ = step; }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from tf_strategies.callbacks import callback_states, group_state, worker_records
@@ -98,7 +99,7 @@ class ServerBackup(Backup):
     def _restore_servers(self) -> Optional[Checkpoint]:
         try:
             return self._restore_file()
-        except (CheckpointError, ValueError) as error:
+        except (CheckpointError, ValueError, tf.errors.FailedPreconditionError) as error:
             self._progress.refuse(str(error))
             raise
 

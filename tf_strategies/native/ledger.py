@@ -295,6 +295,7 @@ def once(
     """Calls a function of the current graph on this server, unless it was called for the same part of the same update before.
 
     Once begun, it runs to its end, even if the worker that asked for it is lost. Whoever asks meanwhile waits for that.
+    If it fails, it is not called again for this update: it may have done its work in part.
 
     Args:
         update: as `offer` numbered it.
@@ -305,6 +306,9 @@ def once(
 
     Returns:
         Scalar bool: whether it was called now.
+
+    Raises:
+        tf.errors.FailedPreconditionError: it failed before.
     """
     return _run("once", update=update, arguments=list(arguments), f=function, part=part, ledger=ledger)
 
@@ -312,6 +316,11 @@ def once(
 def counts(ledger: str) -> Counts:
     """How many offers of each worker were dropped, and counted."""
     return Counts(*_run("counts", ledger=ledger))
+
+
+def offering(ledger: str) -> tf.Tensor:
+    """Who has offered for the current step: [m] int32, ascending."""
+    return _run("offering", ledger=ledger)
 
 
 # --- deposits: also on servers whose ledger nobody joins ---------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Application:
         self._membership = membership
         self._replicas = replicas
         self._done: List[Any] = []
-        self._last: Dict[str, List[tf.Tensor]] = {}
+        self._before: List[Any] = []
         self._means: Dict[Tuple[str, int], Any] = {}
 
     def run(self) -> tf.Tensor:
@@ -98,13 +98,17 @@ class Application:
         except EntangledError:
             self._apply_in_order(updates)
             return
+        done = []
         for device, (function, arguments) in functions.items():
-            with tf.device(device), tf.control_dependencies(self._last.get(device, [])):
-                done = ledger.once(
-                    self._offered.update, function, arguments, ledger=self._membership.name, part=number
+            # Whoever takes over must find what all servers read as it was until all have read it.
+            with tf.device(device), tf.control_dependencies(self._before):
+                done.append(
+                    ledger.once(
+                        self._offered.update, function, arguments, ledger=self._membership.name, part=number
+                    )
                 )
-            self._last[device] = [done]
-            self._done.append(done)
+        self._before = done
+        self._done += done
 
     def _function(self, device: str, jobs: Sequence[_Job]) -> Tuple[str, List[tf.Tensor]]:
         """What one server does. Arguments come from this worker before it begins; the workers' mean is found in it."""

@@ -49,7 +49,10 @@ class EpochSums(Hooks):
             [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
         )
         self._variable(self._servers.rank, own.size).assign(own)
-        found = {self._servers.rank: own, **self._others.find(lambda rank: self._left_by(rank, own.size))}
+        left = self._others.find(
+            lambda rank: self._left_by(rank, own.size), self._servers.membership.offering
+        )
+        found = {self._servers.rank: own, **left}
         total = np.sum([found[rank][1:] for rank in sorted(found)], axis=0)
         pieces = np.split(total, np.cumsum([value.size for value in values])[:-1])
         return [piece.reshape(value.shape).astype(value.dtype) for value, piece in zip(values, pieces)]

@@ -84,9 +84,11 @@ class Guard:
     def call_last(self, function: Callable) -> None:
         """Calls what tells the servers that this worker is done: they may end while it runs, which is no loss."""
         done = threading.Event()
-        threading.Thread(
+        watching = threading.Thread(
             target=self._end_with_silent, args=(done,), name="tf_strategies farewell", daemon=True
-        ).start()
+        )
+        with contextlib.suppress(RuntimeError):  # Python 3.12 starts no thread when the program ends.
+            watching.start()
         try:
             function()
         finally:
@@ -109,20 +111,26 @@ class Guard:
             manager.start_cancel()
         self._tell(self._lost)
         threading.Thread(
-            target=self._end_stuck, args=(waiting,), name="tf_strategies last resort", daemon=True
+            target=self._end_stuck,
+            args=(waiting, _is_silence(reason)),
+            name="tf_strategies last resort",
+            daemon=True,
         ).start()
 
-    def _end_stuck(self, waiting: List) -> None:
-        """TensorFlow cannot cancel what waits for a server that has stopped but keeps its connections; nothing else ends that."""
+    def _end_stuck(self, waiting: List, hangs: bool) -> None:
+        """TensorFlow cannot cancel what waits for a server that has stopped but keeps its connections; nothing else ends that.
+
+        What waits for one that has ended, and so has closed its connections, gets an error from TensorFlow.
+        """
         pause = threading.Event()
         pause.wait(_CANCELLED_WITHIN_SECONDS)
         while True:
             with self._lock:
                 watched = list(self._watched)
                 stuck = any(manager in self._open for manager in waiting)
-            if stuck or any(map(_is_in_tensorflow, watched)):
+            if stuck or (hangs and any(map(_is_in_tensorflow, watched))):
                 _end_process(self._lost)
-            if not watched:
+            if not watched or not hangs:
                 return
             pause.wait(_LOOK_AGAIN_SECONDS)
 
@@ -152,10 +160,17 @@ def _is_in_tensorflow(thread: int) -> bool:
 
 def _hangs(address: str) -> bool:
     """Whether a server keeps what asks it waiting; one that has ended refuses the connection."""
-    return why_silent(address, _LAST_QUESTION_SECONDS).startswith("DEADLINE_EXCEEDED")
+    return _is_silence(why_silent(address, _LAST_QUESTION_SECONDS))
+
+
+def _is_silence(reason: str) -> bool:
+    """Whether a server that is lost does not answer, rather than being gone."""
+    return reason.startswith("DEADLINE_EXCEEDED")
 
 
 def _end_process(reason: str) -> None:
-    sys.stdout.flush()
-    print(f"tf_strategies ServerLostError: {reason}", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        os.write(2, f"tf_strategies ServerLostError: {reason}\n".encode())
+        sys.stdout.flush()
+    finally:
+        os._exit(1)

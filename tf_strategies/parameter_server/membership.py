@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -87,6 +87,11 @@ class Membership:
         """What became of the workers' gradients."""
         with tf.device(self.devices[0]):
             return ledger.counts(self.name)
+
+    def offering(self) -> List[int]:
+        """The workers that have offered gradients for the current step, and wait for what becomes of them."""
+        with tf.device(self.devices[0]):
+            return ledger.offering(self.name).numpy().tolist()
 
     def leave(self, *, finished: bool) -> None:
         """Tells the servers that this worker trains no more: for good, or until its next fit."""

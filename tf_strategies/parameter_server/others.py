@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Optional, Set, TypeVar
+from typing import Callable, Dict, Iterable, Optional, Set, TypeVar
 
 __all__ = ["Others"]
 
@@ -29,16 +29,24 @@ class Others:
         self._seconds = _AWAITED_SECONDS if wait else 0.0
         self._missing: Set[int] = set()
 
-    def find(self, look: Callable[[int], Optional[Left]]) -> Dict[int, Left]:
-        """What `look` finds of each other worker, by rank; those of whom it finds None are left out."""
+    def find(
+        self, look: Callable[[int], Optional[Left]], passed: Callable[[], Iterable[int]] = tuple
+    ) -> Dict[int, Left]:
+        """What `look` finds of each other worker, by rank; those of whom it finds None are left out.
+
+        Args:
+            look: for what the worker of a rank has left.
+            passed: who has gone on; if such a worker has left nothing by then, it will not.
+        """
         found: Dict[int, Left] = {}
         deadline = time.monotonic() + self._seconds
         while True:
+            gone_on = set(passed())
             for rank in self._ranks - set(found):
                 left = look(rank)
                 if left is not None:
                     found[rank] = left
-            if self._ranks - set(found) <= self._missing or time.monotonic() >= deadline:
+            if self._ranks - set(found) <= self._missing | gone_on or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_SECONDS)
         self._missing = self._ranks - set(found)

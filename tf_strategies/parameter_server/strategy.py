@@ -18,6 +18,7 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.connection import ConnectedServers
 from tf_strategies.parameter_server.epoch_sums import EpochSums
+from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.progress import ServerProgress
@@ -121,7 +122,8 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
             except tf.errors.OpError:
                 raise  # perhaps of a lost server, who cannot be told
             except BaseException:
-                self._leave_fit()
+                with contextlib.suppress(ServerLostError, tf.errors.OpError):
+                    self._leave_fit()
                 raise
             finally:
                 self._sums = None

@@ -39,6 +39,7 @@ TEST(Offer, TheOneThatCompletesTheQuorumApplies) {
   ledger.JoinAll();
   const auto first = ledger.Offer(2, 0, 2, 100, 1, 10);
   EXPECT_FALSE(first->answered());
+  EXPECT_EQ(ledger->Offering(), Members({2}));
   const auto second = ledger.Offer(0, 0, 2, 100, 1, 7);
   ExpectApply(second, 0, {0, 2});
   EXPECT_EQ(second->outcome.rows, 17);
@@ -48,6 +49,7 @@ TEST(Offer, TheOneThatCompletesTheQuorumApplies) {
   int64_t next = 0;
   ASSERT_TRUE(ledger->Applied({0, 1}, 0, &next).ok());
   EXPECT_EQ(next, 1);
+  EXPECT_EQ(ledger->Offering(), Members());
   ExpectDecision(first, kCounted, 1);
   ExpectDecision(third, kDropped, 1);
   ExpectDecision(ledger.Offer(1, 0, 2), kDropped, 1);
@@ -71,6 +73,19 @@ TEST(Offer, IsRefusedWithTheValues) {
   EXPECT_EQ(ledger.Offer(1, 0, 1)->status.ToString(),
             "MISMATCH: worker 1 (host:1) asks for a quorum of 1, worker 0 (host:0) asked for 2");
   ExpectCounts(ledger, {0, 0}, {0, 0});
+}
+
+TEST(Offer, OfAStepThatNobodyIsLeftToApplyIsGivenUpWithTheStep) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  const auto first = ledger.Offer(0, 0, 1);
+  ExpectApply(first, 0, {0});
+  EXPECT_EQ(ledger->SetStep(7).code(), Code::kFailedPrecondition) << "worker 0 applies it";
+  ASSERT_TRUE(ledger->Leave({0, 1}, false).ok());
+  ASSERT_TRUE(ledger->SetStep(7).ok());
+  const auto again = ledger.Offer(1, 7, 1);
+  ExpectApply(again, 7, {1});
+  EXPECT_GT(again->outcome.update, first->outcome.update);
 }
 
 TEST(Offer, NeedsNoMoreThanAreThere) {

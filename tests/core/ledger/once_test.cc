@@ -14,11 +14,13 @@ namespace {
 
 constexpr int64_t kFirst = int64_t{7} << UpdateNumber::kCountBits;
 
-// Writes down what each request was told: "a+" to do it now, "a-" that it is done.
+// Writes down what each request was told: "a+" to do it now, "a-" that it is done, "a!" that it failed.
 class Told {
  public:
   void Ask(const std::string& name, int64_t update, int32_t part) {
-    once.Begin(update, part, [this, name](bool now) { text += name + (now ? "+" : "-"); });
+    once.Begin(update, part, [this, name](Once::Answer answer) {
+      text += name + (answer == Once::Answer::kNow ? "+" : answer == Once::Answer::kDone ? "-" : "!");
+    });
   }
 
   Once once;
@@ -49,15 +51,17 @@ TEST(Once, WhoeverAsksMeanwhileWaits) {
   EXPECT_EQ(told.text, "a+b-c-");
 }
 
-TEST(Once, WhatFailedIsForTheNextWhoAsks) {
+TEST(Once, WhatFailedIsNotDoneAgain) {
   Told told;
   told.Ask("a", kFirst, 0);
-  told.Ask("b", kFirst, 0);
-  told.Ask("c", kFirst, 0);
-  told.once.End(false);
-  EXPECT_EQ(told.text, "a+b+");
   told.once.End(true);
-  EXPECT_EQ(told.text, "a+b+c-");
+  told.Ask("b", kFirst, 1);
+  told.Ask("c", kFirst, 1);
+  told.once.End(false);
+  told.Ask("d", kFirst, 1);
+  told.Ask("e", kFirst, 0);
+  told.Ask("f", kFirst + 1, 0);
+  EXPECT_EQ(told.text, "a+b+c!d!e-f+");
 }
 
 TEST(Once, UpdatesOfAnotherLedgerAreNew) {
@@ -84,8 +88,8 @@ TEST(Once, ThreadsThatAskTogetherDoEachPartOnce) {
     threads.emplace_back([&] {
       for (int index = 0; index < kUpdates * kParts; ++index) {
         std::atomic<bool> answered{false};
-        once.Begin(kFirst + index / kParts, index % kParts, [&](bool now) {
-          if (now) {
+        once.Begin(kFirst + index / kParts, index % kParts, [&](Once::Answer answer) {
+          if (answer == Once::Answer::kNow) {
             EXPECT_EQ(++inside, 1);
             ++times[index];
             --inside;
