@@ -13,7 +13,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsErro
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
-    from tf_strategies import callbacks
+    from tf_strategies import callbacks, compression
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.native.errors import WorkerLostError
@@ -37,6 +37,7 @@ __all__ = [
     "WorkerLostError",
     "__version__",
     "callbacks",
+    "compression",
 ]
 
 _HOMES = {
@@ -49,7 +50,7 @@ _HOMES = {
 }
 
 
-_SUBPACKAGES = ("callbacks",)
+_SUBPACKAGES = ("callbacks", "compression")
 
 
 def __getattr__(name: str) -> Any:

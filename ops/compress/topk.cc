@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -173,10 +174,6 @@ Selection Exactly(float* residual, int64_t count, int64_t k, const ParallelFor& 
 }
 
 }  // namespace
-
-void Sequentially(int64_t count, const std::function<void(int64_t)>& task) {
-  for (int64_t i = 0; i < count; ++i) task(i);
-}
 
 Selection TopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
                const ParallelFor& parallel) {

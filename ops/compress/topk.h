@@ -5,18 +5,12 @@
 #define OPS_COMPRESS_TOPK_H_
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "ops/base/dtype.h"
+#include "ops/compress/parallel.h"
 
 namespace tf_strategies::compress {
-
-// Runs task(0) ... task(count - 1), several at a time, and returns when all have ended.
-using ParallelFor = std::function<void(int64_t count, const std::function<void(int64_t)>& task)>;
-
-// Runs one after the other.
-void Sequentially(int64_t count, const std::function<void(int64_t)>& task);
 
 // The entries of one gradient that are sent, ordered by index.
 struct Selection {

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "ops/compress/topk.h"
 #include "ops/kernels/dtype_convert.h"
+#include "ops/kernels/on_pool.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/util/work_sharder.h"
 
 namespace tf_strategies {
 namespace {
@@ -82,16 +81,10 @@ class TopKKernel final : public tensorflow::OpKernel {
     if (!remaining->SharesBufferWith(residual) && count > 0) {
       std::memcpy(remaining->data(), residual.data(), residual.TotalBytes());
     }
-    const auto parallel = [context](int64_t parts, const std::function<void(int64_t)>& task) {
-      const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
-      tensorflow::Shard(workers.num_threads, workers.workers, parts, kPartCost,
-                        [&task](int64_t begin, int64_t end) {
-                          for (int64_t part = begin; part < end; ++part) task(part);
-                        });
-    };
     const auto select = sampled_ ? compress::SampledTopK : compress::TopK;
-    const compress::Selection selection = select(FromTensorFlow(gradient.dtype()), gradient.data(),
-                                                 remaining->flat<float>().data(), count, k, parallel);
+    const compress::Selection selection =
+        select(FromTensorFlow(gradient.dtype()), gradient.data(), remaining->flat<float>().data(), count, k,
+               OnPool(context, kPartCost));
     const auto selected = static_cast<int64_t>(selection.indices.size());
     Tensor* indices = nullptr;
     Tensor* values = nullptr;

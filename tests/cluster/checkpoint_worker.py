@@ -17,6 +17,7 @@ from typing import Any, Callable, List
 import numpy as np
 import tensorflow as tf
 
+import tf_strategies as tfs
 from tests.support.replicas import on_cpus
 from tf_strategies import callbacks
 
@@ -43,6 +44,14 @@ def make_model(strategy, optimizer: Any, width: int = 6) -> Any:
         )
         model.compile(optimizer(), "mse", metrics=["mae"])
     return model
+
+
+def with_compression(strategy) -> tfs.CollectiveAllReduceStrategy:
+    """The same workers and devices."""
+    compression = tfs.compression.TopK(0.1, min_elements=2)
+    return tfs.CollectiveAllReduceStrategy(
+        compression=compression, devices=list(strategy.extended.worker_devices)
+    )
 
 
 def sgd() -> Any:
@@ -93,9 +102,9 @@ def train_dataset(strategy, folder: Path, extra: List[Any]) -> Any:
 
 
 def train_arrays(strategy, folder: Path, extra: List[Any]) -> Any:
-    """6 batches an epoch, shuffled by Keras, saved every 4."""
+    """6 batches an epoch, shuffled by Keras, saved every 4; gradients are compressed, of which much is not sent at once."""
     backup = callbacks.BackupAndRestore(folder, save_freq=4)
-    model = make_model(strategy, adam)
+    model = make_model(with_compression(strategy), adam)
     x, y = rows()
     return model, model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0, callbacks=[backup, *extra])
 

@@ -52,11 +52,12 @@ PARTS = {
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
-    "collective": _FOUNDATION | {"_tf", "control_plane", "native", "keras", "tensorflow"},
+    "compression": _FOUNDATION | {"native", "tensorflow"},
+    "collective": _FOUNDATION | {"_tf", "compression", "control_plane", "native", "keras", "tensorflow"},
     "parameter_server": _FOUNDATION | {"_tf", "native", "keras", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
-    | {"callbacks", "collective", "evaluator", "native", "parameter_server", "tensorflow"},
+    | {"callbacks", "collective", "compression", "evaluator", "native", "parameter_server", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

@@ -20,6 +20,7 @@ PUBLIC = {
     "WorkerLostError",
     "__version__",
     "callbacks",
+    "compression",
 }
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "MirroredExtended",
     "MirroredVariable",
     "OneDeviceExtended",
+    "ResourceVariable",
     "SyncOnReadVariable",
     "VariableSpec",
     "ask_who_has_data",
@@ -65,6 +66,7 @@ __all__ = [
     "set_op_seed",
     "shuffle_seeds",
     "variable_handle",
+    "whole_variable",
     "written_resources",
 ]
 
@@ -77,6 +79,9 @@ OneDeviceExtended = _one_device_strategy.OneDeviceExtended
 
 # What Keras, tapes and functions know as a variable. tf.Variable makes its own handle, and its handle is all it can read.
 BaseResourceVariable = _resource_variable_ops.BaseResourceVariable
+
+# A variable of one process, whatever strategy is in scope; tf.Variable asks the strategy to make it.
+ResourceVariable = _resource_variable_ops.ResourceVariable
 
 # By what functions tell variables apart that are their arguments; public only as what tf.type_spec_from_value returns.
 VariableSpec = _resource_variable_ops.VariableSpec
@@ -130,6 +135,15 @@ place = _cross_device_ops.simple_broadcast
 def per_replica(values):
     """Wraps one value for each local replica, as `Strategy.run` does; the class has no public constructor."""
     return _values.PerReplica(values)
+
+
+def whole_variable(value):
+    """The variable of which `value` is one replica's part, or which it casts, or it itself; None for what is no variable."""
+    value = getattr(value, "_variable", value) if "AutoCast" in type(value).__name__ else value
+    if not isinstance(value, tf.Variable):
+        return None
+    container = getattr(value, "_distributed_container", None)
+    return value if container is None else container()
 
 
 def is_sync_on_read_variable(value):

@@ -6,14 +6,16 @@ scaled once, at the end, for a mean.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.collective.compressed import CompressedGradients
 from tf_strategies.collective.packing import plan_packs
 from tf_strategies.collective.sparse import SparseExchange, is_small_table
 from tf_strategies.collective.sparse_rows import HOST, from_dense, merge_rows, number_of_rows, to_dense
+from tf_strategies.compression import Compressor
 
 __all__ = ["CollectiveCrossDeviceOps"]
 
@@ -35,26 +37,46 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     Args:
         group: the workers.
         bytes_per_pack: tensors reduced together are packed into collectives of about this size.
+        compressor: what makes gradients smaller on the way; a gradient is what goes to a trainable variable.
     """
 
-    def __init__(self, group, bytes_per_pack: int) -> None:
+    def __init__(self, group, bytes_per_pack: int, compressor: Optional[Compressor] = None) -> None:
         super().__init__()
         self._group = group
         self._bytes_per_pack = bytes_per_pack
         self._slices = SparseExchange(group, _ON_THE_WIRE)
+        self.compressed = (
+            None if compressor is None else CompressedGradients(group, compressor, self._sum_over_all)
+        )
 
     @property
     def _num_between_graph_workers(self) -> int:
-        return self._group.size
+        # TensorFlow hands back what a process alone reduces, unless it believes that there are others.
+        return max(self._group.size, 1 if self.compressed is None else 2)
 
     def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
-        return self.batch_reduce_implementation(reduce_op, [(per_replica_value, destinations)], options)[0]
+        del options
+        return self._reduce_together(reduce_op, [(per_replica_value, destinations)], variables=[None])[0]
 
     def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
-        """Reduces [(value, destinations), ...] together; the order of the list is the order of the variables."""
+        """Reduces [(value, destinations), ...] together; the order of the list is the order of the variables.
+
+        Sums that go to variables are gradients.
+        """
         del options
+        is_sum = reduce_op == tf.distribute.ReduceOp.SUM
+        variables = [
+            compat.whole_variable(where) if is_sum and not _holds_variables(value) else None
+            for value, where in value_destination_pairs
+        ]
+        return self._reduce_together(reduce_op, value_destination_pairs, variables)
+
+    def _reduce_together(self, reduce_op, value_destination_pairs, variables):
         values = [value for value, _ in value_destination_pairs]
-        sums = self._sum_over_all([self._sum_local_replicas(value) for value in values])
+        local = [self._sum_local_replicas(value) for value in values]
+        sums = (
+            self._sum_over_all(local) if self.compressed is None else self.compressed.sums(local, variables)
+        )
         if reduce_op == tf.distribute.ReduceOp.MEAN:
             counts = [len(value.values) * self._group.size for value in values]
             sums = [_divide(total, count) for total, count in zip(sums, counts)]
@@ -77,7 +99,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
                 local = _swap_axes(self._group.all_gather(_swap_axes(local, axis), name="gather"), axis)
         return compat.place(local, destinations, always_mirrored=True)
 
-    def _sum_over_all(self, values: Sequence[Any]) -> List[Any]:
+    def _sum_over_all(self, values: Sequence[Any], layout: str = "") -> List[Any]:
         """The sums over workers of tensors and IndexedSlices; slices of small tables travel in the packs of the tensors."""
         sums = list(values)
         if self._group.size == 1:
@@ -91,7 +113,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
                 dense += [(i, part) for part in to_dense(value, number_of_rows(value))]
             elif i not in large:
                 dense.append((i, value))
-        totals = self.sum_between_workers([tensor for _, tensor in dense])
+        totals = self.sum_between_workers([tensor for _, tensor in dense], layout)
         parts: Dict[int, List[tf.Tensor]] = {}
         for (i, _), total in zip(dense, totals):
             parts.setdefault(i, []).append(total)
@@ -101,14 +123,14 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             sums[i] = total
         return sums
 
-    def sum_between_workers(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def sum_between_workers(self, tensors: Sequence[tf.Tensor], layout: str = "") -> List[tf.Tensor]:
         """The sum over workers of each tensor, in packs; a collective."""
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
         results: List[Any] = [None] * len(tensors)
         with tf.device(HOST):
             for number, pack in enumerate(packs):
-                name = f"pack {number} of {len(packs)}"
+                name = f"pack {number} of {len(packs)}{layout}"
                 for position, total in zip(pack, self._group.all_reduce([wire[i] for i in pack], name=name)):
                     results[position] = tf.cast(total, tensors[position].dtype)
         return results
@@ -122,6 +144,10 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             return tensors[0]
         with tf.device(tensors[0].device):
             return tf.add_n(tensors)
+
+
+def _holds_variables(value: Any) -> bool:
+    return any(compat.whole_variable(part) is not None for part in value.values)
 
 
 def _divide(total, count: int):

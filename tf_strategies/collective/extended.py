@@ -17,6 +17,7 @@ from tf_strategies.collective.input import DatasetDistributor
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.worker_variable import keep_saving_local
+from tf_strategies.compression import Compressor
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceExtended"]
@@ -29,6 +30,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         strategy: the strategy this belongs to.
         group: the workers.
         options: how they communicate.
+        compressor: what makes gradients smaller on the way; None for nothing.
         devices: this worker's devices; None for all its GPUs, or its CPU.
         cluster_resolver: what `strategy.cluster_resolver` shows.
     """
@@ -39,6 +41,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         *,
         group,
         options: CommunicationOptions,
+        compressor: Optional[Compressor],
         devices: Optional[Sequence[str]],
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
     ) -> None:
@@ -47,7 +50,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         super().__init__(
             strategy,
             devices=devices,
-            cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack),
+            cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack, compressor),
         )
         self._distributor = DatasetDistributor(group, len(self._devices))
         self._guard = EmptyBatchGuard(group, len(self._devices))
@@ -153,6 +156,21 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         finally:
             self._alone = before
 
+    def state_of_gradients(self, variables):
+        """What the compression of their gradients remembers of variables, TensorFlow's or Keras's."""
+        compressed = self._cross_device_ops.compressed
+        if compressed is None:
+            return []
+        self.name_variables(variables)
+        return compressed.state_of([_whole(each) for each in variables])
+
+    def name_variables(self, variables):
+        """Tells the compression of gradients what Keras calls its variables; TensorFlow knows the last part alone."""
+        compressed = self._cross_device_ops.compressed
+        for variable in variables if compressed is not None else ():
+            if hasattr(variable, "path"):
+                compressed.name(_whole(variable), variable.path)
+
     def share_of_batch(self):
         """In a replica function: this replica's rows over the mean of all replicas', [] float32; None where always 1."""
         return self._guard.share()
@@ -236,6 +254,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
             return value
         return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
+
+
+def _whole(variable) -> Any:
+    """TensorFlow's variable of all replicas, of that or one of Keras 3."""
+    return compat.whole_variable(variable if isinstance(variable, tf.Variable) else variable.value)
 
 
 def _is_metric(variable) -> bool:

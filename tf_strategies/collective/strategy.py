@@ -14,6 +14,7 @@ from tf_strategies.collective.extended import CollectiveAllReduceExtended
 from tf_strategies.collective.group import form_group
 from tf_strategies.collective.shared_seed import one_op_seed
 from tf_strategies.collective.stats import CommunicationStats
+from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.group_strategy import GroupStrategy
@@ -34,6 +35,8 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
 
     Args:
         communication_options: algorithm, pack size, deadline; the default suits most.
+        compression: one of `tfs.compression`, which makes gradients smaller on the way; the same on all workers. It acts on what
+            optimizers add up, of this worker's replicas together; on what you reduce yourself it does not.
         devices: this worker's devices, the same number on each; by default all its GPUs, or its CPU.
         cluster: the workers, in place of what TF_CONFIG says.
 
@@ -54,12 +57,17 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         self,
         communication_options: Optional[CommunicationOptions] = None,
         *,
+        compression: Optional[Compressor] = None,
         devices: Optional[Sequence[str]] = None,
         cluster: Optional[Cluster] = None,
     ) -> None:
         options = CommunicationOptions() if communication_options is None else communication_options
         if not isinstance(options, CommunicationOptions):
             raise OptionsError(f"communication_options must be a tfs.CommunicationOptions; got {options!r}")
+        if compression is not None and not isinstance(compression, Compressor):
+            raise OptionsError(
+                f"compression must be None or one of tfs.compression, such as tfs.compression.TopK(0.01); got {compression!r}"
+            )
         if devices is not None and (isinstance(devices, str) or not devices):
             raise OptionsError(
                 f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'
@@ -67,13 +75,20 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         cluster = Cluster.from_tf_config() if cluster is None else cluster
         self._group = form_group(cluster, options)
         extended = CollectiveAllReduceExtended(
-            self, group=self._group, options=options, devices=devices, cluster_resolver=_resolver(cluster)
+            self,
+            group=self._group,
+            options=options,
+            compressor=compression,
+            devices=devices,
+            cluster_resolver=_resolver(cluster),
         )
+        self._compression = compression
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
         self._read: dict = {}
         self._agreed: set = set()
         self._require_equal_replicas()
+        require_agreement(self._group, "compression", repr(compression))
         self._teach_keras()
 
     @property
@@ -89,6 +104,29 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
     def name_of(self, rank: int) -> str:
         """How messages name a worker: `worker 1 (10.0.0.2:2222)`."""
         return self._group.name_of(rank)
+
+    @property
+    def compression(self) -> Optional[Compressor]:
+        """What makes gradients smaller on the way; None for nothing."""
+        return self._compression
+
+    @property
+    def compresses(self):
+        return self._compression is not None
+
+    @property
+    def keeps_gradients(self):
+        return self.compresses and bool(self._compression.slots)
+
+    @property
+    def momentum_of_compression(self):
+        return self._compression.replaces_momentum if self.compresses else 0.0
+
+    def state_of_gradients(self, variables):
+        return self.extended.state_of_gradients(variables)
+
+    def name_variables(self, variables):
+        self.extended.name_variables(variables)
 
     def communication_stats(self) -> CommunicationStats:
         """What this worker has sent and received since it joined the others, by which algorithm and transport."""
@@ -164,7 +202,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         return results
 
     def _teach_keras(self) -> None:
-        if self.num_replicas_in_sync > 1:
+        if self.num_replicas_in_sync > 1 or self.compresses:
             bridge.install()
 
     def _require_equal_replicas(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
 
 __all__ = [
     "build_optimizer",
@@ -17,10 +19,11 @@ __all__ = [
 
 
 def training_variables(model: Any) -> Dict[str, Any]:
-    """Weights, statistics, random states, and all that the optimizer keeps, by position."""
+    """Weights, statistics, random states, and all that the optimizer and the compression of gradients keep, by position."""
     return {
         **_numbered("model", _model_variables(model)),
         **_numbered("optimizer", _optimizer_variables(model.optimizer)),
+        **_numbered("compression", _compression_variables(model)),
     }
 
 
@@ -87,6 +90,13 @@ def _model_variables(model: Any) -> Iterator[Any]:
             yield generator.state
     if isinstance(getattr(model, "_train_counter", None), tf.Variable):
         yield model._train_counter
+
+
+def _compression_variables(model: Any) -> Sequence[Any]:
+    strategy = model.distribute_strategy
+    if not isinstance(strategy, GroupStrategy):
+        return ()
+    return strategy.state_of_gradients(model.trainable_variables)
 
 
 def _optimizer_variables(optimizer: Any) -> Iterator[Any]:

@@ -7,9 +7,10 @@ from types import ModuleType
 from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_stateful_layers"]
+__all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_optimizer", "refuse_stateful_layers"]
 
 _CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
@@ -21,7 +22,11 @@ def install(keras: ModuleType) -> None:
     """
     anywhere = (refuse_jit, refuse_stateful_layers)
     for name in ("fit", "make_train_function"):
-        setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere, refuse_clipping))
+        setattr(
+            keras.Model,
+            name,
+            _refusing(getattr(keras.Model, name), *anywhere, refuse_clipping, refuse_with_compression),
+        )
     for name in ("evaluate", "make_test_function"):
         setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere))
 
@@ -37,8 +42,9 @@ def _refusing(original: Callable, *refusals: Callable) -> Callable:
 
 
 def refuse_jit(model: Any) -> None:
-    """Raises an OptionsError if the model spans several workers and was compiled with `jit_compile=True`."""
-    strategy = workers_of(model)
+    """Raises an OptionsError if the model spans several workers, or compresses, and was compiled with `jit_compile=True`."""
+    own = getattr(model, "distribute_strategy", None)
+    strategy = own if isinstance(own, GroupStrategy) and own.compresses else workers_of(model)
     if strategy is not None and getattr(model, "jit_compile", False) is True:
         raise OptionsError(
             f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
@@ -74,3 +80,47 @@ def refuse_clipping(model: Any) -> None:
                 f"{type(strategy).__name__}: gradients are averaged on the servers, and Keras would clip each worker's before; "
                 "use CollectiveAllReduceStrategy, which clips the joint gradient, or clip in a train_step of your own"
             )
+
+
+def refuse_with_compression(model: Any) -> None:
+    """Raises an OptionsError if the model's optimizer does something that compressed gradients do not allow."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if isinstance(strategy, GroupStrategy):
+        refuse_optimizer(strategy, getattr(model, "optimizer", None))
+
+
+def refuse_optimizer(strategy: GroupStrategy, optimizer: Any) -> None:
+    """Raises an OptionsError if an optimizer does something that the strategy's compressed gradients do not allow."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner is None or not strategy.compresses:
+        return
+    what = f"optimizer {getattr(inner, 'name', type(inner).__name__)!r}"
+    if inner is not optimizer and getattr(inner, "gradient_accumulation_steps", None):
+        raise OptionsError(
+            f"{what} accumulates gradients inside a LossScaleOptimizer, which cannot be used with compression: each part of a "
+            "batch would be compressed by itself; use larger batches, or mixed_bfloat16, which needs no loss scale"
+        )
+    clipping = [name for name in _CLIPPINGS if getattr(inner, name, None)]
+    if clipping and strategy.keeps_gradients:
+        raise OptionsError(
+            f"{clipping[0]}={getattr(inner, clipping[0])} of {what} cannot be used with compression that keeps what is not "
+            "sent: what comes late would be clipped away; use clip_norm of DeepGradientCompression, or no clipping"
+        )
+    if not strategy.momentum_of_compression:
+        return
+    momentum = _number(getattr(inner, "momentum", 0.0))
+    if type(inner).__name__ != "SGD" or momentum:
+        raise OptionsError(
+            f"{what} of type {type(inner).__name__} with momentum={momentum} cannot be used with compression that applies "
+            f"momentum={strategy.momentum_of_compression} itself, before gradients are added up; use SGD without momentum, or "
+            "give the compression momentum=0"
+        )
+    if getattr(inner, "weight_decay", None):
+        raise OptionsError(
+            f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies momentum itself: decay "
+            "would go without momentum; use kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
+        )
+
+
+def _number(value: Any) -> float:
+    return float(value.numpy() if hasattr(value, "numpy") else value)

@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, List, Sequence
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install"]
@@ -26,6 +27,7 @@ def install(keras: ModuleType) -> None:
     """Wraps methods of `keras.optimizers.Optimizer` and `LossScaleOptimizer`, for Keras 3."""
     optimizer, scaled = keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer
     optimizer.apply = _anew(optimizer.apply)
+    optimizer._backend_apply_gradients = _knowing_variables(optimizer._backend_apply_gradients)
     optimizer._clip_gradients = _clip_sums(optimizer._clip_gradients)
     optimizer._all_reduce_sum_gradients = _sum_once(optimizer._all_reduce_sum_gradients)
     optimizer._overwrite_model_variables_with_average_value = _overwrite_on_replica(
@@ -46,12 +48,23 @@ def _anew(original: Callable) -> Callable:
     return apply
 
 
+def _knowing_variables(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> Any:
+        _this_thread.variables = trainable_variables
+        if _is_in_group():
+            refuse_optimizer(tf.distribute.get_strategy(), self)
+        return original(self, grads, trainable_variables)
+
+    return apply_gradients
+
+
 def _clip_sums(original: Callable) -> Callable:
     @functools.wraps(original)
     def clip(self: Any, grads: Sequence[Any]) -> Any:
         clips = self.clipnorm or self.global_clipnorm or self.clipvalue
         if clips and _are_of_one_replica():
-            grads = _sum(grads)
+            grads = _sum(grads, _this_thread.variables)
             _this_thread.clipped = True
         return original(self, grads)
 
@@ -63,8 +76,12 @@ def _sum_once(original: Callable) -> Callable:
     def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
         clipped = getattr(_this_thread, "clipped", False)
         _this_thread.clipped = False
-        known = clipped or _are_sums() or _are_summed_later()
-        return grads_and_vars if known else original(self, grads_and_vars)
+        if clipped or _are_sums() or _are_summed_later():
+            return grads_and_vars
+        if not _is_in_group():
+            return original(self, grads_and_vars)
+        grads, variables = zip(*grads_and_vars)
+        return list(zip(_sum(grads, variables), variables))
 
     return all_reduce_sum_gradients
 
@@ -72,7 +89,13 @@ def _sum_once(original: Callable) -> Callable:
 def _apply_sums(original: Callable) -> Callable:
     @functools.wraps(original)
     def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        return original(self, _sum(grads) if _are_of_one_replica() else grads, trainable_variables)
+        if _are_of_one_replica():
+            refuse_optimizer(tf.distribute.get_strategy(), self)
+            variables = self._trainable_variables if trainable_variables is None else trainable_variables
+            # What a compressor remembers of a gradient must not depend on the scale, which changes.
+            scale = tf.convert_to_tensor(self.dynamic_scale) if _is_compressed() else None
+            grads = _times(_sum(_times(grads, scale, tf.divide), variables), scale, tf.multiply)
+        return original(self, grads, trainable_variables)
 
     return apply
 
@@ -101,15 +124,37 @@ def _overwrite_on_replica(original: Callable) -> Callable:
     return overwrite
 
 
-def _sum(grads: Sequence[Any]) -> List[Any]:
+def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+    """The sums over replicas, each where its variable is; None where there is no gradient."""
     grads = list(grads)
     given = [position for position, grad in enumerate(grads) if grad is not None]
     if given:
         context = tf.distribute.get_replica_context()
-        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [grads[position] for position in given])
+        context.strategy.name_variables(variables)
+        targets = [_stored(variables[position]) for position in given]
+        sums = context.merge_call(_reduce, args=([grads[position] for position in given], targets))
         for position, total in zip(given, sums):
             grads[position] = total
     return grads
+
+
+def _reduce(strategy: tf.distribute.Strategy, grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+    return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, list(zip(grads, variables)))
+
+
+def _stored(variable: Any) -> Any:
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def _times(grads: Sequence[Any], factor: Any, operation: Callable) -> List[Any]:
+    def one(grad: Any) -> Any:
+        if grad is None or factor is None:
+            return grad
+        if isinstance(grad, tf.IndexedSlices):
+            return tf.IndexedSlices(one(grad.values), grad.indices, grad.dense_shape)
+        return operation(grad, tf.cast(factor, grad.dtype))
+
+    return [one(grad) for grad in grads]
 
 
 def _refuse_several_replicas() -> None:
@@ -129,7 +174,11 @@ def _is_in_group() -> bool:
     context = tf.distribute.get_replica_context()
     if context is None or not isinstance(context.strategy, GroupStrategy):
         return False
-    return context.num_replicas_in_sync > 1
+    return context.num_replicas_in_sync > 1 or context.strategy.compresses
+
+
+def _is_compressed() -> bool:
+    return tf.distribute.get_strategy().compresses
 
 
 def _are_summed_later() -> bool:

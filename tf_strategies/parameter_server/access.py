@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
 
-import numpy as np
 import tensorflow as tf
 
 from tf_strategies.parameter_server.small_tensors import Companions, is_small, join, take_apart
@@ -40,10 +39,6 @@ class ServerAccess:
         """From now on a step fetches this variable together with others like it, if it is small."""
         if all(part.device != self._wires.device for part in variable.parts):
             self._companions.add(variable)
-
-    def value_of(self, variable: ServerVariable) -> np.ndarray:
-        """The whole value, outside of graphs."""
-        return self._call(lambda: variable.read_value().numpy())
 
     def ask(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Calls what reads from servers. Eagerly it waits for the tensor, and ends when a server is lost."""

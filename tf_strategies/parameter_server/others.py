@@ -41,7 +41,7 @@ class Others:
         found: Dict[int, Left] = {}
         deadline = time.monotonic() + self._seconds
         while True:
-            gone_on = set(passed())
+            gone_on = set(passed()) if self._seconds else set()
             for rank in self._ranks - set(found):
                 left = look(rank)
                 if left is not None:

@@ -136,7 +136,7 @@ class ServerVariable(compat.BaseResourceVariable):
 
     def numpy(self):
         """The whole value, fetched from the servers."""
-        return self._access.value_of(self)
+        return self.read_value().numpy()
 
     def _read_variable_op(self, no_copy=False):
         del no_copy

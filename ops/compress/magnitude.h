@@ -1,0 +1,49 @@
+// Magnitudes of float32, ordered by their bits.
+#ifndef OPS_COMPRESS_MAGNITUDE_H_
+#define OPS_COMPRESS_MAGNITUDE_H_
+
+#include <cfloat>
+#include <cstdint>
+#include <cstring>
+
+namespace tf_strategies::compress {
+
+// What is not finite has these bits or more.
+inline constexpr int32_t kInfinityBits = 0x7F800000;
+
+inline int32_t MagnitudeBits(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits & 0x7FFFFFFF;
+}
+
+inline float MagnitudeOf(int32_t bits) {
+  float magnitude;
+  std::memcpy(&magnitude, &bits, sizeof(magnitude));
+  return magnitude;
+}
+
+// Of the finite values among values [n]; 0 where there are none.
+inline float LargestFinite(const float* values, int64_t n) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t bits = MagnitudeBits(values[i]);
+    bits = bits < kInfinityBits ? bits : 0;
+    largest = largest > bits ? largest : bits;
+  }
+  return MagnitudeOf(largest);
+}
+
+// 0 for scales whose multiples could be subnormal, which some threads flush to zero and others do not.
+inline float ScaleOrZero(float scale) { return scale < FLT_MIN ? 0 : scale; }
+
+// The scale of 127 levels up to the largest magnitude; never one that 127 makes infinite.
+inline float ScaleOf127(float largest) {
+  constexpr float kLargestScale = 0x1.020406p121f;
+  const float scale = largest / 127;
+  return ScaleOrZero(scale < kLargestScale ? scale : kLargestScale);
+}
+
+}  // namespace tf_strategies::compress
+
+#endif  // OPS_COMPRESS_MAGNITUDE_H_

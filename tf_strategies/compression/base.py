@@ -1,0 +1,174 @@
+"""What every compressor is: which gradients it takes, what it remembers of each, and how it adds them up over workers."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import whole_number
+
+__all__ = ["Compressor", "Gradient", "Predicate", "Workers", "choice", "flag", "whole"]
+
+Predicate = Callable[[str, Tuple[int, ...]], bool]
+
+
+class Workers(Protocol):
+    """Those that a compressor talks to; each method is a collective.
+
+    Attributes:
+        rank: this one's number.
+        size: how many there are.
+    """
+
+    rank: int
+    size: int
+
+    def add_up(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """The sum over workers of each tensor."""
+
+    def gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        """The tensors of all workers one after the other along axis 0, by rank; their first dimensions may differ."""
+
+
+class Gradient(NamedTuple):
+    """One worker's gradient of one variable.
+
+    Attributes:
+        value: float32 [n], the gradient flattened.
+        number: the same for this variable on all workers; no other variable of the same exchange has it.
+        slots: what the compressor remembers of the variable, by name: each a variable, float32 [n].
+    """
+
+    value: tf.Tensor
+    number: int
+    slots: Dict[str, tf.Variable]
+
+
+class Compressor(abc.ABC):
+    """Base of the compressors. All workers are given equal ones.
+
+    Attributes:
+        takes_slices: whether `tf.IndexedSlices` are taken too, as whole gradients; else they are exchanged row by row.
+        shows_what_is_not_finite: whether what is received tells of every entry that it is not.
+
+    Args:
+        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
+        predicate: `(name, shape) -> bool` chooses the variables instead.
+
+    Raises:
+        OptionsError: an argument has a value it cannot have.
+    """
+
+    takes_slices = False
+    shows_what_is_not_finite = False
+
+    def __init__(self, *, min_elements: int, predicate: Optional[Predicate]) -> None:
+        if predicate is not None and not callable(predicate):
+            raise OptionsError(
+                f"predicate must be None or a function of a variable's name and shape; got {predicate!r}"
+            )
+        self.min_elements = whole("min_elements", min_elements, least=0)
+        self.predicate = predicate
+
+    @property
+    def slots(self) -> Tuple[str, ...]:
+        """What is remembered of each variable that is taken, on each worker for itself. Sums over workers are what matters:
+        they stay when the number of workers changes."""
+        return ()
+
+    @property
+    def dense_slots(self) -> Tuple[str, ...]:
+        """What is remembered of each other variable, the same on all workers."""
+        return ()
+
+    @property
+    def replaces_momentum(self) -> float:
+        """The momentum that is applied in place of the optimizer; 0 for none."""
+        return 0.0
+
+    def takes(self, name: str, shape: Tuple[int, ...]) -> bool:
+        """Whether gradients of a variable are compressed."""
+        if self.predicate is not None:
+            return bool(self.predicate(name, shape))
+        return len(shape) >= 2 and _elements(shape) >= self.min_elements
+
+    def prepare(self, values: Sequence[Any], workers: int) -> List[Any]:
+        """What is done to a worker's own gradients first, those that go as they are included."""
+        del workers
+        return list(values)
+
+    @abc.abstractmethod
+    def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
+        """A collective.
+
+        Args:
+            gradients: those taken.
+            step: [] int64, how many exchanges there were before.
+
+        Returns:
+            For each what stands for the sum over workers: float32 [n], the same bits on all of them.
+        """
+
+    def after(self, total: tf.Tensor, slots: Dict[str, tf.Variable]) -> tf.Tensor:
+        """What is done to the sum over workers of a gradient that went as it was."""
+        del slots
+        return total
+
+    def __repr__(self) -> str:
+        """The same text for the same settings; functions, which cannot be compared, are only said to be there."""
+        settings = (f"{name}={_in_words(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(settings)})"
+
+
+def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> int:
+    """A whole number from `least` to `most`.
+
+    Raises:
+        OptionsError: it is not.
+    """
+    number = whole_number(value)
+    if number is None or not least <= number <= most:
+        raise OptionsError(
+            f"{name} must be a whole number, at least {least} and at most {most}; got {value!r}"
+        )
+    return number
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
+    """One of the words that are allowed.
+
+    Raises:
+        OptionsError: it is none of them.
+    """
+    if value not in allowed:
+        raise OptionsError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    Raises:
+        OptionsError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise OptionsError(f"{name} must be True or False; got {value!r}")
+    return value
+
+
+def _elements(shape: Tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _in_words(value: Any) -> str:
+    if hasattr(value, "get_config"):
+        with contextlib.suppress(NotImplementedError):
+            return f"{type(value).__name__}({value.get_config()})"
+    return "a function" if callable(value) else repr(value)

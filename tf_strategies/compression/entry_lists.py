@@ -1,0 +1,65 @@
+"""Some entries of every gradient, as one message of each worker, and their sum."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.compression.base import Workers
+from tf_strategies.native.entries import encode_entries, sum_entries
+
+__all__ = ["VALUE_FORMATS", "EntryLists", "SelectedEntries"]
+
+VALUE_FORMATS = ("float32", "float16", "int8")
+
+
+class SelectedEntries(NamedTuple):
+    """Some entries of a vector.
+
+    Attributes:
+        indices: [k] int64, ascending.
+        values: [k] float32.
+        elements: of the vector.
+    """
+
+    indices: tf.Tensor
+    values: tf.Tensor
+    elements: int
+
+
+class EntryLists:
+    """The entries that one worker sends, of all gradients of an exchange: numbered through, as if these were one vector.
+
+    Args:
+        lists: of each gradient.
+        value_format: how values are written: one of `VALUE_FORMATS`.
+    """
+
+    def __init__(self, lists: Sequence[SelectedEntries], value_format: str) -> None:
+        self._lists = lists
+        self._exact = value_format == "float32"
+        self._elements = [each.elements for each in lists]
+        starts = [sum(self._elements[:number]) for number in range(len(lists))]
+        values = tf.concat([each.values for each in lists], 0)
+        self._message, sent = encode_entries(
+            tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
+            values,
+            sum(self._elements),
+            value_format=value_format,
+        )
+        self._lost = tf.split(
+            values - sent, tf.stack([tf.size(each.values) for each in lists]), num=len(lists)
+        )
+
+    def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
+        """What of a vector is not sent, [elements] float32: where nothing was selected, and what writing values changed."""
+        if self._exact:
+            return remaining
+        places = self._lists[number].indices[:, tf.newaxis]
+        return tf.tensor_scatter_nd_update(remaining, places, self._lost[number])
+
+    def sum_over(self, workers: Workers) -> List[tf.Tensor]:
+        """The sums over workers of all vectors, each [elements] float32, formed in the order of ranks; a collective."""
+        everyone = workers.gather(self._message, name=f"entries of {len(self._elements)} gradients")
+        return tf.split(sum_entries(everyone, sum(self._elements)), self._elements)

@@ -1,0 +1,88 @@
+"""Entries of each gradient drawn at random, the same ones by all workers."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, flag, whole
+from tf_strategies.compression.ratio import Ratio, checked_ratio, entries
+
+__all__ = ["RandomK"]
+
+_MOST = (1 << 31) - 1  # a seed is made of int32
+_KEYS_APART = 1_000_003  # of two gradients of one exchange
+
+
+class RandomK(Compressor):
+    """Of each gradient k = ratio · n entries travel that are drawn anew each step, by all workers alike.
+
+    So no indices are sent, and an all-reduce adds up: what a worker receives does not grow with their number.
+
+    Args:
+        ratio: the part of the entries that is sent, above 0 and at most 1; or a function of the step, [] int64.
+        error_feedback: whether what is not sent is kept and added to the next gradient. Without, what is sent is multiplied by
+            n / k, which makes the sum right on average, and noisy.
+        seed: of the draws.
+        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
+        predicate: `(name, shape) -> bool` chooses the variables instead.
+
+    Raises:
+        OptionsError: an argument has a value it cannot have.
+
+    References:
+        Stich et al. 2018, "Sparsified SGD with memory", definition 2.1 (random-k).
+    """
+
+    def __init__(
+        self,
+        ratio: Ratio = 0.01,
+        *,
+        error_feedback: bool = True,
+        seed: int = 0,
+        min_elements: int = 1024,
+        predicate: Optional[Predicate] = None,
+    ) -> None:
+        super().__init__(min_elements=min_elements, predicate=predicate)
+        self.ratio = checked_ratio(ratio)
+        self.error_feedback = flag("error_feedback", error_feedback)
+        self.seed = whole("seed", seed, least=0)
+
+    @property
+    def slots(self):
+        return ("residual",) if self.error_feedback else ()
+
+    def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
+        drawn = [self._draw(gradient, step) for gradient in gradients]
+        mine = []
+        for gradient, places in zip(gradients, drawn):
+            residual = gradient.slots.get("residual")
+            if residual is None:
+                mine.append(tf.gather(gradient.value, places))
+                continue
+            total = gradient.value + residual.read_value()
+            mine.append(tf.gather(total, places))
+            kept = tf.tensor_scatter_nd_update(total, places[:, tf.newaxis], tf.zeros_like(mine[-1]))
+            residual.assign(kept, read_value=False)
+        sums = workers.add_up(mine)
+        return [
+            self._spread(places, total, gradient.value.shape[0])
+            for places, total, gradient in zip(drawn, sums, gradients)
+        ]
+
+    def _draw(self, gradient: Gradient, step: tf.Tensor) -> tf.Tensor:
+        """[k] int64, distinct: the first k of a permutation."""
+        elements = gradient.value.shape[0]
+        count = tf.cast(entries(self.ratio, elements, step), tf.int64)
+        key = (self.seed + gradient.number * _KEYS_APART) % _MOST
+        return tf.random.experimental.index_shuffle(
+            tf.range(count),
+            tf.stack([tf.constant(key), tf.cast(step % _MOST, tf.int32)]),
+            tf.constant(max(elements - 1, 0), tf.int64),
+        )
+
+    def _spread(self, places: tf.Tensor, values: tf.Tensor, elements: int) -> tf.Tensor:
+        if not self.error_feedback:
+            values *= elements / tf.cast(tf.maximum(tf.size(values), 1), values.dtype)
+        return tf.scatter_nd(places[:, tf.newaxis], values, [elements])

@@ -1,0 +1,59 @@
+"""How many entries of a gradient are sent: a fixed part of them, or one that changes as training goes on."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Union
+
+import tensorflow as tf
+
+from tf_strategies.errors import OptionsError
+
+__all__ = ["Ratio", "checked_ratio", "entries", "warmed_up"]
+
+Ratio = Union[float, Callable[[tf.Tensor], Any]]
+
+_STAGES = 4
+_FIRST = 0.25  # of the entries, in the first stage of a warm-up; each later one a quarter of the one before
+
+
+def checked_ratio(ratio: Any) -> Ratio:
+    """The ratio, if it is a number above 0 and not above 1, or a schedule: a function of the step.
+
+    Raises:
+        OptionsError: it is not.
+    """
+    if callable(ratio):
+        return ratio
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio <= 1:
+        raise OptionsError(
+            f"ratio must be a number above 0 and at most 1, or a function of the step that gives one; got {ratio!r}"
+        )
+    return float(ratio)
+
+
+def warmed_up(ratio: float, steps: int) -> Ratio:
+    """The ratio after `steps` steps; before, in four equal stages, 1/4, 1/16, 1/64 and 1/256, where that is more.
+
+    References:
+        Lin et al. 2018, "Deep gradient compression", section 3.3.
+    """
+    if not steps:
+        return ratio
+
+    def at(step: tf.Tensor) -> tf.Tensor:
+        stage = tf.cast(step * _STAGES // steps, tf.float32)
+        early = tf.maximum(_FIRST ** (stage + 1.0), ratio)
+        return tf.where(step < steps, early, ratio)
+
+    return at
+
+
+def entries(ratio: Ratio, elements: int, step: tf.Tensor) -> Any:
+    """How many of so many elements are sent, to the nearest, at least one: an int where it is fixed, else [] int64."""
+    if not callable(ratio):
+        return max(1, round(ratio * elements)) if elements else 0
+    part = tf.cast(ratio(step), tf.float64) * elements
+    most = tf.constant(elements, tf.int64)
+    return tf.clip_by_value(
+        tf.cast(tf.round(part), tf.int64), tf.minimum(tf.constant(1, tf.int64), most), most
+    )
