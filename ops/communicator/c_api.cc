@@ -168,6 +168,7 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   auto made = std::make_shared<tf_strategies::Communicator>(
       std::move(transport), std::move(options), [mailbox](const tf_strategies::Failure& failure) {
         std::lock_guard<std::mutex> lock(mailbox->mutex);
+        if (mailbox->closed) return;
         mailbox->failures.push_back(failure);
         mailbox->changed.notify_all();
       });
@@ -178,13 +179,16 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   return 0;
 }
 
-void tfs_communicator_close(int64_t communicator) {
+void tfs_communicator_end_failures(int64_t communicator) {
   const auto mailbox = tf_strategies::FindMailbox(communicator);
-  if (mailbox != nullptr) {
-    std::lock_guard<std::mutex> lock(mailbox->mutex);
-    mailbox->closed = true;
-    mailbox->changed.notify_all();
-  }
+  if (mailbox == nullptr) return;
+  std::lock_guard<std::mutex> lock(mailbox->mutex);
+  mailbox->closed = true;
+  mailbox->changed.notify_all();
+}
+
+void tfs_communicator_close(int64_t communicator) {
+  tfs_communicator_end_failures(communicator);
   {
     auto& state = tf_strategies::TheState();
     std::lock_guard<std::mutex> lock(state.mutex);
@@ -206,8 +210,7 @@ int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* cod
   std::unique_lock<std::mutex> lock(mailbox->mutex);
   mailbox->changed.wait_for(lock, std::chrono::milliseconds(timeout_ms),
                             [&] { return mailbox->closed || !mailbox->failures.empty(); });
-  if (mailbox->closed) return -1;
-  if (mailbox->failures.empty()) return 0;
+  if (mailbox->failures.empty()) return mailbox->closed ? -1 : 0;
   const tf_strategies::Failure failure = std::move(mailbox->failures.front());
   mailbox->failures.pop_front();
   *code = static_cast<int>(failure.status.code());

@@ -37,10 +37,13 @@ TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 TFS_EXPORT void tfs_communicator_abort(int64_t communicator, int code, const char* message);
 
 // Waits up to timeout_ms for a failure. Returns 1 and fills in when there is one (each is told once), 0 when there is
-// none, -1 when there is no such communicator (any more). message_size: the full length of the message.
+// none, -1 when there will be none any more. message_size: the full length of the message.
 TFS_EXPORT int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* code, int* instance,
                                              int* peer, char* message, int64_t capacity,
                                              int64_t* message_size);
+
+// What goes wrong from now on is not told.
+TFS_EXPORT void tfs_communicator_end_failures(int64_t communicator);
 
 TFS_EXPORT int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text,
                                                       int64_t capacity);

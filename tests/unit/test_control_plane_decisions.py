@@ -156,6 +156,20 @@ def test_a_report_about_no_instance_describes_none(clock):
     assert text == f"{NAMES[0]} reports: broken wire (the other side is {NAMES[1]}); see the workers' logs"
 
 
+@pytest.mark.parametrize(
+    "why, told", [("", "its script ended"), ("ValueError: x", "its script ended with ValueError: x")]
+)
+def test_a_broken_connection_to_one_that_said_farewell_is_told_as_its_leave(clock, why, told):
+    found = verdict.Verdict(1, Failure(Code.UNAVAILABLE, "UCX says no"), 3, 2, asked=[0, 1])
+    found.texts = {1: "all_reduce 'g'", 0: "nothing"}
+    code, text = found.conclude(NAMES, {2: why})
+    assert code == Code.UNAVAILABLE
+    assert text.startswith(
+        f"{NAMES[2]} left the group ({told}) while {NAMES[1]} was still training, waiting in all_reduce 'g'"
+    )
+    assert found.conclude(NAMES, {0: why}).message.startswith(f"{NAMES[1]} reports: UCX says no")
+
+
 # ---- stalls
 
 

@@ -239,6 +239,9 @@ class Coordinator:
         entry.connection.end()
         if self._phase is _Phase.JOINING:
             del self._roster.entries[rank]
+        elif self._verdict is not None:
+            self._verdict.texts.setdefault(rank, "nothing: it has left")
+            self._conclude_when_ready()
 
     def _loss(self, rank: int) -> str:
         names = self._roster.names
@@ -298,7 +301,8 @@ class Coordinator:
 
     def _conclude_when_ready(self) -> None:
         if self._phase is _Phase.RUNNING and self._verdict is not None and self._verdict.ready():
-            self._fail(self._verdict.conclude(self._roster.names))
+            left = {rank: self._roster.entries[rank].why for rank in self._roster.leavers()}
+            self._fail(self._verdict.conclude(self._roster.names, left))
 
     def _is_settled(self) -> bool:
         others = [entry for rank, entry in self._roster.entries.items() if rank != 0]

@@ -11,7 +11,8 @@ from typing import Any, Callable, NamedTuple
 
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
-from tf_strategies.control_plane.stall_inspector import LEFT_SECONDS, left_while_waiting
+from tf_strategies.control_plane.stall_inspector import LEFT_SECONDS
+from tf_strategies.control_plane.verdict import left_while_waiting
 from tf_strategies.errors import BootstrapError, Code
 
 _log = logging.getLogger("tf_strategies")

@@ -7,7 +7,7 @@ import time
 
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.control_plane.roster import Roster, Waiting
-from tf_strategies.control_plane.verdict import describe_by_text
+from tf_strategies.control_plane.verdict import describe_by_text, left_while_waiting
 from tf_strategies.errors import Code
 
 _log = logging.getLogger("tf_strategies")
@@ -85,16 +85,6 @@ class StallInspector:
         )
         while self._next_warning <= seconds:
             self._next_warning *= 2
-
-
-def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
-    """The cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
-    ended = f"its script ended with {why}" if why else "its script ended"
-    remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
-    return Failure(
-        Code.UNAVAILABLE,
-        f"{leaver} left the group ({ended}) while {waiter} was still training, waiting in {text}; {remedy}",
-    )
 
 
 def _seconds(state: Waiting) -> float:

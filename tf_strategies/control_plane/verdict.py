@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Sequence
+from types import MappingProxyType
+from typing import Mapping, Sequence
 
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
@@ -44,9 +45,17 @@ class Verdict:
         """Whether all have answered or the time for it is over."""
         return len(self.texts) == len(self._asked) or time.monotonic() >= self._until
 
-    def conclude(self, names: Sequence[str]) -> Failure:
-        """The one cause; `names` are the members' names by rank."""
+    def conclude(self, names: Sequence[str], left: Mapping[int, str] = MappingProxyType({})) -> Failure:
+        """The one cause.
+
+        Args:
+            names: the members' names by rank.
+            left: of the ranks that have said farewell, why.
+        """
         code, message = self.failure
+        if code == Code.UNAVAILABLE and self.peer in left:
+            doing = self.texts.get(self.reporter, f"collective {self.instance}")
+            return left_while_waiting(names[self.peer], left[self.peer], names[self.reporter], doing)
         answers = {rank: self.texts.get(rank, "no answer") for rank in self._asked}
         described = describe_by_text(answers, names) if self.instance >= 0 else ""
         remedy = _REMEDY.get(code, "see the workers' logs")
@@ -71,3 +80,13 @@ def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
     for rank in sorted(texts):
         by_text.setdefault(texts[rank], []).append(rank)
     return "; ".join(f"{', '.join(names[rank] for rank in ranks)}: {text}" for text, ranks in by_text.items())
+
+
+def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
+    """The cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
+    ended = f"its script ended with {why}" if why else "its script ended"
+    remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
+    return Failure(
+        Code.UNAVAILABLE,
+        f"{leaver} left the group ({ended}) while {waiter} was still training, waiting in {text}; {remedy}",
+    )

@@ -191,12 +191,13 @@ class Communicator:
             if self._closed:
                 return
             self._closed = True
-        self._report(timeout=0.0)  # what has just been seen goes out before the farewell
-        core.close(self.id)
+        # The others must hear why this worker goes before their transport finds that it has gone.
+        core.end_failures(self.id)
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(_JOIN_SECONDS)
         if self._control is not None:
             self._control.close(why)
+        core.close(self.id)
 
     def close_at_exit(self) -> None:
         """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
@@ -224,15 +225,11 @@ class Communicator:
         return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
 
     def _watch(self) -> None:
-        while self._report(timeout=_WATCH_SECONDS):
-            pass
-
-    def _report(self, *, timeout: float) -> bool:
-        """Tells the group what the data plane sees go wrong within the time; False when the data plane is closed."""
-        try:
-            failure = core.wait_failure(self.id, timeout=timeout)
-        except KeyError:
-            return False
-        if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
-            self._control.report_failure(failure.code, failure.message, failure.instance, failure.peer)
-        return True
+        """Tells the group what the data plane sees go wrong."""
+        with contextlib.suppress(KeyError):
+            while True:
+                failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)
+                if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
+                    self._control.report_failure(
+                        failure.code, failure.message, failure.instance, failure.peer
+                    )

@@ -110,7 +110,7 @@ def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
     """The next failure, or None when there is none within `timeout` seconds.
 
     Raises:
-        KeyError: the communicator was closed.
+        KeyError: there will be none any more (`end_failures`, `close`).
     """
     code, instance, peer, size = ctypes.c_int(), ctypes.c_int(), ctypes.c_int(), ctypes.c_int64()
     message = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -130,6 +130,11 @@ def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
         return None
     text = message.raw[: min(size.value, _TEXT_BYTES)].decode(errors="replace")
     return Failure(Code(code.value), text, instance.value, peer.value)
+
+
+def end_failures(communicator: int) -> None:
+    """What goes wrong from now on is not told."""
+    _core().tfs_communicator_end_failures(ctypes.c_int64(communicator))
 
 
 def describe_instance(communicator: int, instance: int) -> str:
