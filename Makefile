@@ -18,6 +18,10 @@ CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h')
 LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))
 CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
 
+# One process each, which may share the cores with other tests, and several, which may not.
+UNITS := tests/unit tests/repo
+CLUSTERS := tests/cluster tests/soak
+
 # Tests use the CPU unless asked for the GPU, and share few cores between many processes.
 TEST_ENVIRON := TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1
 # The library is not instrumented, and its memory hooks and the sanitizers' would meet.
@@ -68,16 +72,37 @@ $(TOOLS)/.installed: Makefile
 test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part of it
 	@$(CORE) test
 
-test-python: test-old test-newest test-keras2 ## the Python tests on both lines, and on tf_keras
+test-python: $(OLD)/.built $(NEW)/.built ## the Python tests on both lines, and on tf_keras
+	@echo "the tests of single processes, of both TensorFlow lines side by side (5 minutes)"
+	@$(MAKE) --no-print-directory -j$(JOBS) -Otarget units-old units-newest units-keras2
+	@$(MAKE) --no-print-directory clusters-old
+	@$(MAKE) --no-print-directory clusters-newest
+	@$(MAKE) --no-print-directory clusters-keras2
 
-test-old: $(OLD)/.built ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
-	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST)
+test-old: units-old clusters-old ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
 
-test-newest: $(NEW)/.built ## the Python tests on the newest TensorFlow
-	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST)
+test-newest: units-newest clusters-newest ## the Python tests on the newest TensorFlow
 
-test-keras2: $(NEW)/.built ## those that depend on Keras, again with tf_keras
-	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST)
+test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again with tf_keras
+
+.PHONY: units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2
+units-old: $(OLD)/.built
+	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(UNITS)
+
+units-newest: $(NEW)/.built
+	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(UNITS)
+
+units-keras2: $(NEW)/.built
+	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(UNITS)
+
+clusters-old: $(OLD)/.built
+	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(CLUSTERS)
+
+clusters-newest: $(NEW)/.built
+	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(CLUSTERS)
+
+clusters-keras2: $(NEW)/.built
+	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(CLUSTERS)
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU
 	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu

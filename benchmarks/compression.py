@@ -14,15 +14,14 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Iterator, Sequence
 
 from benchmarks.hosts import Hosts
+from benchmarks.workers import run_workers
 from tf_strategies.launch.ports import ReservedPorts
 
 _SECONDS_A_RUN = 900
@@ -43,32 +42,7 @@ def measure(system: str, rate: str, hosts: int, steps: int) -> float:
             sys.executable, "-m", "benchmarks.compression_worker", "--system", system, "--steps", str(steps),
             "--results", folder,
         ]  # fmt: skip
-        running = []
-        try:
-            for index, prefix in enumerate(prefixes):
-                config = json.dumps(
-                    {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-                )
-                environment = {
-                    **os.environ,
-                    "TF_CONFIG": config,
-                    "CUDA_VISIBLE_DEVICES": "",
-                    "TF_CPP_MIN_LOG_LEVEL": "2",
-                }
-                with Path(folder, f"worker{index}.log").open("w") as log:
-                    running.append(
-                        subprocess.Popen([*prefix, *argv], env=environment, stdout=log, stderr=log)
-                    )
-            for index, process in enumerate(running):
-                if process.wait(timeout=_SECONDS_A_RUN):
-                    text = Path(folder, f"worker{index}.log").read_text()
-                    raise RuntimeError(
-                        f"worker {index} of {system} ended with {process.returncode}:\n{text[-4000:]}"
-                    )
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
+        run_workers(argv, addresses, Path(folder), seconds=_SECONDS_A_RUN, prefixes=prefixes)
         ends = json.loads(Path(folder, "worker0.json").read_text())
     return steps * (len(ends) - 1) / (ends[-1] - ends[0])
 

@@ -22,6 +22,19 @@ def make_targets() -> set:
     }
 
 
+def test_make_runs_every_test_file():
+    text = MAKEFILE.read_text()
+    run = {
+        folder
+        for name in ("UNITS", "CLUSTERS")
+        for folder in re.search(rf"^{name} := (.*)$", text, re.M)[1].split()
+    }
+    present = {
+        str(path.parent.relative_to(layers.ROOT)) for path in (layers.ROOT / "tests").rglob("test_*.py")
+    }
+    assert run == present
+
+
 def test_setup_compiles_every_source():
     program = "import compile_ops, pathlib; print(*compile_ops.sources(pathlib.Path('.')))"
     listed = subprocess.run(

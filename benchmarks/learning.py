@@ -1,0 +1,139 @@
+"""What compression does to learning: accuracy and perplexity against bytes, four workers, several seeds, in one run.
+
+    python -m benchmarks.learning [--tasks digits,language] [--systems ...] [--seeds 1,2,3] [--folder learning]
+
+Trains handwritten digits (a convolutional network) and Python's manual (an LSTM that foretells letters) with Keras `fit`, SGD
+with momentum, once with each compressor and seed. Prints a table, and writes learning.csv and learning.png to the folder. The
+bytes are those that one worker hands to collectives in a step, on average over a training, warm-up included. Needs matplotlib.
+Takes about half an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from benchmarks.workers import run_workers
+from tf_strategies.launch.ports import ReservedPorts
+
+_SECONDS_A_TASK = 7200
+SYSTEMS = [
+    "dense", "half", "quantize8", "ternary", "sign", "random_k_1%",
+    "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
+]  # fmt: skip
+SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
+
+
+def measure(task: str, systems: list[str], seeds: list[int], workers: int) -> list[dict]:
+    """The results of learning_worker, a dict for each training.
+
+    Raises:
+        RuntimeError: a worker failed; its output is in the message.
+    """
+    with tempfile.TemporaryDirectory() as name, ReservedPorts(workers) as ports:
+        folder = Path(name)
+        argv = [
+            sys.executable, "-m", "benchmarks.learning_worker", "--task", task, "--results", name,
+            "--systems", *systems, "--seeds", *map(str, seeds),
+        ]  # fmt: skip
+        over = threading.Event()
+        watcher = threading.Thread(target=_tell, args=(folder / "results.jsonl", over))
+        watcher.start()
+        try:
+            run_workers(argv, ports.addresses, folder, seconds=_SECONDS_A_TASK)
+        finally:
+            over.set()
+            watcher.join()
+        return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def _tell(path: Path, over: threading.Event) -> None:
+    """Shows each line of a file that grows."""
+    told = 0
+    while True:
+        last = over.wait(1.0)
+        lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines[told:]:
+            print(line, file=sys.stderr, flush=True)
+        told = len(lines)
+        if last:
+            return
+
+
+def summary(results: list[dict], system: str) -> tuple[float, float, float, float]:
+    """Mean, least and greatest score of a system over its seeds, and its bytes a step."""
+    mine = [result for result in results if result["system"] == system]
+    scores = [result["score"] for result in mine]
+    return (
+        statistics.mean(scores),
+        min(scores),
+        max(scores),
+        statistics.mean(result["bytes_a_step"] for result in mine),
+    )
+
+
+def table(task: str, results: list[dict], systems: list[str]) -> str:
+    """Markdown."""
+    lines = [
+        f"| {task}: compression | {SCORES[task]}, mean (least, greatest) | bytes a step |",
+        "|---|---|---|",
+    ]
+    for system in systems:
+        mean, least, greatest, sent = summary(results, system)
+        lines.append(f"| {system} | {mean:.4g} ({least:.4g}, {greatest:.4g}) | {sent:,.0f} |")
+    return "\n".join(lines)
+
+
+def plot(by_task: dict[str, list[dict]], systems: list[str], path: Path) -> None:
+    """A panel a task: score against bytes, a bar from the least to the greatest seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(by_task), figsize=(7 * len(by_task), 5), squeeze=False)
+    for panel, (task, results) in zip(panels[0], by_task.items()):
+        for system in systems:
+            mean, least, greatest, sent = summary(results, system)
+            bar = [[mean - least], [greatest - mean]]
+            panel.errorbar([sent], [mean], yerr=bar, fmt="o", capsize=3, label=system)
+        panel.set_xscale("log")
+        panel.set_xlabel("bytes a step that a worker hands to collectives")
+        panel.set_ylabel(SCORES[task])
+        panel.set_title(task)
+        panel.grid(alpha=0.3)
+    panels[0][-1].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(SCORES))
+    parser.add_argument("--systems", type=lambda text: text.split(","), default=SYSTEMS)
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3]
+    )
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--folder", type=Path, default=Path("learning"))
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    by_task = {}
+    for task in arguments.tasks:
+        by_task[task] = measure(task, arguments.systems, arguments.seeds, arguments.workers)
+        print(table(task, by_task[task], arguments.systems), end="\n\n", flush=True)
+    with (arguments.folder / "learning.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["task", "system", "seed", "score", "bytes_a_step", "weights"])
+        writer.writeheader()
+        writer.writerows({"task": task, **result} for task, results in by_task.items() for result in results)
+    plot(by_task, arguments.systems, arguments.folder / "learning.png")
+
+
+if __name__ == "__main__":
+    main()
