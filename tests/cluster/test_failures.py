@@ -64,6 +64,7 @@ def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int,
             assert ended_at - killed_at < _SURVIVORS_SECONDS
 
 
+@pytest.mark.any_line
 def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         run = group.start(
@@ -133,6 +134,7 @@ def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> N
             assert all(job.name_of(each) in message for each in range(_SIZE))
 
 
+@pytest.mark.any_line
 @pytest.mark.any_line
 def test_workers_may_start_20_seconds_apart(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:

@@ -26,6 +26,7 @@ def last_step(worker: Process) -> int:
 
 
 @pytest.mark.any_line
+@pytest.mark.any_line
 def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the_others(
     tmp_path: Path,
 ) -> None:
@@ -69,6 +70,7 @@ def test_an_interrupted_worker_is_named_by_the_others(tmp_path: Path) -> None:
             assert f"{job.name_of(1)} left the group (its script ended with KeyboardInterrupt)" in message
 
 
+@pytest.mark.any_line
 def test_an_interrupt_of_tfs_run_ends_all_workers_with_few_words(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group, nothing_left(group):
         run = group.start(

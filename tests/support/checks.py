@@ -6,7 +6,6 @@ fails ends its worker, and by that the others, so that a log ends with what went
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import re
 import time
@@ -37,7 +36,6 @@ def run_checks(
         if name.startswith("check_") and (not only or name in only):
             start = time.monotonic()
             around(check) if around else check(*arguments)
-            gc.collect()  # TensorFlow ends an old iterator slowly: up to its age, up to 60 s, with the interpreter locked
             print(f"passed {name} {time.monotonic() - start:.1f} s", flush=True)
 
 

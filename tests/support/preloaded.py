@@ -204,9 +204,19 @@ def _become(request: dict[str, Any]) -> None:
     sys.argv[1:] = request["arguments"]
 
 
+def _never_tune_iterators(data: Any) -> None:
+    """The thread that tunes an iterator misses, by a race in TensorFlow, that the iterator is to end, and is then waited for:
+    as long as the iterator has lived, a minute at most, with the interpreter locked. Where processes share few cores it
+    happens in most runs."""
+    options = data.Options()
+    options.autotune.enabled = False
+    data.Dataset._apply_debug_options = lambda dataset: dataset.with_options(options)
+
+
 if __name__ == "__main__":
     import tensorflow as tf
 
+    _never_tune_iterators(tf.data)
     keras = tf.keras.__name__  # which imports Keras
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
