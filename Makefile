@@ -30,7 +30,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 test-gpu test-bazel sanitize lint format soak bench tools clean
+.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench tools clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -85,23 +85,22 @@ test-newest: units-newest clusters-newest ## the Python tests on the newest Tens
 
 test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again with tf_keras
 
-.PHONY: units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2
-units-old: $(OLD)/.built
+units-old: $(OLD)/.built ## the tests of single processes, on TensorFlow 2.15
 	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(UNITS)
 
-units-newest: $(NEW)/.built
+units-newest: $(NEW)/.built ## the tests of single processes, on the newest
 	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(UNITS)
 
-units-keras2: $(NEW)/.built
+units-keras2: $(NEW)/.built ## the tests of single processes, on tf_keras
 	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(UNITS)
 
-clusters-old: $(OLD)/.built
+clusters-old: $(OLD)/.built ## the tests of several processes, on TensorFlow 2.15
 	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(CLUSTERS)
 
-clusters-newest: $(NEW)/.built
+clusters-newest: $(NEW)/.built ## the tests of several processes, on the newest
 	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(CLUSTERS)
 
-clusters-keras2: $(NEW)/.built
+clusters-keras2: $(NEW)/.built ## the tests of several processes, on tf_keras
 	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(CLUSTERS)
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU

@@ -4,8 +4,8 @@
 
 Trains handwritten digits (a convolutional network) and Python's manual (an LSTM that foretells letters) with Keras `fit`, SGD
 with momentum, once with each compressor and seed. Prints a table, and writes learning.csv and learning.png to the folder. The
-bytes are those that one worker hands to collectives in a step, on average over a training, warm-up included. Needs matplotlib.
-Takes about half an hour on two cores.
+bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes about an
+hour on two cores.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def summary(results: list[dict], system: str) -> tuple[float, float, float, floa
 def table(task: str, results: list[dict], systems: list[str]) -> str:
     """Markdown."""
     lines = [
-        f"| {task}: compression | {SCORES[task]}, mean (least, greatest) | bytes a step |",
+        f"| {task}: compression | {SCORES[task]}, mean (least, greatest) | bytes sent a step |",
         "|---|---|---|",
     ]
     for system in systems:
@@ -104,7 +104,7 @@ def plot(by_task: dict[str, list[dict]], systems: list[str], path: Path) -> None
             bar = [[mean - least], [greatest - mean]]
             panel.errorbar([sent], [mean], yerr=bar, fmt="o", capsize=3, label=system)
         panel.set_xscale("log")
-        panel.set_xlabel("bytes a step that a worker hands to collectives")
+        panel.set_xlabel("bytes that a worker sends in a step")
         panel.set_ylabel(SCORES[task])
         panel.set_title(task)
         panel.grid(alpha=0.3)

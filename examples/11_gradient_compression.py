@@ -11,9 +11,9 @@ is computed: between processes of one host, as here, compression costs more than
     test accuracy                             0.9861
     largest weight difference                 0
     bytes a step, as gradients                153,128
-    bytes a step, handed to the network       5,471
+    bytes a step, sent to other workers       9,194
 
-Without compression the accuracy is the same, 0.9861, at 153,663 bytes. Takes about a minute and a half on two cores.
+Without compression the accuracy is the same, 0.9861, at 230,490 bytes. Takes about a minute and a half on two cores.
 """
 
 from __future__ import annotations
@@ -63,11 +63,6 @@ def build_model(momentum: float) -> keras.Model:
     return model
 
 
-def handed_over(strategy: tfs.CollectiveAllReduceStrategy) -> int:
-    """The bytes that this worker has handed to collectives so far."""
-    return sum(entry.bytes for entry in strategy.communication_stats().collectives)
-
-
 def largest_difference(strategy: tfs.CollectiveAllReduceStrategy, model: keras.Model) -> float:
     """The largest difference of any weight between any two workers."""
     weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
@@ -107,9 +102,9 @@ def main() -> None:
         epochs=arguments.epochs - 1,
         verbose=2 if chief else 0,
     )
-    before = handed_over(strategy)
+    before = strategy.communication_stats().bytes_sent
     model.fit(x_train, y_train, batch_size=arguments.batch_size, epochs=1, verbose=2 if chief else 0)
-    sent = (handed_over(strategy) - before) / steps
+    sent = (strategy.communication_stats().bytes_sent - before) / steps
     _, accuracy = model.evaluate(x_test, y_test, batch_size=120, verbose=0)
     difference = largest_difference(strategy, model)
 
@@ -120,7 +115,7 @@ def main() -> None:
             ("test accuracy", f"{accuracy:.4f}"),
             ("largest weight difference", f"{difference:g}"),
             ("bytes a step, as gradients", f"{4 * model.count_params():,}"),
-            ("bytes a step, handed to the network", f"{sent:,.0f}"),
+            ("bytes a step, sent to other workers", f"{sent:,.0f}"),
         ):
             print(f"{name:<42}{value}")
 

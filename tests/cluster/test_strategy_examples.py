@@ -18,6 +18,7 @@ from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts, tf_
         ("03_custom_training_loop.py", 2, r"^train accuracy 0\.9\d with 2 workers$"),
         ("05_embeddings.py", 2, r"^rows per step, as sent +[\d,]+$"),
         ("07_one_process_per_host.py", 2, r"^test accuracy 0\.[6-9]\d with 8 replicas in 2 processes$"),
+        ("11_gradient_compression.py", 2, r"^bytes a step, sent to other workers +[\d,]+$"),
     ],
 )
 def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class CollectiveStats:
         algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`; for other kinds than all_reduce what the
             communicator reports.
         calls: how often.
-        bytes: payload handed in, summed over calls.
+        bytes: payload, summed over calls: this worker's, and for an all_gather that of all workers.
         seconds: from submission to completion, summed over calls (calls overlap, so this may exceed the time passed).
     """
 
