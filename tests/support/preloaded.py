@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import runpy
@@ -223,6 +224,8 @@ if __name__ == "__main__":
         raise SystemExit(
             f"the import of TensorFlow {tf.__version__} and {keras} has left {threads} threads; a fork would lose them"
         )
+    gc.collect()
+    gc.freeze()  # what the import made is not looked through again in each fork
     wanted = _fork_for_each_request(socket.socket(fileno=int(sys.argv[1])))
     _become(wanted)
     runpy.run_module(wanted["module"], run_name="__main__", alter_sys=True)
