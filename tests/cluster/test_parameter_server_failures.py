@@ -90,7 +90,7 @@ def test_a_step_whose_worker_is_killed_while_it_applies_it_is_applied_once(tmp_p
     ("kind", "others"),
     [
         pytest.param("async", [], marks=pytest.mark.keras),
-        ("sync", []),
+        pytest.param("sync", [], marks=pytest.mark.any_line),
         pytest.param("sync", ["worker1"], marks=pytest.mark.any_line),
     ],
 )
@@ -129,6 +129,7 @@ def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
         assert cluster["ps0"].wait(20) == 1
 
 
+@pytest.mark.any_line
 def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: Path) -> None:
     moments = [
         "writes_a_checkpoint",
@@ -154,6 +155,7 @@ def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: P
         server.kill()
 
 
+@pytest.mark.any_line
 def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         for index in (1, 0):
@@ -166,6 +168,7 @@ def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
             assert len(steps_of(log)) == 5
 
 
+@pytest.mark.any_line
 def test_servers_that_cannot_start_or_do_not_come_are_named(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         host, _, port = cluster.addresses["ps"][0].rpartition(":")

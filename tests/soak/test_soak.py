@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.soak import flatness, soak
+
+pytestmark = pytest.mark.any_line
 
 WORKERS = 3
 PLAN = {
