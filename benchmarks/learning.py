@@ -4,8 +4,8 @@
 
 Trains handwritten digits (a convolutional network) and Python's manual (an LSTM that foretells letters) with Keras `fit`, SGD
 with momentum, once with each compressor and seed. Prints a table, and writes learning.csv and learning.png to the folder. The
-bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes about an
-hour on two cores.
+bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes some hours
+on two cores; started again with the same folder, it goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.workers import run_workers
 from tf_strategies.launch.ports import ReservedPorts
 
-_SECONDS_A_TASK = 7200
+_SECONDS_A_TASK = 6 * 3600
 SYSTEMS = [
     "dense", "half", "quantize8", "ternary", "sign", "random_k_1%",
     "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
@@ -30,35 +30,47 @@ SYSTEMS = [
 SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
 
 
-def measure(task: str, systems: list[str], seeds: list[int], workers: int) -> list[dict]:
-    """The results of learning_worker, a dict for each training.
+def measure(task: str, systems: list[str], seeds: list[int], workers: int, folder: Path) -> list[dict]:
+    """The results of learning_worker, a dict for each training; those that are in the folder already are not made again.
 
     Raises:
         RuntimeError: a worker failed; its output is in the message.
     """
-    with tempfile.TemporaryDirectory() as name, ReservedPorts(workers) as ports:
-        folder = Path(name)
+    results = folder / f"{task}.jsonl"
+    results.touch()
+    done = {(result["seed"], result["system"]) for result in _read(results)}
+    missing = [(seed, system) for seed in seeds for system in systems if (seed, system) not in done]
+    if missing:
+        _train(task, missing, workers, results)
+    return _read(results)
+
+
+def _train(task: str, trainings: list[tuple[int, str]], workers: int, results: Path) -> None:
+    with tempfile.TemporaryDirectory() as logs, ReservedPorts(workers) as ports:
         argv = [
-            sys.executable, "-m", "benchmarks.learning_worker", "--task", task, "--results", name,
-            "--systems", *systems, "--seeds", *map(str, seeds),
+            sys.executable, "-m", "benchmarks.learning_worker", "--task", task, "--results", str(results),
+            "--trainings", *(f"{seed}/{system}" for seed, system in trainings),
         ]  # fmt: skip
         over = threading.Event()
-        watcher = threading.Thread(target=_tell, args=(folder / "results.jsonl", over))
+        watcher = threading.Thread(target=_tell, args=(results, over))
         watcher.start()
         try:
-            run_workers(argv, ports.addresses, folder, seconds=_SECONDS_A_TASK)
+            run_workers(argv, ports.addresses, Path(logs), seconds=_SECONDS_A_TASK)
         finally:
             over.set()
             watcher.join()
-        return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def _read(results: Path) -> list[dict]:
+    return [json.loads(line) for line in results.read_text().splitlines()]
 
 
 def _tell(path: Path, over: threading.Event) -> None:
     """Shows each line of a file that grows."""
-    told = 0
+    told = len(path.read_text().splitlines())
     while True:
         last = over.wait(1.0)
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text().splitlines()
         for line in lines[told:]:
             print(line, file=sys.stderr, flush=True)
         told = len(lines)
@@ -126,7 +138,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     by_task = {}
     for task in arguments.tasks:
-        by_task[task] = measure(task, arguments.systems, arguments.seeds, arguments.workers)
+        by_task[task] = measure(task, arguments.systems, arguments.seeds, arguments.workers, arguments.folder)
         print(table(task, by_task[task], arguments.systems), end="\n\n", flush=True)
     with (arguments.folder / "learning.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["task", "system", "seed", "score", "bytes_a_step", "weights"])

@@ -1,6 +1,6 @@
 """One worker of benchmarks.learning, as TF_CONFIG says: trains a task with each compressor and each seed, one after the other.
 
-The first worker appends a line of JSON to results.jsonl after each training.
+The first worker appends a line of JSON to the results after each training.
 """
 
 from __future__ import annotations
@@ -133,20 +133,19 @@ def train(task: Task, system: str, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=TASKS, required=True)
-    parser.add_argument("--systems", nargs="+", required=True)
-    parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    parser.add_argument("--trainings", nargs="+", required=True, help="seed/system, in order")
     parser.add_argument("--results", type=Path, required=True)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     task = TASKS[arguments.task]()
     chief = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0
-    for seed in arguments.seeds:
-        for system in arguments.systems:
-            result = train(task, system, seed)
-            if chief:
-                with (arguments.results / "results.jsonl").open("a") as file:
-                    file.write(json.dumps(result) + "\n")
+    for training in arguments.trainings:
+        seed, _, system = training.partition("/")
+        result = train(task, system, int(seed))
+        if chief:
+            with arguments.results.open("a") as file:
+                file.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
