@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from typing import Any, Callable, List
+from typing import Any, List
 
 import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.support.checks import run_checks
+from tests.support.compressed_training import COLUMNS, RATE, ROWS, STEPS, Momentum, Training, follow
 from tests.support.compression_oracle import DeepOracle, TopKOracle
 from tests.support.replicas import on_cpus, require_equal_everywhere
 from tf_strategies import compression
@@ -22,8 +23,6 @@ from tf_strategies.cluster import Cluster, Task
 from tf_strategies.keras.model_state import training_variables
 
 keras = tf.keras
-KERAS3 = hasattr(keras, "ops")
-ROWS, COLUMNS, STEPS, RATE = 40, 50, 12, 0.5
 
 
 def with_compression(plain: Any, compressor: Any) -> tfs.CollectiveAllReduceStrategy:
@@ -32,92 +31,15 @@ def with_compression(plain: Any, compressor: Any) -> tfs.CollectiveAllReduceStra
     )
 
 
-class Training:
-    """A kernel [ROWS, COLUMNS] and a bias [COLUMNS], moved by plain SGD along gradients that each replica is given."""
-
-    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, loss_scale: float = 0.0) -> None:
-        self.strategy = strategy
-        self.replicas = self.strategy.num_replicas_in_sync
-        with self.strategy.scope():
-            self.model = keras.Sequential(
-                [keras.layers.Input((ROWS,)), keras.layers.Dense(COLUMNS, kernel_initializer="zeros")]
-            )
-            self.optimizer = keras.optimizers.SGD(RATE)
-            if loss_scale:
-                kind = keras.optimizers if KERAS3 else keras.mixed_precision
-                self.optimizer = kind.LossScaleOptimizer(
-                    self.optimizer, initial_scale=loss_scale, dynamic_growth_steps=3
-                )
-            self.optimizer.build(self.model.trainable_variables)
-        generator = np.random.default_rng(11)
-        # Few values, and these powers of two, so that magnitudes tie and sums are exact.
-        self.kernels = generator.integers(-64, 65, (STEPS, self.replicas, ROWS, COLUMNS)) / 64.0
-        self.biases = generator.integers(-64, 65, (STEPS, self.replicas, COLUMNS)) / 64.0
-
-        @tf.function
-        def step(kernel: Any, bias: Any) -> None:
-            def replica(kernel: tf.Tensor, bias: tf.Tensor) -> None:
-                gradients = self._as_half([kernel, bias]) if loss_scale else [kernel, bias]
-                self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables))
-
-            self.strategy.run(replica, args=(kernel, bias))
-
-        self._step = step
-
-    def _as_half(self, gradients: List[tf.Tensor]) -> List[tf.Tensor]:
-        """As a layer in float16 gives them for a scaled loss."""
-        one = tf.constant(1.0)
-        scale = self.optimizer.scale_loss(one) if KERAS3 else self.optimizer.get_scaled_loss(one)
-        scaled = [tf.cast(tf.cast(each * scale, tf.float16), tf.float32) for each in gradients]
-        return scaled if KERAS3 else self.optimizer.get_unscaled_gradients(scaled)
-
-    def step(self, number: int) -> None:
-        self._step(self._of_replicas(self.kernels[number]), self._of_replicas(self.biases[number]))
-
-    def slots(self) -> List[Any]:
-        """What the optimizer remembers of each weight."""
-        listed = self.optimizer.variables
-        return [each for each in (listed() if callable(listed) else listed) if len(each.shape)]
-
-    def of_workers(self, gradients: np.ndarray) -> List[np.ndarray]:
-        """What each worker has, its replicas together."""
-        return list(gradients.reshape(self.strategy.size, -1, *gradients.shape[1:]).sum(axis=1))
-
-    def _of_replicas(self, values: np.ndarray) -> Any:
-        return self.strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(values[context.replica_id_in_sync_group], tf.float32)
-        )
-
-
-def follow(
-    plain: Any,
-    compressor: Any,
-    oracle: Any,
-    after: Callable[[np.ndarray], np.ndarray] = np.copy,
-    clip_norm: float = np.inf,
-) -> None:
-    """Trains, and compares the weights after each step with what the oracle says; `after` tells how biases move."""
+def follow_collective(plain: Any, compressor: Any, oracle: Any, *args: Any, **kwargs: Any) -> None:
     training = Training(with_compression(plain, compressor))
-    kernel, bias = np.zeros((ROWS, COLUMNS)), np.zeros(COLUMNS)
-    limit = clip_norm / np.sqrt(plain.size)
-    for number in range(STEPS):
-        training.step(number)
-        kernels = training.of_workers(training.kernels[number])
-        biases = training.of_workers(training.biases[number])
-        norms = [np.sqrt((one**2).sum() + (other**2).sum()) for one, other in zip(kernels, biases)]
-        factors = [min(1.0, limit / norm) for norm in norms]
-        assert clip_norm == np.inf or any(factor < 1 for factor in factors)
-        kernel -= RATE * oracle.step([each * factor for each, factor in zip(kernels, factors)])
-        bias -= RATE * after(sum(each * factor for each, factor in zip(biases, factors)))
-        found = training.model.get_weights()
-        np.testing.assert_allclose(found[0], kernel, rtol=0, atol=1e-4, err_msg=f"step {number}")
-        np.testing.assert_allclose(found[1], bias, rtol=0, atol=1e-4, err_msg=f"step {number}")
+    follow(training, oracle, *args, **kwargs)
     require_equal_everywhere(training.strategy, training.model.weights)
 
 
 def check_top_k_with_error_feedback(plain: Any) -> None:
     oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03)
-    follow(plain, compression.TopK(0.03), oracle)
+    follow_collective(plain, compression.TopK(0.03), oracle)
 
 
 def check_top_k_by_a_schedule(plain: Any) -> None:
@@ -125,40 +47,26 @@ def check_top_k_by_a_schedule(plain: Any) -> None:
     oracle = TopKOracle(
         plain.size, (ROWS, COLUMNS), lambda step: 0.2 if step <= 2 else 0.05 if step <= 5 else 0.01
     )
-    follow(plain, compression.TopK(schedule), oracle)
+    follow_collective(plain, compression.TopK(schedule), oracle)
 
 
 def check_top_k_that_forgets(plain: Any) -> None:
     oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03, feedback=False)
-    follow(plain, compression.TopK(0.03, error_feedback=False), oracle)
-
-
-class Momentum:
-    """The velocity of what goes uncompressed."""
-
-    def __init__(self, momentum: float, nesterov: bool) -> None:
-        self._momentum, self._nesterov, self._velocity = momentum, nesterov, np.zeros(COLUMNS)
-
-    def __call__(self, gradient: np.ndarray) -> np.ndarray:
-        if self._nesterov:
-            self._velocity = self._momentum * (self._velocity + gradient)
-            return self._velocity + gradient
-        self._velocity = self._momentum * self._velocity + gradient
-        return self._velocity.copy()
+    follow_collective(plain, compression.TopK(0.03, error_feedback=False), oracle)
 
 
 def check_deep_gradient_compression(plain: Any) -> None:
     for nesterov in (False, True):
         oracle = DeepOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.02, 0.75, nesterov)
         compressor = compression.DeepGradientCompression(0.02, momentum=0.75, nesterov=nesterov)
-        follow(plain, compressor, oracle, Momentum(0.75, nesterov))
+        follow_collective(plain, compressor, oracle, Momentum(0.75, nesterov))
 
 
 def check_deep_gradient_compression_clips_what_each_worker_has(plain: Any) -> None:
     """By the norm of all of a worker's gradients; clipped ones no longer tie, so that rounding cannot choose others."""
     oracle = DeepOracle(plain.size, (ROWS, COLUMNS), lambda step: 1.0, 0.75, False)
     compressor = compression.DeepGradientCompression(1.0, momentum=0.75, clip_norm=20.0)
-    follow(plain, compressor, oracle, Momentum(0.75, False), clip_norm=20.0)
+    follow_collective(plain, compressor, oracle, Momentum(0.75, False), clip_norm=20.0)
 
 
 def check_the_warm_up_of_deep_gradient_compression(plain: Any) -> None:
@@ -166,7 +74,7 @@ def check_the_warm_up_of_deep_gradient_compression(plain: Any) -> None:
         plain.size, (ROWS, COLUMNS), lambda step: 0.25 ** (step // 2 + 1) if step < 8 else 0.002, 0.75, False
     )
     compressor = compression.DeepGradientCompression(0.002, momentum=0.75, warmup_steps=8)
-    follow(plain, compressor, oracle, Momentum(0.75, False))
+    follow_collective(plain, compressor, oracle, Momentum(0.75, False))
 
 
 def check_random_k_moves_others_each_time(plain: Any) -> None:
@@ -295,10 +203,7 @@ def check_a_gradient_that_is_not_finite_leaves_no_trace(plain: Any) -> None:
         for mine, old in zip(variables, before):
             np.testing.assert_array_equal(mine.numpy(), old)
         training.model.set_weights(kept)
-        for slot in (
-            training.slots()
-        ):  # SGD of tf_keras remembers its last update, and multiplies it by a momentum of 0
-            slot.assign(tf.zeros_like(slot))
+        training.clear_slots()
         training.step(2)
         assert np.isfinite(training.model.get_weights()[0]).all()
         require_equal_everywhere(training.strategy, training.model.weights)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.checks import names_of_checks, require_checks
+from tests.support.servers import ServerCluster
 
 _WORKER = "tests.cluster.compression_worker"
 # What several replicas of a worker change.
@@ -25,3 +27,12 @@ def test_three_workers(tmp_path: Path) -> None:
 def test_two_workers_with_two_replicas_each(tmp_path: Path) -> None:
     assert set(_WITH_TWO_REPLICAS) < set(names_of_checks(_WORKER))
     require_checks(tmp_path, _WORKER, "2", *_WITH_TWO_REPLICAS, workers=2, expected=_WITH_TWO_REPLICAS)
+
+
+@pytest.mark.keras
+def test_three_workers_with_two_servers(tmp_path: Path) -> None:
+    module = "tests.cluster.compressed_servers_worker"
+    with ServerCluster(tmp_path, module, servers=2, workers=3) as cluster:
+        cluster.start(str(tmp_path))
+        for log in cluster.require_good_end(timeout=280):
+            assert re.findall(r"^passed (\w+)", log, re.M) == names_of_checks(module)

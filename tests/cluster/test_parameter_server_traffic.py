@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.traffic_worker import BATCH, SIZE
+from tests.cluster.traffic_worker import BATCH, SIZE, TOP
 from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config
 
@@ -40,6 +40,10 @@ def test_a_step_moves_the_model_once_each_way_and_of_embeddings_only_rows(
             rows = BATCH * length * 4 * SIZE
             numbers = BATCH * length * 4 * (way == "sent") * 2
             assert rows <= counted[f"{length} words"][way] <= _FRAMING * (rows + numbers) + _SMALL_MESSAGES
+    # Of each gradient that is sent, 4 bytes and an index of one; weights come as they are.
+    small = counted["compressed"]
+    assert small["model"] <= small["received"] <= _FRAMING * small["model"] + _SMALL_MESSAGES
+    assert TOP * small["model"] <= small["sent"] <= 1.5 * TOP * small["model"] + _SMALL_MESSAGES
     # Its 60 tensors travel together, each way in one message, and not one by one.
     assert counted["deep"]["sent packets"] < 40
     assert counted["deep"]["received packets"] < 40

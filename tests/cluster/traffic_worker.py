@@ -21,6 +21,7 @@ BATCH = 32
 WIDTH, CLASSES = 512, 4
 WORDS, SIZE = 100_000, 64
 LAYERS = 30
+TOP = 0.05
 _FIRST, _STEPS = 5, 25
 _COLUMNS = {"received": 0, "received packets": 1, "sent": 8, "sent packets": 9}
 
@@ -71,13 +72,17 @@ def bytes_of(model: keras.Model) -> int:
 
 
 def main(path: Path, transport: str) -> None:
-    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(transport=transport))
+    options = tfs.ParameterServerOptions(transport=transport)
+    plain = tfs.AsyncParameterServerStrategy(options=options)
+    top = tfs.compression.TopK(TOP)
+    compressing = tfs.AsyncParameterServerStrategy(options=options, compression=top)
     results = {}
-    for name, make in (
-        ("dense", dense),
-        ("deep", deep),
-        ("10 words", lambda: words(10)),
-        ("40 words", lambda: words(40)),
+    for name, strategy, make in (
+        ("dense", plain, dense),
+        ("deep", plain, deep),
+        ("10 words", plain, lambda: words(10)),
+        ("40 words", plain, lambda: words(40)),
+        ("compressed", compressing, dense),
     ):
         with strategy.scope():
             model, rows = make()

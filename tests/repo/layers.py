@@ -52,9 +52,9 @@ PARTS = {
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
-    "compression": _FOUNDATION | {"native", "tensorflow"},
+    "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION | {"_tf", "compression", "control_plane", "native", "keras", "tensorflow"},
-    "parameter_server": _FOUNDATION | {"_tf", "native", "keras", "tensorflow"},
+    "parameter_server": _FOUNDATION | {"_tf", "compression", "native", "keras", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
     | {"callbacks", "collective", "compression", "evaluator", "native", "parameter_server", "tensorflow"},

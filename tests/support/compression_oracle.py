@@ -6,7 +6,7 @@ from typing import Callable, List
 
 import numpy as np
 
-__all__ = ["DeepOracle", "TopKOracle"]
+__all__ = ["DeepOracle", "InParts", "TopKOracle"]
 
 
 def largest(values: np.ndarray, k: int) -> np.ndarray:
@@ -66,3 +66,14 @@ class DeepOracle:
             self.velocities[worker], self.unsent[worker] = velocity, left
         self._step += 1
         return total
+
+
+class InParts:
+    """Each part of the rows of a gradient by itself, as where servers hold parts of a variable."""
+
+    def __init__(self, oracles: list) -> None:
+        self._oracles = oracles
+
+    def step(self, gradients: List[np.ndarray]) -> np.ndarray:
+        parts = [np.split(gradient, len(self._oracles)) for gradient in gradients]
+        return np.concatenate([oracle.step(list(mine)) for oracle, mine in zip(self._oracles, zip(*parts))])

@@ -15,12 +15,27 @@ from tf_strategies.compression import ratio
 keras = tf.keras
 
 
-def trained(compressor: Any, optimizer: Any) -> list:
+def collective(compressor: Any) -> Any:
+    return tfs.CollectiveAllReduceStrategy(compression=compressor, devices=["CPU:0"])
+
+
+def asynchronous(compressor: Any) -> Any:
+    return tfs.AsyncParameterServerStrategy(compression=compressor)
+
+
+def synchronous(compressor: Any) -> Any:
+    return tfs.SyncReplicasStrategy(compression=compressor)
+
+
+each_strategy = pytest.mark.parametrize("make_strategy", [collective, asynchronous, synchronous])
+
+
+def trained(compressor: Any, optimizer: Any, make_strategy: Any = collective) -> list:
     """The weights of a network after 20 steps of `fit` on one device; `optimizer` makes one."""
     generator = np.random.default_rng(7)
     x = generator.standard_normal((320, 10)).astype("float32")
     y = (x @ generator.standard_normal((10, 3))).astype("float32")
-    strategy = tfs.CollectiveAllReduceStrategy(compression=compressor, devices=["CPU:0"])
+    strategy = make_strategy(compressor)
     keras.utils.set_random_seed(2)
     with strategy.scope():
         model = keras.Sequential(
@@ -32,9 +47,12 @@ def trained(compressor: Any, optimizer: Any) -> list:
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_deep_gradient_compression_of_everything_alone_is_sgd_with_momentum(nesterov: bool) -> None:
+@each_strategy
+def test_deep_gradient_compression_of_everything_alone_is_sgd_with_momentum(
+    nesterov: bool, make_strategy: Any
+) -> None:
     compressor = compression.DeepGradientCompression(1.0, momentum=0.9, nesterov=nesterov, min_elements=0)
-    found = trained(compressor, lambda: keras.optimizers.SGD(0.05))
+    found = trained(compressor, lambda: keras.optimizers.SGD(0.05), make_strategy)
     expected = trained(None, lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=nesterov))
     for mine, right in zip(found, expected):
         np.testing.assert_allclose(mine, right, rtol=0, atol=2e-6)
@@ -43,14 +61,16 @@ def test_deep_gradient_compression_of_everything_alone_is_sgd_with_momentum(nest
 @pytest.mark.parametrize(
     "compressor", [compression.TopK(1.0, min_elements=0), compression.RandomK(1.0, min_elements=0)]
 )
-def test_sending_everything_changes_nothing(compressor: Any) -> None:
-    found = trained(compressor, lambda: keras.optimizers.Adam(0.01))
+@each_strategy
+def test_sending_everything_changes_nothing(compressor: Any, make_strategy: Any) -> None:
+    found = trained(compressor, lambda: keras.optimizers.Adam(0.01), make_strategy)
     for mine, right in zip(found, trained(None, lambda: keras.optimizers.Adam(0.01))):
         np.testing.assert_allclose(mine, right, rtol=0, atol=1e-7)
 
 
-def test_sending_little_changes_something() -> None:
-    found = trained(compression.TopK(0.05, min_elements=0), lambda: keras.optimizers.SGD(0.05))
+@each_strategy
+def test_sending_little_changes_something(make_strategy: Any) -> None:
+    found = trained(compression.TopK(0.05, min_elements=0), lambda: keras.optimizers.SGD(0.05), make_strategy)
     expected = trained(None, lambda: keras.optimizers.SGD(0.05))
     assert max(np.abs(mine - right).max() for mine, right in zip(found, expected)) > 1e-3
 
@@ -231,7 +251,7 @@ def test_what_is_remembered_goes_with_its_variable() -> None:
     assert step.dtype == tf.int64
     assert residual.shape == [30] and residual.name.startswith("weight/residual")
     assert strategy.state_of_gradients([variable])[1] is residual
-    state = strategy.extended._cross_device_ops.compressed._state
+    state = strategy.extended._cross_device_ops.compressed._compression._state
     assert len(state._slots) == 1
     del variable, residual
     import gc

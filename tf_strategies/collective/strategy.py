@@ -15,6 +15,7 @@ from tf_strategies.collective.group import form_group
 from tf_strategies.collective.shared_seed import one_op_seed
 from tf_strategies.collective.stats import CommunicationStats
 from tf_strategies.compression import Compressor
+from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.group_strategy import GroupStrategy
@@ -64,10 +65,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         options = CommunicationOptions() if communication_options is None else communication_options
         if not isinstance(options, CommunicationOptions):
             raise OptionsError(f"communication_options must be a tfs.CommunicationOptions; got {options!r}")
-        if compression is not None and not isinstance(compression, Compressor):
-            raise OptionsError(
-                f"compression must be None or one of tfs.compression, such as tfs.compression.TopK(0.01); got {compression!r}"
-            )
+        compression = checked_compressor(compression)
         if devices is not None and (isinstance(devices, str) or not devices):
             raise OptionsError(
                 f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'

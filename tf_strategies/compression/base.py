@@ -11,27 +11,43 @@ import tensorflow as tf
 from tf_strategies.errors import OptionsError
 from tf_strategies.options import whole_number
 
-__all__ = ["Compressor", "Gradient", "Predicate", "Workers", "choice", "flag", "whole"]
+__all__ = [
+    "Compressor",
+    "Gradient",
+    "Predicate",
+    "Workers",
+    "checked_compressor",
+    "choice",
+    "flag",
+    "whole",
+]
 
 Predicate = Callable[[str, Tuple[int, ...]], bool]
 
 
 class Workers(Protocol):
-    """Those that a compressor talks to; each method is a collective.
+    """Those whose gradients are added up together; each method is a collective.
 
     Attributes:
         rank: this one's number.
-        size: how many there are.
+        size: how many there are. 1 where a server adds up what comes from each by itself.
     """
 
     rank: int
     size: int
 
-    def add_up(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """The sum over workers of each tensor."""
+    def add_up(
+        self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        """What `then` makes of the sum over workers of each tensor, where sums are wanted."""
 
-    def gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """The tensors of all workers one after the other along axis 0, by rank; their first dimensions may differ."""
+    def gather(
+        self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        """What `then` makes, where sums are wanted, of the tensors of all workers one after the other along axis 0, by rank.
+
+        Their first dimensions may differ.
+        """
 
 
 class Gradient(NamedTuple):
@@ -122,6 +138,19 @@ class Compressor(abc.ABC):
         """The same text for the same settings; functions, which cannot be compared, are only said to be there."""
         settings = (f"{name}={_in_words(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({', '.join(settings)})"
+
+
+def checked_compressor(value: Any) -> Optional[Compressor]:
+    """The compressor, or None for none.
+
+    Raises:
+        OptionsError: it is neither.
+    """
+    if value is not None and not isinstance(value, Compressor):
+        raise OptionsError(
+            f"compression must be None or one of tfs.compression, such as tfs.compression.TopK(0.01); got {value!r}"
+        )
+    return value
 
 
 def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> int:

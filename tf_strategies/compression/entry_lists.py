@@ -61,5 +61,8 @@ class EntryLists:
 
     def sum_over(self, workers: Workers) -> List[tf.Tensor]:
         """The sums over workers of all vectors, each [elements] float32, formed in the order of ranks; a collective."""
-        everyone = workers.gather(self._message, name=f"entries of {len(self._elements)} gradients")
-        return tf.split(sum_entries(everyone, sum(self._elements)), self._elements)
+        return workers.gather(
+            self._message,
+            f"entries of {len(self._elements)} gradients",
+            lambda everyone: tf.split(sum_entries(everyone, sum(self._elements)), self._elements),
+        )

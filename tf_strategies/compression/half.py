@@ -40,5 +40,7 @@ class Half(Compressor):
 
     def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
         del step
-        sums = workers.add_up([tf.cast(gradient.value, self.dtype) for gradient in gradients])
-        return [tf.cast(total, tf.float32) for total in sums]
+        return workers.add_up(
+            [tf.cast(gradient.value, self.dtype) for gradient in gradients],
+            lambda sums: [tf.cast(total, tf.float32) for total in sums],
+        )

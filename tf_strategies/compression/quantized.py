@@ -51,8 +51,11 @@ class _Quantized(Compressor):
             left = tf.split(vector - sum_quantized(message, tf.size(vector)), lengths)
             for residual, part in zip(residuals, left):
                 residual.assign(part, read_value=False)
-        everyone = workers.gather(message, name=f"quantized {len(gradients)} gradients")
-        return tf.split(sum_quantized(everyone, tf.size(vector)), lengths)
+        return workers.gather(
+            message,
+            f"quantized {len(gradients)} gradients",
+            lambda everyone: tf.split(sum_quantized(everyone, sum(lengths)), lengths),
+        )
 
 
 class Quantize8(_Quantized):

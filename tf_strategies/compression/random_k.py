@@ -54,9 +54,9 @@ class RandomK(Compressor):
         return ("residual",) if self.error_feedback else ()
 
     def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
-        drawn = [self._draw(gradient, step) for gradient in gradients]
         mine = []
-        for gradient, places in zip(gradients, drawn):
+        for gradient in gradients:
+            places = self._draw(gradient, step)
             residual = gradient.slots.get("residual")
             if residual is None:
                 mine.append(tf.gather(gradient.value, places))
@@ -65,11 +65,14 @@ class RandomK(Compressor):
             mine.append(tf.gather(total, places))
             kept = tf.tensor_scatter_nd_update(total, places[:, tf.newaxis], tf.zeros_like(mine[-1]))
             residual.assign(kept, read_value=False)
-        sums = workers.add_up(mine)
-        return [
-            self._spread(places, total, gradient.value.shape[0])
-            for places, total, gradient in zip(drawn, sums, gradients)
-        ]
+        # Drawn again: where sums are wanted may be another device, and numbers are more bytes than what they number.
+        return workers.add_up(
+            mine,
+            lambda sums: [
+                self._spread(self._draw(gradient, step), total, gradient.value.shape[0])
+                for gradient, total in zip(gradients, sums)
+            ],
+        )
 
     def _draw(self, gradient: Gradient, step: tf.Tensor) -> tf.Tensor:
         """[k] int64, distinct: the first k of a permutation."""

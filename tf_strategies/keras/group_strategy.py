@@ -14,23 +14,15 @@ class GroupStrategy(WorkerStrategy):
     """The face that a strategy shows to the bridge whose workers take every step together.
 
     Attributes:
-        compresses: whether gradients are made smaller before they travel.
-        keeps_gradients: whether what is left of them then is kept for later steps.
-        momentum_of_compression: the momentum that is applied to them then, in place of the optimizer's; 0 for none.
+        keeps_gradients: whether what is left of gradients when they are compressed is kept for later steps.
     """
 
-    compresses = False
     keeps_gradients = False
-    momentum_of_compression = 0.0
 
     def state_of_gradients(self, variables: Sequence[Any]) -> Sequence[Any]:
         """The variables, beside the optimizer's, that decide how gradients of these go on."""
         del variables
         return ()
-
-    def name_variables(self, variables: Sequence[Any]) -> None:
-        """Tells what variables of Keras are called."""
-        del variables
 
     def share_of_batch(self) -> Optional[Any]:
         """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""

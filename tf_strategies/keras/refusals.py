@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.worker_strategy import workers_of
+from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
 
 __all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_optimizer", "refuse_stateful_layers"]
 
@@ -44,7 +44,7 @@ def _refusing(original: Callable, *refusals: Callable) -> Callable:
 def refuse_jit(model: Any) -> None:
     """Raises an OptionsError if the model spans several workers, or compresses, and was compiled with `jit_compile=True`."""
     own = getattr(model, "distribute_strategy", None)
-    strategy = own if isinstance(own, GroupStrategy) and own.compresses else workers_of(model)
+    strategy = own if isinstance(own, WorkerStrategy) and own.compresses else workers_of(model)
     if strategy is not None and getattr(model, "jit_compile", False) is True:
         raise OptionsError(
             f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
@@ -85,16 +85,22 @@ def refuse_clipping(model: Any) -> None:
 def refuse_with_compression(model: Any) -> None:
     """Raises an OptionsError if the model's optimizer does something that compressed gradients do not allow."""
     strategy = getattr(model, "distribute_strategy", None)
-    if isinstance(strategy, GroupStrategy):
+    if isinstance(strategy, WorkerStrategy):
         refuse_optimizer(strategy, getattr(model, "optimizer", None))
 
 
-def refuse_optimizer(strategy: GroupStrategy, optimizer: Any) -> None:
+def refuse_optimizer(strategy: WorkerStrategy, optimizer: Any) -> None:
     """Raises an OptionsError if an optimizer does something that the strategy's compressed gradients do not allow."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner is None or not strategy.compresses:
         return
-    what = f"optimizer {getattr(inner, 'name', type(inner).__name__)!r}"
+    if isinstance(strategy, GroupStrategy):
+        _refuse_before_sums(strategy, optimizer, inner)
+    _refuse_second_momentum(strategy, inner)
+
+
+def _refuse_before_sums(strategy: GroupStrategy, optimizer: Any, inner: Any) -> None:
+    what = _named(inner)
     if inner is not optimizer and getattr(inner, "gradient_accumulation_steps", None):
         raise OptionsError(
             f"{what} accumulates gradients inside a LossScaleOptimizer, which cannot be used with compression: each part of a "
@@ -106,8 +112,12 @@ def refuse_optimizer(strategy: GroupStrategy, optimizer: Any) -> None:
             f"{clipping[0]}={getattr(inner, clipping[0])} of {what} cannot be used with compression that keeps what is not "
             "sent: what comes late would be clipped away; use clip_norm of DeepGradientCompression, or no clipping"
         )
+
+
+def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
     if not strategy.momentum_of_compression:
         return
+    what = _named(inner)
     momentum = _number(getattr(inner, "momentum", 0.0))
     if type(inner).__name__ != "SGD" or momentum:
         raise OptionsError(
@@ -120,6 +130,10 @@ def refuse_optimizer(strategy: GroupStrategy, optimizer: Any) -> None:
             f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies momentum itself: decay "
             "would go without momentum; use kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
         )
+
+
+def _named(optimizer: Any) -> str:
+    return f"optimizer {getattr(optimizer, 'name', type(optimizer).__name__)!r}"
 
 
 def _number(value: Any) -> float:

@@ -52,8 +52,10 @@ def _knowing_variables(original: Callable) -> Callable:
     @functools.wraps(original)
     def apply_gradients(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> Any:
         _this_thread.variables = trainable_variables
-        if _is_in_group():
-            refuse_optimizer(tf.distribute.get_strategy(), self)
+        strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, WorkerStrategy):
+            refuse_optimizer(strategy, self)
+            strategy.name_variables(trainable_variables)
         return original(self, grads, trainable_variables)
 
     return apply_gradients

@@ -18,16 +18,24 @@ class WorkerStrategy:
         size: the number of workers.
         deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
         sums_when_applied: whether gradients of several workers are added up by what applies them, after Keras has seen them.
+        compresses: whether gradients are made smaller before they travel.
+        momentum_of_compression: the momentum that is applied to them then, in place of the optimizer's; 0 for none.
     """
 
     rank = 0
     size = 1
     deals_batches = False
     sums_when_applied = False
+    compresses = False
+    momentum_of_compression = 0.0
 
     def name_of(self, rank: int) -> str:
         """How messages name a worker: its task and, of one that is reached over the network, its address."""
         return f"worker {rank}"
+
+    def name_variables(self, variables: Sequence[Any]) -> None:
+        """Tells what variables of Keras are called."""
+        del variables
 
     def one_op_seed(self) -> ContextManager[int]:
         """While open, random operations of datasets are seeded alike on all workers; gives a seed for others; a collective."""

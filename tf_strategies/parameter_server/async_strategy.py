@@ -8,6 +8,7 @@ import numbers
 from typing import Any, Iterator, Optional
 
 from tf_strategies.cluster import Cluster
+from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
@@ -39,6 +40,8 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
             or "compensate": corrected to first order for what others have changed (Zheng et al. 2017, "Asynchronous SGD
             with delay compensation", arXiv:1609.08326, equation 10). Servers keep what a worker has read until its update.
         compensation: the strength of "compensate", the paper's lambda, from 0; when None 0.04, where the paper begins.
+        compression: one of `tfs.compression`, which makes gradients smaller on their way to the servers, the same on all workers.
+            What is not sent is remembered by each worker, and lost with it.
         options: placement of variables, timeout.
         cluster: the tasks, in place of what TF_CONFIG says.
 
@@ -54,6 +57,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         max_staleness: Optional[int] = None,
         damping: Optional[str] = None,
         compensation: Optional[float] = None,
+        compression: Optional[Compressor] = None,
         options: Optional[ParameterServerOptions] = None,
         cluster: Optional[Cluster] = None,
     ) -> None:
@@ -61,11 +65,12 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         rule = _damping(damping, compensation)
         super().__init__(
             "AsyncParameterServerStrategy",
-            lambda servers: AsynchronousUpdates(
-                servers.membership, max_staleness=max_staleness, damping=rule
+            lambda servers, compressed: AsynchronousUpdates(
+                servers.membership, max_staleness=max_staleness, damping=rule, compressed=compressed
             ),
             Pace.OWN,
             f"max_staleness={max_staleness}, damping={damping}, compensation={compensation}",
+            compression,
             options,
             cluster,
         )

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import tensorflow as tf
 
+from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
@@ -41,14 +42,21 @@ class AsynchronousUpdates(UpdateRule):
         max_staleness: how many steps this worker may be ahead of the slowest (Ho et al. 2013, stale synchronous parallel);
             None for any number.
         damping: what servers make of stale gradients; None to take them as they are.
+        compressed: what carries gradients to the servers; None for the wires alone.
     """
 
     def __init__(
-        self, membership: Membership, *, max_staleness: Optional[int], damping: Optional[Damping]
+        self,
+        membership: Membership,
+        *,
+        max_staleness: Optional[int],
+        damping: Optional[Damping],
+        compressed: Optional[CompressedPushes] = None,
     ) -> None:
         self._membership = membership
         self._max_staleness = max_staleness
         self._damping = damping
+        self._compressed = compressed
 
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
         return [self._pulled(step)]
@@ -68,6 +76,7 @@ class AsynchronousUpdates(UpdateRule):
         args = to_put_off(args) if puts_off else args
         update = _Update(variable, fn, variable.pieces_of_arguments(args), kwargs, staleness)
         if not puts_off:
+            (update,) = self._pushed([update])
             return self._make(access, step, update)
         step.pending.append(update)
         step.settle = lambda: self._make_pending(access, step)
@@ -83,11 +92,29 @@ class AsynchronousUpdates(UpdateRule):
 
     def _make_pending(self, access: Any, step: Step) -> None:
         """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
-        updates, step.pending = step.pending, []
+        updates, step.pending = self._pushed(step.pending), []
         pieces = [piece for update in updates for piece in update.pieces]
         access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
         for update in updates:
             self._make(access, step, update)
+
+    def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
+        """The updates with gradients as `CompressedPushes` carries them."""
+        if self._compressed is None:
+            return list(updates)
+        pushes = [
+            Push(update.variable, part, args[0])
+            for update in updates
+            if update.staleness is not None
+            for part, args in update.pieces
+        ]
+        values = iter(self._compressed.pushed(pushes))
+        return [
+            update
+            if update.staleness is None
+            else update._replace(pieces=[(part, [next(values), *args[1:]]) for part, args in update.pieces])
+            for update in updates
+        ]
 
     def _make(self, access: Any, step: Optional[Step], update: _Update) -> List[Any]:
         return [

@@ -11,9 +11,11 @@ import tensorflow as tf
 from tf_strategies.parameter_server.small_tensors import is_small, join, take_apart
 from tf_strategies.parameter_server.variables import Part
 
-__all__ = ["Bundle", "bundles_of"]
+__all__ = ["Bundle", "Contribution", "bundles_of"]
 
 Name = Tuple[str, int]
+# Of one update: its key, whether it is a gradient, and for each part of the variable the piece in a list.
+Contribution = Tuple[str, bool, Sequence[Tuple[Part, List[Any]]]]
 
 
 @dataclasses.dataclass
@@ -55,7 +57,10 @@ class Bundle:
     def value(self) -> Any:
         """What travels: the one piece as it is, or all as one vector."""
         pieces = list(self.pieces.values())
-        return pieces[0] if len(pieces) == 1 else join(pieces)
+        if len(pieces) == 1:
+            return pieces[0]
+        with tf.device(self.device if pieces[0].device == self.device else None):
+            return join(pieces)
 
     def members_of(self, value: Any) -> Dict[Name, Any]:
         """By name, what such a value holds for each piece; made where the value is."""
@@ -65,13 +70,15 @@ class Bundle:
             return dict(zip(self.pieces, take_apart(value, [piece.shape for piece in self.pieces.values()])))
 
 
-def bundles_of(updates: Iterable[Tuple[str, bool, Sequence[Tuple[Part, List[Any]]]]]) -> List[Bundle]:
-    """Of updates in order: (key, whether it is a gradient, and for each part of the variable the piece in a list)."""
+def bundles_of(contributions: Iterable[Contribution]) -> List[Bundle]:
+    """What each server gets of these; what it has already is not put together with what is to come."""
     found: Dict[Hashable, Bundle] = {}
-    for key, is_gradient, pieces in updates:
+    for key, is_gradient, pieces in contributions:
         for part, (piece,) in pieces:
             together = not isinstance(piece, tf.IndexedSlices) and is_small(piece)
-            where = (part.device, piece.dtype, is_gradient, None if together else (key, part.start))
+            is_there = together and piece.device == part.device
+            alone = None if together else (key, part.start)
+            where = (part.device, piece.dtype, is_gradient, is_there, alone)
             bundle = found.setdefault(where, Bundle(part.device, piece.dtype, is_gradient, {}))
             bundle.pieces[key, part.start] = piece
     return list(found.values())

@@ -11,11 +11,14 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
+from tf_strategies.compression import Compressor
+from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
+from tf_strategies.parameter_server.compressed import CompressedPushes
 from tf_strategies.parameter_server.connection import ConnectedServers
 from tf_strategies.parameter_server.epoch_sums import EpochSums
 from tf_strategies.parameter_server.errors import ServerLostError
@@ -37,9 +40,10 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
 
     Args:
         kind: of the strategy, for messages and names.
-        make_rule: makes from the servers what happens to gradients.
+        make_rule: makes from the servers what happens to gradients, which may be compressed on their way.
         pace: how the workers go through their batches.
         described: the arguments that must be equal on all workers, in words.
+        compression: what makes gradients small.
         options: about the servers.
         cluster: in place of what TF_CONFIG says.
     """
@@ -49,9 +53,10 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     def __init__(
         self,
         kind: str,
-        make_rule: Callable[[Servers], UpdateRule],
+        make_rule: Callable[[Servers, Optional[CompressedPushes]], UpdateRule],
         pace: Pace,
         described: str,
+        compression: Optional[Compressor],
         options: Optional[ParameterServerOptions],
         cluster: Optional[Cluster],
     ) -> None:
@@ -59,8 +64,13 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         if not isinstance(options, ParameterServerOptions):
             raise OptionsError(f"options must be a tfs.ParameterServerOptions; got {options!r}")
         cluster = Cluster.from_tf_config() if cluster is None else cluster
-        self._servers = _servers_of(cluster, kind, described, options)
-        self._rule = make_rule(self._servers)
+        self._compression = checked_compressor(compression)
+        self._servers = _servers_of(cluster, kind, f"{described}, compression={compression!r}", options)
+        self._compressed: Optional[CompressedPushes] = None
+        if compression is not None:
+            workers = self._servers.size if pace is not Pace.OWN else 1
+            self._compressed = CompressedPushes(compression, self._servers, workers=workers)
+        self._rule = make_rule(self._servers, self._compressed)
         self._shuffles = itertools.count()
         self._fits_kept = itertools.count()
         self._fits_begun = itertools.count()
@@ -88,6 +98,24 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)
+
+    @property
+    def compression(self) -> Optional[Compressor]:
+        """What makes gradients smaller on the way; None for nothing."""
+        return self._compression
+
+    @property
+    def compresses(self):
+        return self._compression is not None
+
+    @property
+    def momentum_of_compression(self):
+        return self._compression.replaces_momentum if self.compresses else 0.0
+
+    def name_variables(self, variables):
+        for variable in variables if self._compressed is not None else ():
+            if hasattr(variable, "path"):
+                self._compressed.name(variable.value, variable.path)
 
     def scope(self):
         """As `tf.distribute.Strategy.scope`."""

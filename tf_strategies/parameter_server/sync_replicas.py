@@ -8,6 +8,7 @@ import itertools
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from tf_strategies.cluster import Cluster
+from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
@@ -44,6 +45,8 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         replicas_to_aggregate: how many gradients make a step, from 1 to the number of workers; by default all workers less the
             backup workers.
         backup_workers: how many of the slowest are not waited for in each step.
+        compression: one of `tfs.compression`, which makes gradients smaller on their way to the servers, the same on all workers.
+            What is not sent is remembered by each worker, and lost with it; what is dropped is not sent again.
         options: placement of variables, timeout.
         cluster: the tasks, in place of what TF_CONFIG says.
 
@@ -58,6 +61,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         replicas_to_aggregate: Optional[int] = None,
         *,
         backup_workers: int = 0,
+        compression: Optional[Compressor] = None,
         options: Optional[ParameterServerOptions] = None,
         cluster: Optional[Cluster] = None,
     ) -> None:
@@ -66,9 +70,12 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         quorum = _quorum(replicas_to_aggregate, backup_workers, workers)
         super().__init__(
             "SyncReplicasStrategy",
-            lambda servers: SynchronousUpdates(servers.membership, quorum=quorum),
+            lambda servers, compressed: SynchronousUpdates(
+                servers.membership, quorum=quorum, compressed=compressed
+            ),
             Pace.IN_STEP if quorum == workers else Pace.SHARED,
             f"replicas_to_aggregate={quorum}",
+            compression,
             options,
             cluster,
         )

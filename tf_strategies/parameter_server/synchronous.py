@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.native import ledger
 from tf_strategies.parameter_server.application import Application, Update, at_once
-from tf_strategies.parameter_server.bundles import Bundle, bundles_of
+from tf_strategies.parameter_server.bundles import Bundle, Contribution, bundles_of
+from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
 from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part, to_put_off
@@ -30,10 +31,14 @@ class SynchronousUpdates(UpdateRule):
     Args:
         membership: this worker's entry in the ledgers.
         quorum: how many gradients make a step.
+        compressed: what carries gradients to the servers; None for the wires alone.
     """
 
-    def __init__(self, membership: Membership, *, quorum: int) -> None:
+    def __init__(
+        self, membership: Membership, *, quorum: int, compressed: Optional[CompressedPushes] = None
+    ) -> None:
         self._membership = membership
+        self._compressed = compressed
         self._quorum = quorum
         self.replicas_in_sync = membership.size
 
@@ -75,11 +80,7 @@ class SynchronousUpdates(UpdateRule):
             for update in step.pending:
                 _run(update.access, update.variable, update.fn, update.args, update.kwargs)
             return
-        bundles = bundles_of(
-            (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
-            for update in step.pending
-            if update.key
-        )
+        bundles = bundles_of(self._contributions(step))
         access = step.pending[0].access
         deposited = [self._deposit(access, bundle, self._number(step)) for bundle in bundles]
         with tf.device(self._membership.devices[0]):
@@ -96,6 +97,28 @@ class SynchronousUpdates(UpdateRule):
             lambda: self._application(step, bundles, offered).run(),
             lambda: tf.constant(0, tf.int64),
         )
+
+    def _contributions(self, step: Step) -> List[Contribution]:
+        """What this worker brings of each update, and where it is on its server already if it was compressed."""
+        found: List[Contribution] = [
+            (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
+            for update in step.pending
+            if update.key
+        ]
+        if self._compressed is None:
+            return found
+        variables = [update.variable for update in step.pending if update.key]
+        pushes = [
+            Push(variable, part, value)
+            for variable, (_, is_gradient, pieces) in zip(variables, found)
+            if is_gradient
+            for part, (value,) in pieces
+        ]
+        values = iter(self._compressed.pushed(pushes))
+        return [
+            (key, is_gradient, [(part, [next(values)]) for part, _ in pieces] if is_gradient else pieces)
+            for key, is_gradient, pieces in found
+        ]
 
     def _application(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> Application:
         return Application(

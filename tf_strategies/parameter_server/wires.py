@@ -71,7 +71,7 @@ class ChannelWires(Wires):
 
 
 def _is_large(tensor: tf.Tensor) -> bool:
-    """Whether a channel is quicker; rows, whose number is not known while tracing, are taken for many.
+    """Whether a channel is quicker; rows and compressed gradients, whose size is not known while tracing, are taken for large.
 
     Not asked of a tensor outside of functions: TensorFlow would wait for its shape, on 2.15 with all of Python.
     """
@@ -79,7 +79,7 @@ def _is_large(tensor: tf.Tensor) -> bool:
         return False
     elements = tensor.shape.num_elements()
     if elements is None:
-        return tensor.shape.rank is None or tensor.shape.rank > 1
+        return tensor.shape.rank is None or tensor.shape.rank > 1 or tensor.dtype == tf.uint8
     return elements * tensor.dtype.size >= _LARGE_BYTES
 
 

@@ -8,18 +8,21 @@ from typing import Any, Dict, List, Sequence, Tuple
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.collective.sparse_rows import HOST
 
 __all__ = ["GradientState"]
 
 
 class GradientState:
-    """Variables of the host, which are made when they are first needed and live as long as the variable they belong to.
+    """Variables that are made when they are first needed and live as long as the variable they belong to.
 
-    Of each exchange the state counts one, on all workers alike.
+    Of each exchange the state counts one.
+
+    Args:
+        device: where they are made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._slots: Dict[str, Dict[str, tf.Variable]] = {}
         self._steps: List[tf.Variable] = []
 
@@ -27,7 +30,7 @@ class GradientState:
     def step(self) -> tf.Variable:
         """How many exchanges there were, [] int64."""
         if not self._steps:
-            with tf.init_scope(), tf.device(HOST):
+            with tf.init_scope(), tf.device(self._device):
                 self._steps.append(
                     compat.ResourceVariable(tf.zeros([], tf.int64), trainable=False, name="step")
                 )
@@ -42,7 +45,7 @@ class GradientState:
         """
         key = variable._unique_id
         if key not in self._slots:
-            with tf.init_scope(), tf.device(HOST):
+            with tf.init_scope(), tf.device(self._device):
                 self._slots[key] = {name: _slot(variable, name, adds_up) for name in names}
             weakref.finalize(variable, self._slots.pop, key, None).atexit = False
         return self._slots[key]

@@ -1,0 +1,101 @@
+"""A worker's own part of compressing gradients, whoever adds them up: which are taken, and what is remembered of each."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.compression.base import Compressor, Gradient
+from tf_strategies.compression.gradient_state import GradientState
+
+__all__ = ["GradientCompression", "is_broken"]
+
+_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
+
+
+class GradientCompression:
+    """A compressor with its state.
+
+    Gradients may be those of parts of variables: a part, which is a variable too, has slots of its own, and goes by the
+    name and the shape of the whole.
+
+    Args:
+        compressor: what makes gradients small.
+        device: where its state is kept.
+    """
+
+    def __init__(self, compressor: Compressor, device: str) -> None:
+        self.compressor = compressor
+        self._state = GradientState(device)
+        self._names: Dict[str, str] = {}
+
+    def name(self, variable: Any, name: str) -> None:
+        """What a variable is called, where it does not say so itself."""
+        self._names[variable._unique_id] = name
+
+    @property
+    def step(self) -> tf.Variable:
+        """How many exchanges there were, [] int64."""
+        return self._state.step
+
+    @property
+    def remembers(self) -> bool:
+        return bool(self.compressor.slots or self.compressor.dense_slots)
+
+    def prepared(self, values: Sequence[Any], workers: int) -> Sequence[Any]:
+        """What is done to the gradients of a step before anything else.
+
+        Args:
+            values: tensors and IndexedSlices; all that this worker has.
+            workers: whose gradients make up a step.
+        """
+        whole = [
+            tf.convert_to_tensor(value)
+            if isinstance(value, tf.IndexedSlices) and self.compressor.takes_slices
+            else value
+            for value in values
+        ]
+        return self.compressor.prepare(whole, workers)
+
+    def takes(self, value: Any, variable: Any) -> bool:
+        """Whether a gradient is compressed."""
+        return isinstance(value, tf.Tensor) and value.dtype in _DTYPES and self._takes_variable(variable)
+
+    def comes_after(self, value: Any) -> bool:
+        """Whether something is done to a gradient that is not compressed."""
+        return bool(self.compressor.dense_slots) and isinstance(value, tf.Tensor) and value.dtype in _DTYPES
+
+    def after(self, value: tf.Tensor, variable: Any, part: Any = None) -> tf.Tensor:
+        """What is done to a gradient that is not compressed."""
+        flat = tf.reshape(tf.cast(value, tf.float32), [-1])
+        result = self.compressor.after(flat, self.slots(variable, part))
+        return tf.cast(tf.reshape(result, tf.shape(value)), value.dtype)
+
+    def gradient(self, value: tf.Tensor, number: int, variable: Any, part: Any = None) -> Gradient:
+        """What a compressor is given of a gradient that it takes."""
+        elements = (variable if part is None else part).shape.num_elements()
+        flat = tf.reshape(tf.cast(value, tf.float32), [elements])
+        return Gradient(flat, number, self.slots(variable, part))
+
+    def slots(self, variable: Any, part: Any = None) -> Dict[str, tf.Variable]:
+        """What is remembered of a variable, or of its part, made where it is missing."""
+        owner = variable if part is None else part
+        if self._takes_variable(variable):
+            return self._state.of(owner, self.compressor.slots, adds_up=True)
+        return self._state.of(owner, self.compressor.dense_slots, adds_up=False)
+
+    def _takes_variable(self, variable: Any) -> bool:
+        return variable.shape.is_fully_defined() and self.compressor.takes(
+            self._names.get(variable._unique_id, variable.name.partition(":")[0]),
+            tuple(variable.shape.as_list()),
+        )
+
+
+def is_broken(values: Sequence[Any]) -> tf.Tensor:
+    """[] float32: 0 if all that tensors and IndexedSlices hold is finite, else 1."""
+    if not values:
+        return tf.constant(0.0)
+    held = [value.values if isinstance(value, tf.IndexedSlices) else value for value in values]
+    finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in held]))
+    return tf.where(finite, 0.0, 1.0)
