@@ -33,6 +33,9 @@ class Workers(Protocol):
     def gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """The tensors of all workers one after the other along axis 0, by rank; their first dimensions may differ."""
 
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
+        """What all workers send to this one, by rank; tensor: the rows for worker 0 first, lengths [size] int64 for each."""
+
 
 class Gradient(NamedTuple):
     """One worker's gradient of one variable.
