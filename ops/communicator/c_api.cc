@@ -102,6 +102,7 @@ std::string ToJson(const CommunicatorStats& stats, const std::string& transport)
   }
   AppendCounts(&json, "broadcast", "binomial_tree", stats.broadcast, &first);
   AppendCounts(&json, "all_gather", "ring", stats.all_gather, &first);
+  AppendCounts(&json, "all_to_all", "pairwise", stats.all_to_all, &first);
   AppendCounts(&json, "barrier", "recursive_doubling", stats.barrier, &first);
   json << "]}";
   return json.str();

@@ -27,6 +27,12 @@ class Hash {
   uint64_t state_ = 14695981039346656037u;
 };
 
+std::vector<int64_t> Lengths(const std::vector<int64_t>& offsets) {
+  std::vector<int64_t> lengths;
+  for (size_t i = 1; i < offsets.size(); ++i) lengths.push_back(offsets[i] - offsets[i - 1]);
+  return lengths;
+}
+
 schedule::Schedule BuildSchedule(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
@@ -34,6 +40,9 @@ schedule::Schedule BuildSchedule(const Collective& collective, int rank, int siz
     case CollectiveKind::kBroadcast:
       return schedule::BroadcastTree(rank, size, collective.count, collective.root);
     case CollectiveKind::kAllGather: return schedule::RingAllGather(rank, size, collective.offsets);
+    case CollectiveKind::kAllToAll:
+      return schedule::PairwiseAllToAll(rank, size, kMostSegment, Lengths(collective.offsets),
+                                        Lengths(collective.receive_offsets));
     case CollectiveKind::kBarrier: break;
   }
   return schedule::RecursiveDoubling(rank, size, collective.count);
@@ -46,6 +55,7 @@ const char* CollectiveKindName(CollectiveKind kind) {
     case CollectiveKind::kAllReduce: return "all_reduce";
     case CollectiveKind::kBroadcast: return "broadcast";
     case CollectiveKind::kAllGather: return "all_gather";
+    case CollectiveKind::kAllToAll: return "all_to_all";
     case CollectiveKind::kBarrier: return "barrier";
   }
   return "unknown";
@@ -64,8 +74,11 @@ std::string Collective::Describe() const {
 uint32_t Collective::Signature(uint32_t uses) const {
   Hash hash;
   hash.Mix(static_cast<uint64_t>(kind)).Mix(static_cast<uint64_t>(op)).Mix(static_cast<uint64_t>(dtype));
-  hash.Mix(count).Mix(root).Mix(algorithm).Mix(uses);
-  for (int64_t offset : offsets) hash.Mix(offset);
+  hash.Mix(root).Mix(algorithm).Mix(uses);
+  if (kind != CollectiveKind::kAllToAll) {  // whose ranks have each a count and offsets of their own
+    hash.Mix(count);
+    for (int64_t offset : offsets) hash.Mix(offset);
+  }
   for (char character : shape) hash.Mix(static_cast<unsigned char>(character));
   for (char character : name) {
     if (character != '_' && (character < '0' || character > '9'))
@@ -75,20 +88,32 @@ uint32_t Collective::Signature(uint32_t uses) const {
 }
 
 Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* plan) {
-  const Key key{collective.kind,  collective.algorithm, collective.dtype,
-                collective.count, collective.root,      collective.offsets};
+  const Key key{collective.kind, collective.algorithm, collective.dtype,          collective.count,
+                collective.root, collective.offsets,   collective.receive_offsets};
   const auto found = plans_.find(key);
   if (found != plans_.end()) {
     *plan = found->second;
     return Status::Ok();
   }
-  const int64_t chunk =
-      std::max({int64_t{1}, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)),
-                collective.count / (kMostMessages / 4)});
-  TFS_RETURN_IF_ERROR(MakePlan(BuildSchedule(collective, rank_, size_), chunk, plan));
+  TFS_RETURN_IF_ERROR(Make(collective, plan));
   if (plans_.size() >= kMostPlans) plans_.clear();
   plans_[key] = *plan;
   return Status::Ok();
+}
+
+Status Plans::Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const {
+  const schedule::Schedule schedule = BuildSchedule(collective, rank_, size_);
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    // Whole segments: nothing waits for a part of one.
+    return MakePlan(schedule, kMostSegment, plan, [&](const schedule::Action& action) {
+      const bool sends = action.kind == schedule::ActionKind::kSend;
+      return (sends ? collective.offsets : collective.receive_offsets)[action.peer];
+    });
+  }
+  const int64_t chunk =
+      std::max({int64_t{1}, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)),
+                collective.count / (kMostMessages / 4)});
+  return MakePlan(schedule, chunk, plan);
 }
 
 }  // namespace tf_strategies

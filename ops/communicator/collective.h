@@ -15,7 +15,10 @@
 
 namespace tf_strategies {
 
-enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier };
+enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kAllToAll, kBarrier };
+
+// Elements that one rank may have for another in an all-to-all: so that size * size times as many can be counted.
+constexpr int64_t kMostSegment = int64_t{1} << 36;
 
 const char* CollectiveKindName(CollectiveKind kind);
 
@@ -26,9 +29,10 @@ struct Collective {
   ReduceOp op = ReduceOp::kNone;
   DType dtype = DType::kByte;
   int64_t count = 0;
-  int root = 0;                  // of a broadcast
-  std::vector<int64_t> offsets;  // of an all-gather
-  int algorithm = -1;            // of an all-reduce: position in schedule::AllReduceAlgorithms
+  int root = 0;                          // of a broadcast
+  std::vector<int64_t> offsets;          // of an all-gather; of an all-to-all those of what is sent
+  std::vector<int64_t> receive_offsets;  // of an all-to-all
+  int algorithm = -1;                    // of an all-reduce: position in schedule::AllReduceAlgorithms
 
   // "all_reduce 'gradients/3': float32 [128], sum"
   std::string Describe() const;
@@ -46,7 +50,10 @@ class Plans {
   Status For(const Collective& collective, std::shared_ptr<const Plan>* plan);
 
  private:
-  using Key = std::tuple<CollectiveKind, int, DType, int64_t, int, std::vector<int64_t>>;
+  using Key =
+      std::tuple<CollectiveKind, int, DType, int64_t, int, std::vector<int64_t>, std::vector<int64_t>>;
+
+  Status Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const;
 
   const int rank_, size_;
   const int64_t chunk_bytes_;

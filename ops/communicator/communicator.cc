@@ -1,5 +1,6 @@
 #include "ops/communicator/communicator.h"
 
+#include <string>
 #include <utility>
 
 #include "ops/base/check.h"
@@ -30,6 +31,20 @@ void SubmitBarrier(Engine* engine, Communicator::Request request) {
   Collective collective = Describe(CollectiveKind::kBarrier, request);
   collective.op = ReduceOp::kMax;
   engine->Submit(std::move(collective), std::move(request));
+}
+
+Status CheckSegments(const Collective& collective) {
+  for (const auto* offsets : {&collective.offsets, &collective.receive_offsets}) {
+    for (size_t rank = 0; rank + 1 < offsets->size(); ++rank) {
+      const int64_t length = (*offsets)[rank + 1] - (*offsets)[rank];
+      if (0 <= length && length <= kMostSegment) continue;
+      return InvalidArgument("all_to_all '" + collective.name + "': a segment of " + std::to_string(length) +
+                             " elements " + (offsets == &collective.offsets ? "for" : "from") + " rank " +
+                             std::to_string(rank) + "; between 0 and " + std::to_string(kMostSegment) +
+                             " are possible");
+    }
+  }
+  return Status::Ok();
 }
 
 // Without elements there is nothing to carry, but the ranks still meet.
@@ -85,6 +100,19 @@ void Communicator::AllGather(std::vector<int64_t> offsets, Request request) {
   Collective collective = Describe(CollectiveKind::kAllGather, request);
   collective.offsets = std::move(offsets);
   Submit(engine_.get(), std::move(collective), std::move(request));
+}
+
+void Communicator::AllToAll(std::vector<int64_t> send_offsets, std::vector<int64_t> receive_offsets,
+                            Request request) {
+  TFS_CHECK_EQ(send_offsets.size(), static_cast<size_t>(size()) + 1);
+  TFS_CHECK_EQ(receive_offsets.size(), static_cast<size_t>(size()) + 1);
+  request.count = receive_offsets.back();
+  Collective collective = Describe(CollectiveKind::kAllToAll, request);
+  collective.offsets = std::move(send_offsets);
+  collective.receive_offsets = std::move(receive_offsets);
+  const Status lengths = CheckSegments(collective);
+  if (!lengths.ok()) return engine_->Reject(std::move(request), lengths);
+  engine_->Submit(std::move(collective), std::move(request));
 }
 
 void Communicator::Barrier(Request request) { SubmitBarrier(engine_.get(), std::move(request)); }

@@ -40,12 +40,13 @@ struct Failure {
 struct CommunicatorStats {
   struct PerAlgorithm {
     int64_t calls = 0;
-    int64_t bytes = 0;   // of payload reduced: count x element size
+    int64_t bytes = 0;   // of payload: count x element size
     double seconds = 0;  // from submission to completion, summed over calls
   };
   std::vector<PerAlgorithm> all_reduce;  // by position in schedule::AllReduceAlgorithms
   PerAlgorithm broadcast;
   PerAlgorithm all_gather;
+  PerAlgorithm all_to_all;
   PerAlgorithm barrier;
   TransportCounters wire;
 };
@@ -64,8 +65,9 @@ class Communicator {
     DType dtype = DType::kFloat32;
     void* data = nullptr;  // [count] elements, in place; valid until done is called
     int64_t count = 0;
+    const void* source = nullptr;  // of an all-to-all: what is sent
     std::shared_ptr<void>
-        keep_alive;  // whatever owns data; after a failure kept until the communicator is destroyed
+        keep_alive;  // whatever owns data and source; after a failure kept until the communicator is destroyed
     Done done;       // called once, on the progress thread or inside the call: must not block
   };
 
@@ -84,6 +86,11 @@ class Communicator {
   void Broadcast(int root, Request request);
   // data is [offsets.back()] elements; this rank's part [offsets[rank], offsets[rank+1]) is filled in by the caller.
   void AllGather(std::vector<int64_t> offsets, Request request);
+  // source is [send_offsets.back()] elements, of which [send_offsets[j], send_offsets[j+1]) go to rank j; data becomes
+  // [receive_offsets.back()] elements, the ranks' segments by rank. What this rank has for itself is put there by the caller.
+  // Both offsets have size + 1 entries, from 0. Two ranks give their segment the same length, and the same shape. A rank
+  // waits for those only with which it exchanges something.
+  void AllToAll(std::vector<int64_t> send_offsets, std::vector<int64_t> receive_offsets, Request request);
   void Barrier(Request request);  // data and count are ignored
 
   // Poisons the communicator, or gives the verdict on a suspicion. Thread-safe; the first cause stays.

@@ -217,6 +217,9 @@ void Engine::Start(Job job) {
   target.op = job.collective->op;
   target.dtype = job.collective->dtype;
   target.data = static_cast<char*>(job.request.data);
+  target.source = job.collective->kind == CollectiveKind::kAllToAll
+                      ? static_cast<const char*>(job.request.source)
+                      : target.data;
   target.instance = static_cast<uint32_t>(job.request.instance);
   target.signature = job.collective->Signature(uses_[job.request.instance]++);
   running->execution = std::make_unique<Execution>(std::move(plan), target, transport_.get(), &scratch_);
@@ -271,6 +274,7 @@ CommunicatorStats::PerAlgorithm& Engine::StatsOf(const Collective& collective) {
     case CollectiveKind::kAllReduce: return stats_.all_reduce[collective.algorithm];
     case CollectiveKind::kBroadcast: return stats_.broadcast;
     case CollectiveKind::kAllGather: return stats_.all_gather;
+    case CollectiveKind::kAllToAll: return stats_.all_to_all;
     case CollectiveKind::kBarrier: break;
   }
   return stats_.barrier;

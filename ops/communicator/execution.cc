@@ -80,7 +80,7 @@ void Execution::Open(int index) {
 
 void Execution::PostSend(int index) {
   const Piece& piece = plan_->pieces[index];
-  transport_->Send(piece.peer, TagOf(piece), Address(piece), Bytes(piece),
+  transport_->Send(piece.peer, TagOf(piece), target_.source + piece.at * element_bytes_, Bytes(piece),
                    [this, index](const Status& status) { OnSent(index, status); });
 }
 

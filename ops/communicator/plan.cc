@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "ops/base/check.h"
@@ -45,8 +46,7 @@ std::vector<Range> Subtract(const Range& range, const std::vector<Range>& others
 
 class Planner {
  public:
-  Planner(int64_t count, int64_t chunk)
-      : chunk_(chunk), cells_((count + chunk - 1) / chunk), plan_(new Plan) {}
+  Planner(int64_t chunk, const Locate& locate) : chunk_(chunk), locate_(locate), plan_(new Plan) {}
 
   // A step's sends read what was there before its receptions: they come first.
   void Add(const schedule::Step& step) {
@@ -76,7 +76,7 @@ class Planner {
 
  private:
   void FindFinals() {
-    std::vector<std::vector<Range>> written(cells_.size());  // later in the schedule, by cell; disjoint
+    std::unordered_map<int64_t, std::vector<Range>> written;  // later in the schedule, by cell; disjoint
     for (auto piece = plan_->pieces.rbegin(); piece != plan_->pieces.rend(); ++piece) {
       if (piece->kind == ActionKind::kSend) continue;
       auto& later = written[piece->range.begin / chunk_];
@@ -107,6 +107,7 @@ class Planner {
     piece.kind = action.kind;
     piece.peer = action.peer;
     piece.range = range;
+    piece.at = locate_ ? locate_(action) + range.begin - action.range.begin : range.begin;
     piece.message = static_cast<uint32_t>(messages++);
     most_messages_ = std::max(most_messages_, messages);
     plan_->pieces.push_back(piece);
@@ -143,7 +144,8 @@ class Planner {
   }
 
   const int64_t chunk_;
-  std::vector<Cell> cells_;
+  const Locate& locate_;
+  std::unordered_map<int64_t, Cell> cells_;
   std::map<int, int> sent_, received_;  // messages by peer
   int most_messages_ = 0;
   std::vector<std::vector<int>> waiting_;
@@ -152,10 +154,10 @@ class Planner {
 
 }  // namespace
 
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
-                std::shared_ptr<const Plan>* plan) {
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan,
+                const Locate& locate) {
   TFS_CHECK_GE(chunk_elements, 1);
-  Planner planner(schedule.count, chunk_elements);
+  Planner planner(chunk_elements, locate);
   for (const schedule::Step& step : schedule.steps) planner.Add(step);
   return planner.Finish(plan);
 }

@@ -11,6 +11,7 @@
 #define OPS_COMMUNICATOR_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Piece {
   schedule::ActionKind kind = schedule::ActionKind::kSend;
   int peer = 0;
   schedule::Range range;
+  int64_t at = 0;                               // where its elements lie in memory: the first one's position
   uint32_t message = 0;                         // position among the messages from the sender to the receiver
   int gate = 0;                                 // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
@@ -40,9 +42,13 @@ struct Plan {
   int64_t largest_reduction = 0;  // elements
 };
 
-// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count.
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
-                std::shared_ptr<const Plan>* plan);
+// The position in memory of the first element of an action.
+using Locate = std::function<int64_t(const schedule::Action&)>;
+
+// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count. Without `locate` the
+// memory is the buffer that the schedule numbers.
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan,
+                const Locate& locate = nullptr);
 
 }  // namespace tf_strategies
 

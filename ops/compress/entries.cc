@@ -29,6 +29,15 @@ Status CheckIndices(const int64_t* indices, int64_t k, int64_t count) {
   return Status::Ok();
 }
 
+Status CheckOffsets(const int64_t* offsets, int64_t regions) {
+  for (int64_t r = 0; r <= regions; ++r) {
+    if (r == 0 ? offsets[0] == 0 : offsets[r] >= offsets[r - 1]) continue;
+    return InvalidArgument("offsets must be non-decreasing from 0; offsets[" + std::to_string(r) + "] is " +
+                           std::to_string(offsets[r]));
+  }
+  return CheckCount(offsets[regions]);
+}
+
 Status Read(const Message& message, Selection* entries) {
   const auto format = static_cast<ValueFormat>(message.header.form & 0xF);
   const auto coding = static_cast<IndexCoding>(message.header.form >> 4);
@@ -119,6 +128,26 @@ Status EncodeEntries(const int64_t* indices, const float* values, int64_t k, int
   std::memcpy(message->data(), &header, sizeof(header));
   const std::string wrong = ReadValues(format, message->data() + values_at, k, sent);
   return wrong.empty() ? Status::Ok() : Internal("values that were written cannot be read: " + wrong);
+}
+
+Status EncodeRegions(const int64_t* indices, const float* values, int64_t k, const int64_t* offsets,
+                     int64_t regions, ValueFormat format, std::vector<uint8_t>* messages, int64_t* lengths,
+                     float* sent) {
+  TFS_RETURN_IF_ERROR(CheckOffsets(offsets, regions));
+  TFS_RETURN_IF_ERROR(CheckIndices(indices, k, offsets[regions]));
+  std::vector<uint8_t> message;
+  std::vector<int64_t> places;
+  for (int64_t r = 0, first = 0; r < regions; ++r) {
+    const int64_t last = std::lower_bound(indices + first, indices + k, offsets[r + 1]) - indices;
+    places.assign(indices + first, indices + last);
+    for (int64_t& place : places) place -= offsets[r];
+    TFS_RETURN_IF_ERROR(EncodeEntries(places.data(), values + first, last - first,
+                                      offsets[r + 1] - offsets[r], format, &message, sent + first));
+    messages->insert(messages->end(), message.begin(), message.end());
+    lengths[r] = static_cast<int64_t>(message.size());
+    first = last;
+  }
+  return Status::Ok();
 }
 
 Status SumEntries(const uint8_t* bytes, int64_t size, int64_t count, float* sum,

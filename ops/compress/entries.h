@@ -19,6 +19,12 @@ namespace tf_strategies::compress {
 Status EncodeEntries(const int64_t* indices, const float* values, int64_t k, int64_t count,
                      ValueFormat format, std::vector<uint8_t>* message, float* sent);
 
+// The same cut into regions [offsets[r], offsets[r+1]) of the vector, offsets being [regions + 1], non-decreasing from 0: appends to
+// messages one for each, which numbers its entries from the region's first element on, and is lengths[r] bytes long.
+Status EncodeRegions(const int64_t* indices, const float* values, int64_t k, const int64_t* offsets,
+                     int64_t regions, ValueFormat format, std::vector<uint8_t>* messages, int64_t* lengths,
+                     float* sent);
+
 // sum [count] becomes the sum of all messages in bytes [size], 0 where there are none, each element added up in the order of the
 // messages: the same bits whatever the threads. InvalidArgument for bytes that are no such messages; sum is then undefined.
 Status SumEntries(const uint8_t* bytes, int64_t size, int64_t count, float* sum,

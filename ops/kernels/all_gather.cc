@@ -1,8 +1,6 @@
 // TfStrategies>AllGather: concatenates the ranks' tensors along axis 0; their first dimensions may differ.
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/collective_kernel.h"
 #include "ops/kernels/dtype_convert.h"
+#include "ops/kernels/rows.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -20,7 +19,6 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 REGISTER_OP("TfStrategies>AllGather")
     .Input("tensor: T")
@@ -50,12 +48,6 @@ instance: Names this collective, and instance + 1 the exchange of the first dime
 label: For messages.
 )doc");
 
-TensorShape RowShape(const Tensor& tensor) {
-  TensorShape shape = tensor.shape();
-  shape.RemoveDim(0);
-  return shape;
-}
-
 class AllGatherKernel final : public CollectiveKernel {
  public:
   explicit AllGatherKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {}
@@ -76,7 +68,7 @@ class AllGatherKernel final : public CollectiveKernel {
     Communicator::Request request = MakeRequest();
     request.instance += 1;
     request.name += " (first dimensions)";
-    request.shape = RowShape(input).DebugString() + " rows of " + tensorflow::DataTypeString(input.dtype());
+    request.shape = DescribeRows(input);
     request.dtype = DType::kInt64;
     request.data = rows->data();
     request.count = static_cast<int64_t>(rows->size());
@@ -115,51 +107,22 @@ class AllGatherKernel final : public CollectiveKernel {
   static absl::Status Begin(const Second& second, Communicator* communicator) {
     const Tensor& input = second.input;
     const DType dtype = FromTensorFlow(input.dtype());
-    const int64_t element_bytes = static_cast<int64_t>(DTypeSize(dtype));
-    const int64_t row_bytes = RowShape(input).num_elements() * tensorflow::DataTypeSize(input.dtype());
-    std::vector<int64_t> offsets{0};
-    int64_t total_rows = 0;
-    const int64_t most_rows = std::numeric_limits<int64_t>::max() / std::max<int64_t>(row_bytes, 1);
-    for (int64_t count : *second.rows) {
-      if (count < 0 || count > most_rows - total_rows) {
-        return absl::InternalError(
-            absl::StrCat("all_gather '", second.request.name,
-                         "': the workers' first dimensions make no sense: one of them is ", count));
-      }
-      total_rows += count;
-      offsets.push_back(total_rows * (row_bytes / element_bytes));
-    }
-    TensorShape shape = input.shape();
-    shape.set_dim(0, total_rows);
+    JoinedRows joined;
+    TF_RETURN_IF_ERROR(JoinRows("all_gather '" + second.request.name + "'", input, *second.rows, &joined));
     auto output = std::make_shared<Tensor>();
-    TF_RETURN_IF_ERROR(Allocate(second.completion.get(), input.dtype(), shape, output.get()));
-    const int64_t begin = offsets[communicator->rank()] * element_bytes;
+    TF_RETURN_IF_ERROR(AllocateOutput(second.completion.get(), 0, input.dtype(), joined.shape, output.get()));
+    const int64_t begin = joined.offsets[communicator->rank()] * static_cast<int64_t>(DTypeSize(dtype));
     if (input.TotalBytes() > 0) {
       std::memcpy(static_cast<char*>(output->data()) + begin, input.data(), input.TotalBytes());
     }
     Communicator::Request request = second.request;
-    request.shape = tensorflow::DataTypeString(input.dtype()) + shape.DebugString();
+    request.shape = tensorflow::DataTypeString(input.dtype()) + joined.shape.DebugString();
     request.dtype = dtype;
     request.data = output->data();
     request.keep_alive = std::move(output);
     request.done = EndOf(second.completion);
-    communicator->AllGather(std::move(offsets), std::move(request));
+    communicator->AllGather(std::move(joined.offsets), std::move(request));
     return absl::OkStatus();
-  }
-
-  // The kernel's output, or memory that only the peers need when the kernel has ended.
-  static absl::Status Allocate(Completion* completion, tensorflow::DataType dtype, const TensorShape& shape,
-                               Tensor* output) {
-    absl::Status allocated;
-    const bool running = completion->WithContext([&](OpKernelContext* context) {
-      Tensor* made = nullptr;
-      allocated = context->allocate_output(0, shape, &made);
-      if (allocated.ok()) *output = *made;
-    });
-    if (running) return allocated;
-    *output = Tensor(dtype, shape);
-    return output->IsInitialized() ? absl::OkStatus()
-                                   : absl::ResourceExhaustedError("memory ran out: " + shape.DebugString());
   }
 };
 

@@ -1,4 +1,4 @@
-// TfStrategies>EncodeEntries, SumEntries, MergeEntries: what is sent of a gradient as one message, and the sum of such messages.
+// TfStrategies>EncodeEntries, EncodeRegions, SumEntries, MergeEntries: what is sent of a gradient as one message, and the sum of such messages.
 
 #include <algorithm>
 #include <cstdint>
@@ -51,6 +51,39 @@ value_format: 'float16': halves, rounded to nearest even, times one power of two
   multiples of one scale for every 256 values, to nearest. What is not finite stays not finite.
 )doc");
 
+REGISTER_OP("TfStrategies>EncodeRegions")
+    .Input("indices: int64")
+    .Input("values: float")
+    .Input("offsets: int64")
+    .Output("messages: uint8")
+    .Output("lengths: int64")
+    .Output("sent: float")
+    .Attr("value_format: {'float32', 'float16', 'int8'} = 'float32'")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      tensorflow::shape_inference::ShapeHandle entries, offsets;
+      tensorflow::shape_inference::DimensionHandle regions;
+      TF_RETURN_IF_ERROR(context->Merge(context->input(0), context->input(1), &entries));
+      TF_RETURN_IF_ERROR(context->WithRank(entries, 1, &entries));
+      TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(2), 1, &offsets));
+      TF_RETURN_IF_ERROR(context->WithRank(offsets, 1, &offsets));
+      TF_RETURN_IF_ERROR(context->Subtract(context->Dim(offsets, 0), 1, &regions));
+      context->set_output(0, context->Vector(context->UnknownDim()));
+      context->set_output(1, context->Vector(regions));
+      context->set_output(2, entries);
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Writes k entries of a vector as one message for each of some regions of it, as EncodeEntries does for the whole.
+
+indices: [k], strictly ascending, from 0 up to offsets[-1] - 1.
+values: [k], the elements there.
+offsets: [regions + 1], non-decreasing from 0: region r is elements [offsets[r], offsets[r + 1]).
+messages: [m], one after another. Each is of a vector of its region's elements, which are numbered from its first one on.
+lengths: [regions], how many bytes each has.
+sent: [k], the values as every reader of the messages sees them.
+value_format: As of EncodeEntries, for each message by itself.
+)doc");
+
 REGISTER_OP("TfStrategies>SumEntries")
     .Input("messages: uint8")
     .Input("count: int64")
@@ -87,24 +120,41 @@ indices: [u], every index that a message has, ascending.
 values: [u], the sums there, 0 where values cancel.
 )doc");
 
+absl::Status GetFormat(OpKernelConstruction* construction, compress::ValueFormat* format) {
+  std::string name;
+  TF_RETURN_IF_ERROR(construction->GetAttr("value_format", &name));
+  *format = name == "float16" ? compress::ValueFormat::kFloat16
+            : name == "int8"  ? compress::ValueFormat::kInt8
+                              : compress::ValueFormat::kFloat32;
+  return absl::OkStatus();
+}
+
+absl::Status CheckEntries(const Tensor& indices, const Tensor& values) {
+  if (indices.dims() == 1 && indices.shape() == values.shape()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("indices and values must be vectors of one length; got shapes ",
+                   indices.shape().DebugString(), " and ", values.shape().DebugString()));
+}
+
+absl::Status SetMessage(OpKernelContext* context, const std::vector<uint8_t>& bytes) {
+  Tensor* message = nullptr;
+  TF_RETURN_IF_ERROR(
+      context->allocate_output(0, TensorShape({static_cast<int64_t>(bytes.size())}), &message));
+  std::copy(bytes.begin(), bytes.end(), message->flat<uint8_t>().data());
+  return absl::OkStatus();
+}
+
 class EncodeEntriesKernel final : public tensorflow::OpKernel {
  public:
   explicit EncodeEntriesKernel(OpKernelConstruction* construction) : OpKernel(construction) {
-    std::string name;
-    OP_REQUIRES_OK(construction, construction->GetAttr("value_format", &name));
-    format_ = name == "float16" ? compress::ValueFormat::kFloat16
-              : name == "int8"  ? compress::ValueFormat::kInt8
-                                : compress::ValueFormat::kFloat32;
+    OP_REQUIRES_OK(construction, GetFormat(construction, &format_));
   }
 
   void Compute(OpKernelContext* context) override {
     const tensorflow::port::ScopedFlushDenormal as_in_the_pool;
     const Tensor& indices = context->input(0);
     const Tensor& values = context->input(1);
-    OP_REQUIRES(context, indices.dims() == 1 && indices.shape() == values.shape(),
-                absl::InvalidArgumentError(
-                    absl::StrCat("indices and values must be vectors of one length; got shapes ",
-                                 indices.shape().DebugString(), " and ", values.shape().DebugString())));
+    OP_REQUIRES_OK(context, CheckEntries(indices, values));
     int64_t count = 0;
     OP_REQUIRES_OK(context, CountOf(context->input(2), &count));
     Tensor* sent = nullptr;
@@ -113,10 +163,40 @@ class EncodeEntriesKernel final : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ToTensorFlow(compress::EncodeEntries(
                                 indices.flat<int64_t>().data(), values.flat<float>().data(),
                                 indices.NumElements(), count, format_, &bytes, sent->flat<float>().data())));
-    Tensor* message = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, TensorShape({static_cast<int64_t>(bytes.size())}), &message));
-    std::copy(bytes.begin(), bytes.end(), message->flat<uint8_t>().data());
+    OP_REQUIRES_OK(context, SetMessage(context, bytes));
+  }
+
+ private:
+  compress::ValueFormat format_ = compress::ValueFormat::kFloat32;
+};
+
+class EncodeRegionsKernel final : public tensorflow::OpKernel {
+ public:
+  explicit EncodeRegionsKernel(OpKernelConstruction* construction) : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, GetFormat(construction, &format_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const tensorflow::port::ScopedFlushDenormal as_in_the_pool;
+    const Tensor& indices = context->input(0);
+    const Tensor& values = context->input(1);
+    const Tensor& offsets = context->input(2);
+    OP_REQUIRES_OK(context, CheckEntries(indices, values));
+    OP_REQUIRES(context, offsets.dims() == 1 && offsets.NumElements() >= 2,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "offsets must be a vector of one entry more than there are regions; got shape ",
+                    offsets.shape().DebugString())));
+    const int64_t regions = offsets.NumElements() - 1;
+    Tensor* lengths = nullptr;
+    Tensor* sent = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(1, TensorShape({regions}), &lengths));
+    OP_REQUIRES_OK(context, context->allocate_output(2, values.shape(), &sent));
+    std::vector<uint8_t> bytes;
+    OP_REQUIRES_OK(context, ToTensorFlow(compress::EncodeRegions(
+                                indices.flat<int64_t>().data(), values.flat<float>().data(),
+                                indices.NumElements(), offsets.flat<int64_t>().data(), regions, format_,
+                                &bytes, lengths->flat<int64_t>().data(), sent->flat<float>().data())));
+    OP_REQUIRES_OK(context, SetMessage(context, bytes));
   }
 
  private:
@@ -162,6 +242,8 @@ class MergeEntriesKernel final : public tensorflow::OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>EncodeEntries").Device(tensorflow::DEVICE_CPU),
                         EncodeEntriesKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>EncodeRegions").Device(tensorflow::DEVICE_CPU),
+                        EncodeRegionsKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>SumEntries").Device(tensorflow::DEVICE_CPU), SumEntriesKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>MergeEntries").Device(tensorflow::DEVICE_CPU), MergeEntriesKernel);
 

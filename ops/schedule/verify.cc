@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/base/check.h"
+#include "ops/schedule/algorithms.h"
 #include "ops/schedule/contributions.h"
 
 namespace tf_strategies::schedule {
@@ -19,6 +20,7 @@ struct Expected {
   Range range;
   int first_rank = 0;
   int ranks = 0;
+  int holder = -1;  // the rank that must; -1 for all
 };
 
 // `Set` is one of contributions.h.
@@ -56,6 +58,7 @@ class SymbolicRun {
     for (int i = 1; i < expected.ranks; ++i) goal.Add(Set::Of(expected.first_rank + i));
     const size_t atoms = cuts_.size() - 1;
     for (int rank = 0; rank < program_.size; ++rank) {
+      if (expected.holder >= 0 && expected.holder != rank) continue;
       for (size_t atom = AtomAt(expected.range.begin); cuts_[atom] < expected.range.end; ++atom) {
         const Set& held = state_[rank * atoms + atom];
         if (held == goal) continue;
@@ -293,6 +296,18 @@ Status VerifyAllGather(int size, const std::vector<int64_t>& offsets, const Buil
   std::vector<Expected> expected;
   for (int rank = 0; rank < size; ++rank) expected.push_back({{offsets[rank], offsets[rank + 1]}, rank, 1});
   return Verify(size, offsets.back(), build, expected);
+}
+
+Status VerifyAllToAll(int size, int64_t slot, const std::vector<std::vector<int64_t>>& lengths,
+                      const BuildRank& build) {
+  TFS_CHECK_EQ(lengths.size(), static_cast<size_t>(size));
+  std::vector<Expected> expected;
+  for (int from = 0; from < size; ++from) {
+    TFS_CHECK_EQ(lengths[from].size(), static_cast<size_t>(size));
+    for (int to = 0; to < size; ++to)
+      expected.push_back({AllToAllSegment(size, from, to, slot, lengths[from][to]), from, 1, to});
+  }
+  return Verify(size, size * slot * size, build, expected);
 }
 
 }  // namespace tf_strategies::schedule

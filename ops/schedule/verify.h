@@ -32,6 +32,10 @@ Status VerifyBroadcast(int size, int64_t count, int root, const BuildRank& build
 // Every rank ends with rank r's contribution alone in elements [offsets[r], offsets[r+1]).
 Status VerifyAllGather(int size, const std::vector<int64_t>& offsets, const BuildRank& build);
 
+// Rank j ends with rank i's contribution alone in the lengths[i][j] elements of the slot from i to j.
+Status VerifyAllToAll(int size, int64_t slot, const std::vector<std::vector<int64_t>>& lengths,
+                      const BuildRank& build);
+
 }  // namespace tf_strategies::schedule
 
 #endif  // OPS_SCHEDULE_VERIFY_H_

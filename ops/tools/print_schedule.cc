@@ -23,7 +23,7 @@ constexpr int64_t kLargestSize = 4096;
 std::string Names() {
   std::string names;
   for (const Algorithm& algorithm : AllReduceAlgorithms()) names += std::string(algorithm.name) + ", ";
-  return names + "broadcast_tree, ring_all_gather";
+  return names + "broadcast_tree, ring_all_gather, pairwise_all_to_all";
 }
 
 std::string Usage() {
@@ -34,7 +34,7 @@ std::string Usage() {
          "  --size P   ranks, 1 to " +
          std::to_string(kLargestSize) +
          "\n"
-         "  --count N  elements of the buffer, " +
+         "  --count N  elements of the buffer (pairwise_all_to_all: that each rank has), " +
          std::to_string(kDefaultCount) + " unless told\n";
 }
 
@@ -65,6 +65,14 @@ int Print(const std::string& name, int size, int64_t count) {
     for (int rank = 0; rank < size; ++rank) offsets.push_back(Part({0, count}, size, rank).end);
     build = [=](int rank) { return RingAllGather(rank, size, offsets); };
     verified = VerifyAllGather(size, offsets, build);
+  } else if (name == "pairwise_all_to_all") {
+    std::vector<int64_t> lengths;
+    for (int rank = 0; rank < size; ++rank) lengths.push_back(Part({0, count}, size, rank).size());
+    const std::vector<std::vector<int64_t>> of_all(size, lengths);
+    build = [=](int rank) {
+      return PairwiseAllToAll(rank, size, lengths[0], lengths, std::vector<int64_t>(size, lengths[rank]));
+    };
+    verified = VerifyAllToAll(size, lengths[0], of_all, build);
   } else {
     return Refuse("there is no algorithm '" + name + "'");
   }

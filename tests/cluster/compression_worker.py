@@ -38,8 +38,9 @@ def follow_collective(plain: Any, compressor: Any, oracle: Any, *args: Any, **kw
 
 
 def check_top_k_with_error_feedback(plain: Any) -> None:
-    oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03)
-    follow_collective(plain, compression.TopK(0.03), oracle)
+    for exchange in ("all_gather", "reduce_scatter"):
+        oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03, exchange=exchange)
+        follow_collective(plain, compression.TopK(0.03, exchange=exchange), oracle)
 
 
 def check_top_k_by_a_schedule(plain: Any) -> None:
@@ -51,14 +52,17 @@ def check_top_k_by_a_schedule(plain: Any) -> None:
 
 
 def check_top_k_that_forgets(plain: Any) -> None:
-    oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03, feedback=False)
-    follow_collective(plain, compression.TopK(0.03, error_feedback=False), oracle)
+    for exchange in ("all_gather", "reduce_scatter"):
+        oracle = TopKOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.03, feedback=False, exchange=exchange)
+        follow_collective(plain, compression.TopK(0.03, error_feedback=False, exchange=exchange), oracle)
 
 
 def check_deep_gradient_compression(plain: Any) -> None:
-    for nesterov in (False, True):
-        oracle = DeepOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.02, 0.75, nesterov)
-        compressor = compression.DeepGradientCompression(0.02, momentum=0.75, nesterov=nesterov)
+    for nesterov, exchange in ((False, "all_gather"), (True, "all_gather"), (False, "reduce_scatter")):
+        oracle = DeepOracle(plain.size, (ROWS, COLUMNS), lambda step: 0.02, 0.75, nesterov, exchange)
+        compressor = compression.DeepGradientCompression(
+            0.02, momentum=0.75, nesterov=nesterov, exchange=exchange
+        )
         follow_collective(plain, compressor, oracle, Momentum(0.75, nesterov))
 
 
@@ -71,9 +75,16 @@ def check_deep_gradient_compression_clips_what_each_worker_has(plain: Any) -> No
 
 def check_the_warm_up_of_deep_gradient_compression(plain: Any) -> None:
     oracle = DeepOracle(
-        plain.size, (ROWS, COLUMNS), lambda step: 0.25 ** (step // 2 + 1) if step < 8 else 0.002, 0.75, False
+        plain.size,
+        (ROWS, COLUMNS),
+        lambda step: 0.25 ** (step // 2 + 1) if step < 8 else 0.002,
+        0.75,
+        False,
+        "reduce_scatter",
     )
-    compressor = compression.DeepGradientCompression(0.002, momentum=0.75, warmup_steps=8)
+    compressor = compression.DeepGradientCompression(
+        0.002, momentum=0.75, warmup_steps=8, exchange="reduce_scatter"
+    )
     follow_collective(plain, compressor, oracle, Momentum(0.75, False))
 
 
@@ -95,6 +106,7 @@ def check_nothing_is_lost(plain: Any) -> None:
         compression.RandomK(0.05),
         compression.TopK(0.05, value_format="float16"),
         compression.TopK(0.05, value_format="int8"),
+        compression.TopK(0.05, value_format="int8", exchange="reduce_scatter"),
         compression.Quantize8(error_feedback=True),
         compression.SignSGD(bucket=100),
     ):
@@ -150,6 +162,7 @@ def bytes_of_a_step(plain: Any, compressor: Any) -> Counter:
         for each in stats.collectives:
             found[each.kind] += sign * each.bytes
         found["sent"] += sign * stats.bytes_sent
+        found["received"] += sign * stats.bytes_received
     return found
 
 
@@ -182,6 +195,20 @@ def check_bytes(plain: Any) -> None:
         assert size < message < size + entries + 100, (compressor, message)
     half = bytes_of_a_step(plain, compression.Half())
     assert half["all_reduce"] == padded(kernel // 2) + padded(2 * COLUMNS)
+
+
+def check_bytes_of_reduce_scatter(plain: Any) -> None:
+    """About the entries of one worker arrive twice, however many workers there are, and a header and a length from each."""
+    entries = 240
+    ratio = entries / (ROWS * COLUMNS)
+    message = bytes_of_a_step(plain, compression.TopK(ratio))["all_gather"] / plain.size
+    found = bytes_of_a_step(plain, compression.TopK(ratio, exchange="reduce_scatter"))
+    beside = 100 * plain.size  # what else there is of a message, and of a step
+    others = (plain.size - 1) / plain.size
+    assert abs(found["all_gather"] - message) < beside, (found, message)
+    assert abs(found["all_to_all"] - message) < 0.3 * message + beside, (found, message)
+    dense = bytes_of_a_step(plain, None)["received"] - 4 * ROWS * COLUMNS
+    assert found["received"] < 2.3 * others * message + dense + 2 * beside, (found, message)
 
 
 def check_a_gradient_that_is_not_finite_leaves_no_trace(plain: Any) -> None:
@@ -235,7 +262,7 @@ def check_fit_with_every_compressor(plain: Any) -> None:
     compressors = [
         None,
         compression.Half("bfloat16"),
-        compression.TopK(0.1, sampled=True, min_elements=256),
+        compression.TopK(0.1, sampled=True, exchange="reduce_scatter", min_elements=256),
         compression.RandomK(0.2, min_elements=256),
         compression.Quantize8(min_elements=256),
         compression.Ternary(bucket=64, min_elements=256),

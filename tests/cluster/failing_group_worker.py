@@ -104,6 +104,19 @@ def check_a_cancelled_all_gather_ends_at_once_and_its_peers_get_all_rows(group: 
     require_sound(group)
 
 
+def check_a_cancelled_all_to_all_ends_at_once_and_its_peers_get_their_rows(group: Communicator) -> None:
+    part = COUNT // group.size
+    lengths = [part] * (group.size - 1) + [COUNT - part * (group.size - 1)]
+    found = cancelled_step(
+        group, lambda x: collective_ops.all_to_all(x, lengths, communicator=group, name="rows").received
+    )
+    if found is not None:
+        begin = part * group.rank
+        mine = [input_of(rank)[begin : begin + lengths[group.rank]] for rank in range(group.size)]
+        np.testing.assert_array_equal(found, np.concatenate(mine))
+    require_sound(group)
+
+
 def check_a_cancelled_broadcast_ends_at_once_and_its_peers_get_the_value(group: Communicator) -> None:
     found = cancelled_step(
         group, lambda x: collective_ops.broadcast(x, communicator=group, root=VICTIM, name="value")
@@ -129,6 +142,28 @@ def check_a_scalar_seen_at_run_time_is_an_error_on_all(group: Communicator) -> N
     texts = ["'rows'", "of a scalar: give it a dimension"]
     texts += [] if group.rank == VICTIM else [victim_name(group), "could not begin"]
     error_of(group, lambda: gather(mine), tf.errors.InvalidArgumentError, *texts)
+
+
+def check_lengths_that_cannot_be_on_one_worker_are_an_error_on_all(group: Communicator) -> None:
+    group.close()
+    for wrong, text in (
+        ([2, 0, 3], "lengths must add up to the first dimension of tensor, 6; they add up to 5"),
+        ([2, 5, 0], "lengths must add up to the first dimension of tensor, 6; lengths[1] is 5, after 2"),
+        ([-1, 4, 3], "lengths must add up to the first dimension of tensor, 6; lengths[0] is -1, after 0"),
+        ([3, 3], "lengths must have one entry for each of 3 workers; got shape [2]"),
+    ):
+
+        def exchange(group: Communicator, wrong: list = wrong, text: str = text) -> None:
+            lengths = wrong if group.rank == VICTIM else [2, 2, 2]
+            error_of(
+                group,
+                lambda: collective_ops.all_to_all(tf.ones([6]), lengths, communicator=group, name="rows"),
+                tf.errors.InvalidArgumentError,
+                f"all_to_all 'rows': {text}",
+                *([] if group.rank == VICTIM else [victim_name(group), "could not begin"]),
+            )
+
+        in_a_new_group(exchange)
 
 
 def check_a_root_outside_the_group_on_one_worker_is_an_error_on_all(group: Communicator) -> None:

@@ -167,12 +167,63 @@ def check_all_gather_joins_different_first_dimensions(group: Communicator) -> No
             expect_equal(found, np.concatenate(parts))
 
 
+def check_all_to_all_brings_each_worker_its_rows(group: Communicator) -> None:
+    for dtype in (*DTYPES, np.bool_, np.uint8, np.complex64):
+        for step in range(3):
+            # By sender and receiver; all, some and none of them zero.
+            lengths = np.array(
+                [[(i + 2 * j) % 4 * step for j in range(group.size)] for i in range(group.size)]
+            )
+            sent = [
+                input_of(rank, (lengths[rank].sum(), 3), np.int32).astype(dtype) for rank in range(group.size)
+            ]
+            starts = np.cumsum(lengths, axis=1) - lengths
+            mine = [
+                rows[start[group.rank] : start[group.rank] + length[group.rank]]
+                for rows, start, length in zip(sent, starts, lengths)
+            ]
+            for found in both_modes(
+                lambda: collective_ops.all_to_all(
+                    tf.constant(sent[group.rank]), lengths[group.rank], communicator=group, name="rows"
+                )
+            ):
+                np.testing.assert_array_equal(found.received.numpy(), np.concatenate(mine))
+                np.testing.assert_array_equal(found.lengths.numpy(), lengths[:, group.rank])
+
+
+def check_all_to_all_moves_large_segments_and_counts_them(group: Communicator) -> None:
+    rows = 100_000 + 1000 * group.rank
+    before = group.stats()
+    found = collective_ops.all_to_all(
+        tf.repeat(tf.range(group.size) + 10 * group.rank, rows),
+        [rows] * group.size,
+        communicator=group,
+        name="large",
+    )
+    lengths = [100_000 + 1000 * rank for rank in range(group.size)]
+    np.testing.assert_array_equal(
+        found.received, np.repeat([10 * rank + group.rank for rank in range(group.size)], lengths)
+    )
+    after = group.stats()
+    others = sum(lengths) - rows
+    assert 4 * others <= after["bytes_received"] - before["bytes_received"] < 4 * others + 1000
+    counted = [
+        sum(each["bytes"] for each in stats["collectives"] if each["kind"] == "all_to_all")
+        for stats in (before, after)
+    ]
+    assert counted[1] - counted[0] == 4 * sum(lengths) + 8 * group.size
+
+
 def check_shapes_are_known_while_tracing(group: Communicator) -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([4])])
     def shapes(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         gathered = collective_ops.all_gather(a, communicator=group, name="shapes")
         reduced = collective_ops.all_reduce([a, b], communicator=group, name="shapes")
         assert gathered.shape.as_list() == [None, 3], gathered.shape
+        rows = [tf.shape(a)[0], *[0] * (group.size - 1)]
+        received = collective_ops.all_to_all(a, rows, communicator=group, name="shapes")
+        assert received.received.shape.as_list() == [None, 3], received
+        assert received.lengths.shape.as_list() == [group.size], received
         assert reduced[0].shape.as_list() == [None, 3] and reduced[1].shape.as_list() == [4], reduced
         return tf.reduce_sum(gathered) + tf.reduce_sum(reduced[1])
 

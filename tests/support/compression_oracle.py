@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Callable, List
+from typing import Callable, List, Tuple
 
 import numpy as np
 
-__all__ = ["DeepOracle", "InParts", "TopKOracle"]
+__all__ = ["DeepOracle", "InParts", "TopKOracle", "largest_by_region"]
 
 
 def largest(values: np.ndarray, k: int) -> np.ndarray:
@@ -14,58 +14,103 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-np.abs(values).ravel(), kind="stable")[:k]
 
 
+def largest_by_region(sent: List[np.ndarray], k: int) -> Tuple[np.ndarray, List[np.ndarray]]:
+    """Of the sum of vectors [n], one of each worker, the k largest entries; and [n] for each what it adds up and holds back.
+
+    Each worker takes its share of k, rounded up, from its own part of the sum.
+    """
+    total, size = sum(sent), len(sent)
+    applied = np.zeros_like(total)
+    held_back = [np.zeros_like(total) for _ in sent]
+    for worker in range(size):
+        begin, end = (total.size * each // size for each in (worker, worker + 1))
+        places = begin + largest(total[begin:end], -(-k // size))
+        held_back[worker][begin:end] = total[begin:end]
+        held_back[worker][places] = 0
+        applied[places] = total[places]
+    return applied, held_back
+
+
 class TopKOracle:
     """Top-k with error feedback over one gradient of each worker."""
 
     def __init__(
-        self, workers: int, shape: tuple, ratio: Callable[[int], float], feedback: bool = True
+        self,
+        workers: int,
+        shape: tuple,
+        ratio: Callable[[int], float],
+        feedback: bool = True,
+        exchange: str = "all_gather",
     ) -> None:
+        self._exchange = exchange
         self.residuals = [np.zeros(shape) for _ in range(workers)]
         self._ratio = ratio
         self._feedback = feedback
         self._step = 0
 
     def step(self, gradients: List[np.ndarray]) -> np.ndarray:
-        total = np.zeros(gradients[0].shape)
+        shape = gradients[0].shape
+        k = max(1, round(self._ratio(self._step) * gradients[0].size))
+        sent = []
         for worker, gradient in enumerate(gradients):
             left = (gradient + self.residuals[worker]).ravel()
-            places = largest(left, max(1, round(self._ratio(self._step) * left.size)))
-            total.ravel()[places] += left[places]
+            places = largest(left, k)
+            sent.append(np.zeros(left.size))
+            sent[-1][places] = left[places]
             left[places] = 0
             if self._feedback:
-                self.residuals[worker] = left.reshape(gradient.shape)
+                self.residuals[worker] = left.reshape(shape)
         self._step += 1
-        return total
+        return _applied(sent, k, self._exchange, self.residuals if self._feedback else []).reshape(shape)
 
 
 class DeepOracle:
     """Algorithm 4 of Lin et al. 2018, but for clipping, over one gradient of each worker."""
 
     def __init__(
-        self, workers: int, shape: tuple, ratio: Callable[[int], float], momentum: float, nesterov: bool
+        self,
+        workers: int,
+        shape: tuple,
+        ratio: Callable[[int], float],
+        momentum: float,
+        nesterov: bool,
+        exchange: str = "all_gather",
     ) -> None:
+        self._exchange = exchange
         self.velocities = [np.zeros(shape) for _ in range(workers)]
         self.unsent = [np.zeros(shape) for _ in range(workers)]
         self._ratio, self._momentum, self._nesterov = ratio, momentum, nesterov
         self._step = 0
 
     def step(self, gradients: List[np.ndarray]) -> np.ndarray:
-        total = np.zeros(gradients[0].shape)
+        shape = gradients[0].shape
+        k = max(1, round(self._ratio(self._step) * gradients[0].size))
+        sent = []
         for worker, gradient in enumerate(gradients):
             velocity = self._momentum * self.velocities[worker] + gradient
             left = self.unsent[worker] + velocity
             if self._nesterov:
                 velocity = self._momentum * (self.velocities[worker] + gradient)
                 left = self.unsent[worker] + velocity + gradient
-            k = max(1, round(self._ratio(self._step) * left.size))
             places = largest(left, k)
-            total.ravel()[places] += left.ravel()[places]
+            sent.append(np.zeros(left.size))
+            sent[-1][places] = left.ravel()[places]
             left.ravel()[places] = 0
             if k < left.size:
                 velocity.ravel()[places] = 0
             self.velocities[worker], self.unsent[worker] = velocity, left
         self._step += 1
-        return total
+        return _applied(sent, k, self._exchange, self.unsent).reshape(shape)
+
+
+def _applied(sent: List[np.ndarray], k: int, exchange: str, residuals: List[np.ndarray]) -> np.ndarray:
+    """What is applied of vectors that workers send; what else is added up goes to their residuals."""
+    if exchange == "all_gather":
+        return sum(sent)
+    applied, held_back = largest_by_region(sent, k)
+    for residual, more in zip(residuals, held_back):
+        residual += more.reshape(residual.shape)
+    return applied
 
 
 class InParts:

@@ -59,7 +59,12 @@ def test_deep_gradient_compression_of_everything_alone_is_sgd_with_momentum(
 
 
 @pytest.mark.parametrize(
-    "compressor", [compression.TopK(1.0, min_elements=0), compression.RandomK(1.0, min_elements=0)]
+    "compressor",
+    [
+        compression.TopK(1.0, min_elements=0),
+        compression.TopK(1.0, exchange="reduce_scatter", min_elements=0),
+        compression.RandomK(1.0, min_elements=0),
+    ],
 )
 @each_strategy
 def test_sending_everything_changes_nothing(compressor: Any, make_strategy: Any) -> None:
@@ -127,6 +132,11 @@ def test_how_many_entries_are_sent(given: float, elements: int, count: int) -> N
             lambda: compression.TopK(value_format="int4"),
             "value_format must be one of 'float32', .*; got 'int4'",
         ),
+        (
+            lambda: compression.TopK(exchange="ring"),
+            "exchange must be one of 'all_gather', 'reduce_scatter'; got 'ring'",
+        ),
+        (lambda: compression.DeepGradientCompression(exchange=None), "exchange must be one of .* got None"),
         (lambda: compression.SignSGD(bucket=0), "bucket must be a whole number, at least 1 .*; got 0"),
         (
             lambda: compression.Quantize8(error_feedback=None),
@@ -160,6 +170,7 @@ def test_bad_settings_are_refused(make: Any, message: str) -> None:
 def test_settings_are_said_alike_by_all_workers() -> None:
     assert repr(compression.TopK(0.1)) == repr(compression.TopK(0.1))
     assert repr(compression.TopK(0.1)) != repr(compression.TopK(0.2))
+    assert repr(compression.TopK(0.1)) != repr(compression.TopK(0.1, exchange="reduce_scatter"))
     with_predicate = [repr(compression.TopK(0.1, predicate=lambda name, shape: True)) for _ in range(2)]
     assert with_predicate[0] == with_predicate[1]
     schedules = [

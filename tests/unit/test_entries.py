@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_strategies.native.entries import encode_entries, merge_entries, sum_entries
+from tf_strategies.native.entries import encode_entries, encode_regions, merge_entries, sum_entries
 from tf_strategies.native.top_k import top_k
 
 FORMATS = ["float32", "float16", "int8"]
@@ -67,6 +67,48 @@ def test_tiny_sums_are_the_same_in_eager_mode_and_in_graphs() -> None:
     np.testing.assert_array_equal(tf.function(difference)(), np.zeros(200_000))
 
 
+@pytest.mark.parametrize("value_format", FORMATS)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_regions_are_vectors_of_their_own(value_format: str, in_graph: bool) -> None:
+    offsets = [0, 400, 400, 1000]
+    indices, values = entries_of(3, 1000, 200)
+
+    def encode(indices: tf.Tensor, values: tf.Tensor, offsets: tf.Tensor) -> tuple:
+        return encode_regions(indices, values, offsets, value_format=value_format)
+
+    found = (tf.function(encode) if in_graph else encode)(
+        tf.constant(indices, tf.int64), tf.constant(values), tf.constant(offsets)
+    )
+    messages = tf.split(found.messages, found.lengths)
+    for begin, end, message in zip(offsets, offsets[1:], messages):
+        inside = (begin <= indices) & (indices < end)
+        alone = encode_entries(
+            indices[inside] - begin, values[inside], end - begin, value_format=value_format
+        )
+        np.testing.assert_array_equal(message, alone.message)
+        np.testing.assert_array_equal(found.sent.numpy()[inside], alone.sent)
+
+
+@pytest.mark.parametrize(
+    ("indices", "offsets", "message"),
+    [
+        ([0, 4], [0, 2, 4], r"between 0 and count - 1, 3; indices\[1\] is 4"),
+        ([2, 2], [0, 2, 4], r"strictly ascending; indices\[1\] is 2, after 2"),
+        ([0, 1], [0, 4, 2], r"non-decreasing from 0; offsets\[2\] is 2"),
+        ([0, 1], [0], r"one entry more than there are regions; got shape \[1\]"),
+        ([0, 1], [[0, 4]], r"one entry more than there are regions; got shape \[1,2\]"),
+        ([0], [0, 4], r"vectors of one length; got shapes \[1\] and \[2\]"),
+    ],
+)
+def test_bad_regions_are_refused_with_the_values(indices, offsets, message: str) -> None:
+    shapeless = tf.function(
+        lambda indices, offsets: encode_regions(indices, tf.ones([2]), offsets).lengths,
+        input_signature=[tf.TensorSpec(None, tf.int64), tf.TensorSpec(None, tf.int64)],
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        shapeless(tf.constant(indices, tf.int64), tf.constant(offsets, tf.int64))
+
+
 def test_with_error_feedback_nothing_is_lost() -> None:
     residual = tf.zeros([5000])
     received, total = np.zeros(5000), np.zeros(5000)
@@ -89,6 +131,10 @@ def test_shapes_are_known_in_graphs() -> None:
         assert encoded.sent.shape == [2]
         assert sum_entries(encoded.message, 9).shape == [9]
         assert merge_entries(encoded.message, 9).values.shape == [None]
+        regions = encode_regions(indices, values, [0, 4, 8, 9])
+        assert regions.messages.shape == [None]
+        assert regions.lengths.shape == [3]
+        assert regions.sent.shape == [2]
         return encoded.sent
 
     trace(tf.constant([0, 8], tf.int64), tf.ones([2]))

@@ -12,7 +12,9 @@ tf = pytest.importorskip("tensorflow")
 
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
+from tf_strategies.collective.group import form_group  # noqa: E402
 from tf_strategies.errors import ClusterConfigError, OptionsError  # noqa: E402
+from tf_strategies.options import CommunicationOptions  # noqa: E402
 
 
 def per_replica(strategy, values):
@@ -157,3 +159,12 @@ def test_datasets_per_replica_are_refused(strategy) -> None:
     )
     with pytest.raises(NotImplementedError, match="PER_REPLICA"):
         strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.range(4).batch(2), options)
+
+
+def test_alone_a_worker_receives_what_it_sends_itself() -> None:
+    rows = tf.ones([3, 2])
+    received, lengths = form_group(None, CommunicationOptions()).all_to_all(
+        rows, tf.constant([3]), name="rows"
+    )
+    np.testing.assert_array_equal(received, rows)
+    np.testing.assert_array_equal(lengths, [3])

@@ -57,6 +57,9 @@ class CompressedGradients:
     ) -> List[tf.Tensor]:
         return then(self._group.all_gather(tensor, name=name + self._layout))
 
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
+        return self._group.all_to_all(tensor, lengths, name=name + self._layout)[0]
+
     def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
         """The sums over workers of values, of which some are gradients.
 

@@ -37,6 +37,17 @@ class SingleWorker:
         del name
         return tensor
 
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
+        """What the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
+
+        Args:
+            tensor: the rows for worker 0 first; dimensions agree but for the first.
+            lengths: [workers] int64, how many rows each worker gets.
+            name: for messages.
+        """
+        del name
+        return tensor, lengths
+
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """The tensor of worker 0."""
         del name
@@ -56,7 +67,7 @@ class SingleWorker:
 class ConnectedWorkers:
     """The group of a cluster; it is left with its last user, when this object dies, or when the interpreter ends.
 
-    `all_reduce`, `all_gather` and `broadcast` are collectives: all workers must call them alike.
+    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must call them alike.
     """
 
     def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
@@ -85,6 +96,10 @@ class ConnectedWorkers:
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         refuse_xla(name)
         return self._ops.all_gather(tensor, communicator=self._communicator, name=name)
+
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
+        refuse_xla(name)
+        return self._ops.all_to_all(tensor, lengths, communicator=self._communicator, name=name)
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         refuse_xla(name)

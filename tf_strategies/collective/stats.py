@@ -13,11 +13,11 @@ class CollectiveStats:
     """One kind of collective under one algorithm.
 
     Attributes:
-        kind: "all_reduce", "broadcast", "all_gather" or "barrier".
+        kind: "all_reduce", "broadcast", "all_gather", "all_to_all" or "barrier".
         algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`; for other kinds than all_reduce what the
             communicator reports.
         calls: how often.
-        bytes: payload, summed over calls: this worker's, and for an all_gather that of all workers.
+        bytes: payload, summed over calls: this worker's, for an all_gather that of all workers, for an all_to_all what it gets.
         seconds: from submission to completion, summed over calls (calls overlap, so this may exceed the time passed).
     """
 

@@ -49,6 +49,9 @@ class Workers(Protocol):
         Their first dimensions may differ.
         """
 
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
+        """What all workers send to this one, by rank; tensor: the rows for worker 0 first, lengths [size] int64 for each."""
+
 
 class Gradient(NamedTuple):
     """One worker's gradient of one variable.

@@ -8,8 +8,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, choice, flag, whole
-from tf_strategies.compression.entry_lists import VALUE_FORMATS, EntryLists, SelectedEntries
+from tf_strategies.compression.entry_lists import VALUE_FORMATS, SelectedEntries
 from tf_strategies.compression.ratio import checked_ratio, entries, warmed_up
+from tf_strategies.compression.sparse_all_reduce import EXCHANGES, lists_for
 from tf_strategies.errors import OptionsError
 from tf_strategies.native.top_k import top_k
 
@@ -33,6 +34,8 @@ class DeepGradientCompression(Compressor):
         warmup_steps: in four equal stages of these, 1/4, 1/16, 1/64 and 1/256 of the entries are sent. The paper takes 4 epochs.
         nesterov: u ← momentum · (u + g), v ← v + u + g.
         value_format: how values are written: "float32", "float16" or "int8", as in TopK; what rounding changes stays in v.
+        exchange: how entries are added up: "all_gather" or "reduce_scatter", as in TopK; what is not applied is added to v of one
+            of the workers.
         sampled: find the threshold from a sample: between 0.8 k and 1.25 k entries.
         min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
         predicate: `(name, shape) -> bool` chooses the variables instead.
@@ -55,6 +58,7 @@ class DeepGradientCompression(Compressor):
         warmup_steps: int = 0,
         nesterov: bool = False,
         value_format: str = "float32",
+        exchange: str = "all_gather",
         sampled: bool = False,
         min_elements: int = 1024,
         predicate: Optional[Predicate] = None,
@@ -72,6 +76,7 @@ class DeepGradientCompression(Compressor):
         self.warmup_steps = whole("warmup_steps", warmup_steps, least=0)
         self.nesterov = flag("nesterov", nesterov)
         self.value_format = choice("value_format", value_format, VALUE_FORMATS)
+        self.exchange = choice("exchange", exchange, EXCHANGES)
         self.sampled = flag("sampled", sampled)
 
     @property
@@ -96,10 +101,11 @@ class DeepGradientCompression(Compressor):
 
     def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
         found = [self._select(gradient, step) for gradient in gradients]
-        lists = EntryLists([selected for selected, _ in found], self.value_format)
+        lists = lists_for(self.exchange, [selected for selected, _ in found], self.value_format, workers)
+        totals = lists.sum_over(workers)
         for number, (gradient, (_, remaining)) in enumerate(zip(gradients, found)):
             gradient.slots["unsent"].assign(lists.unsent(number, remaining), read_value=False)
-        return lists.sum_over(workers)
+        return totals
 
     def after(self, total: tf.Tensor, slots: Dict[str, tf.Variable]) -> tf.Tensor:
         velocity, update = self._accelerate(total, slots["velocity"])
@@ -117,7 +123,7 @@ class DeepGradientCompression(Compressor):
         )
         everything_sent = tf.equal(tf.size(found.indices), elements)
         gradient.slots["velocity"].assign(tf.where(everything_sent, velocity, masked), read_value=False)
-        return SelectedEntries(found.indices, found.values, elements), found.remaining
+        return SelectedEntries(found.indices, found.values, elements, count), found.remaining
 
     def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Any:
         """The next velocity, and by what the variable would move."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
 from tf_strategies.compression.base import Workers
 from tf_strategies.native.entries import encode_entries, sum_entries
 
-__all__ = ["VALUE_FORMATS", "EntryLists", "SelectedEntries"]
+__all__ = ["VALUE_FORMATS", "EntryLists", "SelectedEntries", "joined", "lost_in_writing", "split_up"]
 
 VALUE_FORMATS = ("float32", "float16", "int8")
 
@@ -21,11 +21,34 @@ class SelectedEntries(NamedTuple):
         indices: [k] int64, ascending.
         values: [k] float32.
         elements: of the vector.
+        wanted: how many were to be selected, the same on all workers: an int or [] int64.
     """
 
     indices: tf.Tensor
     values: tf.Tensor
     elements: int
+    wanted: Any
+
+
+def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
+    """The entries of several vectors, numbered through as if these were one."""
+    starts = [sum(each.elements for each in lists[:number]) for number in range(len(lists))]
+    return SelectedEntries(
+        tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
+        tf.concat([each.values for each in lists], 0),
+        sum(each.elements for each in lists),
+        sum(each.wanted for each in lists),
+    )
+
+
+def split_up(values: tf.Tensor, lists: Sequence[SelectedEntries]) -> List[tf.Tensor]:
+    """What joined lists have, for each by itself."""
+    return tf.split(values, tf.stack([tf.size(each.values) for each in lists]), num=len(lists))
+
+
+def lost_in_writing(values: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
+    """What writing values changed, which is kept; 0 of what is not finite."""
+    return tf.where(tf.math.is_finite(values), values - sent, 0.0)
 
 
 class EntryLists:
@@ -40,17 +63,11 @@ class EntryLists:
         self._lists = lists
         self._exact = value_format == "float32"
         self._elements = [each.elements for each in lists]
-        starts = [sum(self._elements[:number]) for number in range(len(lists))]
-        values = tf.concat([each.values for each in lists], 0)
+        mine = joined(lists)
         self._message, sent = encode_entries(
-            tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
-            values,
-            sum(self._elements),
-            value_format=value_format,
+            mine.indices, mine.values, mine.elements, value_format=value_format
         )
-        self._lost = tf.split(
-            values - sent, tf.stack([tf.size(each.values) for each in lists]), num=len(lists)
-        )
+        self._lost = split_up(lost_in_writing(mine.values, sent), lists)
 
     def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
         """What of a vector is not sent, [elements] float32: where nothing was selected, and what writing values changed."""

@@ -4,13 +4,25 @@ number (`Communicator.next_instance`), so workers must create the same collectiv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_strategies.native import communicator as communicators
 from tf_strategies.native import loader
 from tf_strategies.native.communicator import Communicator
+
+
+class AllToAll(NamedTuple):
+    """What `all_to_all` brings.
+
+    Attributes:
+        received: [n, ...], what the workers sent to this one, along axis 0 by rank.
+        lengths: [workers] int64, how many rows each of them sent.
+    """
+
+    received: tf.Tensor
+    lengths: tf.Tensor
 
 
 def all_reduce(
@@ -63,6 +75,33 @@ def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str) -> t
         communicator=communicator.id,
         instance=communicator.next_instance(name, count=2),
         label=name,
+    )
+
+
+def all_to_all(
+    tensor: tf.Tensor, lengths: tf.Tensor | Sequence[int], *, communicator: Communicator, name: str
+) -> AllToAll:
+    """Sends some rows of a tensor to each worker, this one included; so each receives what is meant for it, and no more.
+
+    Args:
+        tensor: [m, ...], any numeric dtype or bool: the rows for worker 0 first. All dimensions but the first agree.
+        lengths: [workers] int64, how many rows each worker gets; they add up to m.
+        communicator: the group.
+        name: for messages.
+
+    Raises:
+        tf.errors.InvalidArgumentError: lengths are negative or do not add up to m; the other workers are told.
+
+    Raises as `all_reduce`, too.
+    """
+    return AllToAll(
+        *loader.library().tf_strategies_all_to_all(
+            tensor=tensor,
+            lengths=tf.cast(lengths, tf.int64),
+            communicator=communicator.id,
+            instance=communicator.next_instance(name, count=2),
+            label=name,
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,6 +19,20 @@ class EncodedEntries(NamedTuple):
     """
 
     message: tf.Tensor
+    sent: tf.Tensor
+
+
+class EncodedRegions(NamedTuple):
+    """What `encode_regions` writes.
+
+    Attributes:
+        messages: [m] uint8, one message a region, one after another.
+        lengths: [regions] int64, how many bytes each has.
+        sent: [k] float32, the values as every reader of the messages sees them.
+    """
+
+    messages: tf.Tensor
+    lengths: tf.Tensor
     sent: tf.Tensor
 
 
@@ -53,6 +68,33 @@ def encode_entries(
     return EncodedEntries(
         *loader.library().tf_strategies_encode_entries(
             indices=indices, values=values, count=tf.cast(count, tf.int64), value_format=value_format
+        )
+    )
+
+
+def encode_regions(
+    indices: tf.Tensor,
+    values: tf.Tensor,
+    offsets: Sequence[int] | tf.Tensor,
+    *,
+    value_format: str = "float32",
+) -> EncodedRegions:
+    """Writes k entries of a vector as one message for each of some regions of it.
+
+    Each message is what `encode_entries` writes of a vector that has the elements of its region only, numbered from its first.
+
+    Args:
+        indices: [k] int64, strictly ascending, from 0 up to offsets[-1] - 1.
+        values: [k] float32, the elements there.
+        offsets: [regions + 1] int64, non-decreasing from 0: region r has elements offsets[r] to offsets[r + 1] - 1.
+        value_format: as for `encode_entries`, for each message by itself.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an index is out of range or out of order, the lengths differ, or offsets decrease.
+    """
+    return EncodedRegions(
+        *loader.library().tf_strategies_encode_regions(
+            indices=indices, values=values, offsets=tf.cast(offsets, tf.int64), value_format=value_format
         )
     )
 

@@ -263,6 +263,68 @@ TEST(EncodeEntries, RefusesBadInputWithTheValues) {
   EXPECT_EQ(error({}, kMaxCount + 1), "count must be between 0 and 281474976710656; got 281474976710657");
 }
 
+struct Regions {
+  Bytes messages;
+  std::vector<int64_t> lengths;
+  std::vector<float> sent;
+  std::string error;
+};
+
+Regions EncodeAll(const Selection& entries, const std::vector<int64_t>& offsets,
+                  ValueFormat format = ValueFormat::kFloat32) {
+  Regions regions;
+  regions.lengths.resize(offsets.size() - 1);
+  regions.sent.resize(entries.values.size());
+  regions.error = EncodeRegions(entries.indices.data(), entries.values.data(),
+                                static_cast<int64_t>(entries.indices.size()), offsets.data(),
+                                static_cast<int64_t>(offsets.size()) - 1, format, &regions.messages,
+                                regions.lengths.data(), regions.sent.data())
+                      .message();
+  return regions;
+}
+
+TEST(EncodeRegions, IsAMessageForEachRegionNumberedFromItsFirstElement) {
+  constexpr int64_t kCount = 5000;
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{0, kCount}, {0, 1, 1, 700, 4999, kCount}, {0, 0, 2500, kCount, kCount}}) {
+    for (const ValueFormat format : kFormats) {
+      const Selection entries = RandomEntries(kCount, 600, 6);
+      const Regions regions = EncodeAll(entries, offsets, format);
+      ASSERT_EQ(regions.error, "");
+      Bytes expected;
+      std::vector<float> expected_sent;
+      for (size_t r = 0; r + 1 < offsets.size(); ++r) {
+        Selection own;
+        for (size_t i = 0; i < entries.indices.size(); ++i) {
+          if (entries.indices[i] < offsets[r] || entries.indices[i] >= offsets[r + 1]) continue;
+          own.indices.push_back(entries.indices[i] - offsets[r]);
+          own.values.push_back(entries.values[i]);
+        }
+        std::vector<float> sent;
+        const Bytes message = Encode(own, offsets[r + 1] - offsets[r], format, &sent);
+        EXPECT_EQ(regions.lengths[r], static_cast<int64_t>(message.size()));
+        expected = expected + message;
+        expected_sent.insert(expected_sent.end(), sent.begin(), sent.end());
+      }
+      EXPECT_EQ(regions.messages, expected);
+      ExpectSameBits(regions.sent, expected_sent);
+    }
+  }
+}
+
+TEST(EncodeRegions, RefusesBadInputWithTheValues) {
+  const Selection entries{{1, 4}, {1, 1}};
+  EXPECT_EQ(EncodeAll(entries, {0, 2, 4}).error,
+            "indices must be between 0 and count - 1, 3; indices[1] is 4");
+  EXPECT_EQ(EncodeAll({{2, 1}, {1, 1}}, {0, 2, 5}).error,
+            "indices must be strictly ascending; indices[1] is 1, after 2");
+  EXPECT_EQ(EncodeAll(entries, {1, 5}).error, "offsets must be non-decreasing from 0; offsets[0] is 1");
+  EXPECT_EQ(EncodeAll(entries, {0, 5, 3}).error, "offsets must be non-decreasing from 0; offsets[2] is 3");
+  EXPECT_EQ(EncodeAll(entries, {0, 5, 0}).error, "offsets must be non-decreasing from 0; offsets[2] is 0");
+  EXPECT_EQ(EncodeAll(entries, {0, 5, kMaxCount + 1}).error,
+            "count must be between 0 and 281474976710656; got 281474976710657");
+}
+
 TEST(DamagedEntries, AreRefusedWithWhatIsWrong) {
   const Bytes good = Encode(RandomEntries(1000, 10, 4), 1000);
   EXPECT_EQ(ErrorOf(good + good, 1000), "");

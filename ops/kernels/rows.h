@@ -1,0 +1,72 @@
+// What collectives have in common that join the ranks' tensors along axis 0.
+#ifndef OPS_KERNELS_ROWS_H_
+#define OPS_KERNELS_ROWS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ops/kernels/completion.h"
+#include "ops/kernels/dtype_convert.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace tf_strategies {
+
+inline tensorflow::TensorShape RowShape(const tensorflow::Tensor& tensor) {
+  tensorflow::TensorShape shape = tensor.shape();
+  shape.RemoveDim(0);
+  return shape;
+}
+
+// Such rows for messages: "[3] rows of float".
+inline std::string DescribeRows(const tensorflow::Tensor& tensor) {
+  return RowShape(tensor).DebugString() + " rows of " + tensorflow::DataTypeString(tensor.dtype());
+}
+
+// Rows like those of a tensor, `counts` [size] of them from each rank.
+struct JoinedRows {
+  std::vector<int64_t> offsets{0};  // [size + 1], in elements of the core's dtype
+  tensorflow::TensorShape shape;    // of all of them
+};
+
+// What peers say their counts are is checked: InternalError where they cannot be. what: "all_gather 'name'".
+inline absl::Status JoinRows(const std::string& what, const tensorflow::Tensor& tensor,
+                             const std::vector<int64_t>& counts, JoinedRows* joined) {
+  const int64_t row_bytes = RowShape(tensor).num_elements() * tensorflow::DataTypeSize(tensor.dtype());
+  const auto element_bytes = static_cast<int64_t>(DTypeSize(FromTensorFlow(tensor.dtype())));
+  const int64_t most_rows = std::numeric_limits<int64_t>::max() / std::max<int64_t>(row_bytes, 1);
+  int64_t total = 0;
+  for (int64_t count : counts) {
+    if (count < 0 || count > most_rows - total) {
+      return absl::InternalError(
+          absl::StrCat(what, ": the workers' first dimensions make no sense: one of them is ", count));
+    }
+    total += count;
+    joined->offsets.push_back(total * (row_bytes / element_bytes));
+  }
+  joined->shape = tensor.shape();
+  joined->shape.set_dim(0, total);
+  return absl::OkStatus();
+}
+
+// An output of the kernel, or memory that only the peers need when the kernel has ended.
+inline absl::Status AllocateOutput(Completion* completion, int index, tensorflow::DataType dtype,
+                                   const tensorflow::TensorShape& shape, tensorflow::Tensor* output) {
+  absl::Status allocated;
+  const bool running = completion->WithContext([&](tensorflow::OpKernelContext* context) {
+    tensorflow::Tensor* made = nullptr;
+    allocated = context->allocate_output(index, shape, &made);
+    if (allocated.ok()) *output = *made;
+  });
+  if (running) return allocated;
+  *output = tensorflow::Tensor(dtype, shape);
+  return output->IsInitialized() ? absl::OkStatus()
+                                 : absl::ResourceExhaustedError("memory ran out: " + shape.DebugString());
+}
+
+}  // namespace tf_strategies
+
+#endif  // OPS_KERNELS_ROWS_H_

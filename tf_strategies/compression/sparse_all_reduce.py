@@ -1,0 +1,115 @@
+"""The largest entries of the sum over workers, in messages whose number of entries does not grow with the workers."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple, Union
+
+import tensorflow as tf
+
+from tf_strategies.compression.base import Workers
+from tf_strategies.compression.entry_lists import (
+    EntryLists,
+    SelectedEntries,
+    joined,
+    lost_in_writing,
+    split_up,
+)
+from tf_strategies.native.entries import encode_entries, encode_regions, merge_entries, sum_entries
+from tf_strategies.native.top_k import top_k
+
+__all__ = ["EXCHANGES", "SparseAllReduce", "lists_for"]
+
+EXCHANGES = ("all_gather", "reduce_scatter")
+
+
+class SparseAllReduce:
+    """The entries that one worker sends, as `EntryLists`; of their sum over workers the k largest or so come back.
+
+    The gradients, numbered through, are cut into a region of equal length for each of P workers. Everyone sends each worker the
+    entries in its region (reduce-scatter); that one adds them up and sends its ⌈k / P⌉ largest sums to all (all-gather), where
+    each was to send k. What it holds back, and what writing its sums changes, is left to it as unsent.
+
+    A worker receives about k entries each time if these are spread evenly over the regions; if all lie in one, its worker
+    receives those of all others.
+
+    Args:
+        lists: of each gradient.
+        value_format: how values are written, both times: one of `VALUE_FORMATS`.
+
+    References:
+        Li & Hoefler 2022, "Near-optimal sparse allreduce for distributed deep learning" (Ok-Topk). There regions follow where the
+        entries lie, and one estimated threshold for all selects the sums; here each region has its share of k.
+    """
+
+    def __init__(self, lists: Sequence[SelectedEntries], value_format: str) -> None:
+        self._lists = lists
+        self._format = value_format
+        self._exact = value_format == "float32"
+
+    def sum_over(self, workers: Workers) -> List[tf.Tensor]:
+        """The largest entries of the sums over workers, of each vector [elements] float32, 0 elsewhere; a collective."""
+        mine = joined(self._lists)
+        offsets = [mine.elements * rank // workers.size for rank in range(workers.size + 1)]
+        begin, end = offsets[workers.rank : workers.rank + 2]
+        regions = encode_regions(mine.indices, mine.values, offsets, value_format=self._format)
+        if not self._exact:
+            self._lost = split_up(lost_in_writing(mine.values, regions.sent), self._lists)
+        what = f"entries of {len(self._lists)} gradients"
+        received = workers.all_to_all(regions.messages, regions.lengths, name=what)
+        share = (mine.wanted + workers.size - 1) // workers.size
+        largest = self._largest(received, share, begin, end, mine.elements)
+        return workers.gather(
+            largest,
+            f"largest {what}",
+            lambda everyone: tf.split(
+                sum_entries(everyone, mine.elements), [each.elements for each in self._lists]
+            ),
+        )
+
+    def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
+        """What of a vector is not in the sum and is this worker's to keep, [elements] float32. Call after `sum_over`."""
+        kept = remaining
+        if not self._exact:
+            places = self._lists[number].indices[:, tf.newaxis]
+            kept = tf.tensor_scatter_nd_update(kept, places, self._lost[number])
+        if number in self._held_back:
+            kept = tf.tensor_scatter_nd_add(kept, *self._held_back[number])
+        return kept
+
+    def _largest(self, received: tf.Tensor, k: Any, begin: int, end: int, elements: int) -> tf.Tensor:
+        """The message of the k largest sums in this worker's region; the rest is held back."""
+        indices, sums = merge_entries(received, end - begin)
+        k = tf.minimum(tf.cast(k, tf.int64), tf.size(sums, tf.int64))
+        chosen = top_k(sums, tf.zeros_like(sums), k)
+        places = indices + begin
+        message, sent = encode_entries(
+            tf.gather(places, chosen.indices), chosen.values, elements, value_format=self._format
+        )
+        rest = chosen.remaining
+        if not self._exact:
+            lost = lost_in_writing(chosen.values, sent)
+            rest = tf.tensor_scatter_nd_update(rest, chosen.indices[:, tf.newaxis], lost)
+        self._held_back = self._by_vector(places, rest, begin, end)
+        return message
+
+    def _by_vector(
+        self, places: tf.Tensor, values: tf.Tensor, begin: int, end: int
+    ) -> Dict[int, Tuple[tf.Tensor, tf.Tensor]]:
+        """Entries of this worker's region by the vector they belong to: [u, 1] int64 indices in it, and [u] values."""
+        found, start = {}, 0
+        for number, each in enumerate(self._lists):
+            stop = start + each.elements
+            if max(start, begin) < min(stop, end):
+                first, last = tf.unstack(tf.searchsorted(places, tf.constant([start, stop], tf.int64)))
+                found[number] = (places[first:last, tf.newaxis] - start, values[first:last])
+            start = stop
+        return found
+
+
+def lists_for(
+    exchange: str, lists: Sequence[SelectedEntries], value_format: str, workers: Workers
+) -> Union[EntryLists, SparseAllReduce]:
+    """What carries out an exchange, one of `EXCHANGES`. Alone, a worker has nothing to cut: then both are the same."""
+    if exchange == "reduce_scatter" and workers.size > 1:
+        return SparseAllReduce(lists, value_format)
+    return EntryLists(lists, value_format)
