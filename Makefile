@@ -14,7 +14,7 @@ TOOLS := .venv/tools
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
 OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
 BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/compile_ops.py tools/find_tensorflow.py ops/exports.map
-CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h')
+CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))
 CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
 

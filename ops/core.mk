@@ -4,6 +4,9 @@
 #
 # Every tests/core/**/*_test.cc becomes a program of its own, every .cc of ops/tools/ and ops/bench/ a program in $(CORE_BUILD)/bin; what else lies
 # in tests/core/ is linked to all tests. FILTER=<part of a path> runs only the tests that carry it.
+#
+# The same holds for .cu, where there is nvcc: NVCC=<path> names one, NVCC= leaves CUDA out. Tests that need a GPU end with 77 where there
+# is none and are reported as skipped.
 CORE_BUILD ?= .build/core
 SANITIZE ?=
 FILTER ?=
@@ -17,7 +20,7 @@ endif
 $(if $(GTEST),,$(error googletest is missing))
 $(if $(wildcard $(LIBUCX)/include/ucp/api/ucp.h),,$(error LIBUCX=$(LIBUCX) has no include/ucp/api/ucp.h: name the folder of the package libucx))
 
-LAYERS := base schedule reduce compress transport communicator channel ledger
+LAYERS := base schedule reduce compress cuda transport communicator channel ledger
 find_sources = $(shell find $(1) -name '*.cc' 2>/dev/null | LC_ALL=C sort)
 CORE_SOURCES := $(foreach layer,$(LAYERS),$(call find_sources,ops/$(layer)))
 TOOL_SOURCES := $(call find_sources,ops/tools ops/bench)
@@ -37,12 +40,34 @@ UCX_LIBS := -L$(LIBUCX)/lib -lucp -lucs -Wl,-rpath,$(LIBUCX)/lib
 GTEST_LIBS := $(firstword $(wildcard $(GTEST)/lib/*/libgtest_main.a $(GTEST)/lib/libgtest_main.a)) \
               $(firstword $(wildcard $(GTEST)/lib/*/libgtest.a $(GTEST)/lib/libgtest.a))
 
+# Architectures of GPUs for which there is code; for later ones the driver compiles that of the last.
+CUDA_ARCHITECTURES ?= 80 90
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA := $(if $(NVCC),$(if $(SANITIZE),,yes))
+WITHOUT_CUDA := ops/cuda was not compiled: $(if $(NVCC),the sanitizers do not see device code,nvcc is missing)
+find_cuda = $(if $(CUDA),$(shell find $(1) -name '*.cu' 2>/dev/null | LC_ALL=C sort))
+CUDA_SOURCES := $(call find_cuda,ops/cuda)
+CUDA_TOOL_SOURCES := $(call find_cuda,ops/tools ops/bench)
+CUDA_TEST_SOURCES := $(filter %_test.cu,$(call find_cuda,tests/core))
+CUDA_SUPPORT_SOURCES := $(filter-out %_test.cu,$(call find_cuda,tests/core))
+cuda_object = $(patsubst %.cu,$(CORE_BUILD)/%.cu.o,$(1))
+CUDA_OBJECTS := $(call cuda_object,$(CUDA_SOURCES) $(CUDA_TOOL_SOURCES) $(CUDA_TEST_SOURCES) $(CUDA_SUPPORT_SOURCES))
+CUDA_TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(CUDA_TOOL_SOURCES))))
+CUDA_TESTS := $(patsubst %.cu,$(CORE_BUILD)/%,$(CUDA_TEST_SOURCES))
+SELECTED += $(if $(FILTER),$(foreach test,$(CUDA_TESTS),$(if $(findstring $(FILTER),$(test)),$(test))),$(CUDA_TESTS))
+
+# --fmad=false: a product and a sum are two roundings, as on the CPU.
+comma := ,
+NVCCFLAGS += -std=c++17 -O2 --fmad=false $(if $(WERROR),--Werror all-warnings) -Xcompiler -pthread,-Wall,-Wextra$(addprefix $(comma),$(WERROR)) \
+             $(foreach number,$(CUDA_ARCHITECTURES),-gencode arch=compute_$(number)$(comma)code=sm_$(number)) \
+             -gencode arch=compute_$(lastword $(CUDA_ARCHITECTURES))$(comma)code=compute_$(lastword $(CUDA_ARCHITECTURES))
+
 .PHONY: all test tools
 .DELETE_ON_ERROR:
-.SECONDARY: $(OBJECTS)
+.SECONDARY: $(OBJECTS) $(CUDA_OBJECTS)
 
-all: tools $(TESTS)
-tools: $(TOOLS)
+all: tools $(TESTS) $(CUDA_TESTS)
+tools: $(TOOLS) $(CUDA_TOOLS)
 
 $(CORE_BUILD)/%.o: %.cc ops/core.mk
 	@mkdir -p $(@D)
@@ -69,7 +94,29 @@ $(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/tools/%.o $(CORE_BUILD)/libcore.a
 $(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/bench/%.o $(CORE_BUILD)/libcore.a
 	$(link_tool)
 
+$(CORE_BUILD)/%.cu.o: %.cu ops/core.mk
+	@mkdir -p $(@D)
+	@echo "  NVCC $<"
+	@$(NVCC) $(CPPFLAGS) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(CORE_BUILD)/libcuda_core.a: $(call cuda_object,$(CUDA_SOURCES))
+	@rm -f $@
+	@ar qcs $@ $^
+
+define link_cuda
+	@mkdir -p $(@D)
+	@echo "  LD   $@"
+	@$(NVCC) $^ $(GTEST_LIBS) -o $@
+endef
+
+$(CUDA_TESTS): %: %.cu.o $(call cuda_object,$(CUDA_SUPPORT_SOURCES)) $(CORE_BUILD)/libcuda_core.a $(CORE_BUILD)/libcore.a
+	$(link_cuda)
+
+$(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/bench/%.cu.o $(CORE_BUILD)/libcuda_core.a $(CORE_BUILD)/libcore.a
+	$(link_cuda)
+
 test: tools $(SELECTED)
+	@$(if $(CUDA),:,echo "  $(WITHOUT_CUDA)")
 	@tools/run_core_tests.sh $(TEST_SECONDS) $(SELECTED)
 
--include $(OBJECTS:.o=.d)
+-include $(OBJECTS:.o=.d) $(CUDA_OBJECTS:.o=.d)

@@ -5,12 +5,6 @@
 namespace tf_strategies::compress {
 namespace {
 
-template <int kBits>
-constexpr int8_t LevelOf(int code) {
-  if (kBits == 1) return static_cast<int8_t>(1 - 2 * code);
-  return static_cast<int8_t>(code == 3 ? -1 : code & 1);
-}
-
 // The levels of every byte.
 template <int kBits>
 struct Table {
@@ -18,7 +12,7 @@ struct Table {
   int8_t of[256][kLevels] = {};
   constexpr Table() {
     for (int byte = 0; byte < 256; ++byte) {
-      for (int i = 0; i < kLevels; ++i) of[byte][i] = LevelOf<kBits>(byte >> kBits * i & ((1 << kBits) - 1));
+      for (int i = 0; i < kLevels; ++i) of[byte][i] = LevelOf(kBits, byte >> kBits * i & ((1 << kBits) - 1));
     }
   }
 };
@@ -27,22 +21,17 @@ template <int kBits>
 constexpr Table<kBits> kTable;
 
 template <int kBits>
-int CodeOf(int8_t level) {
-  return kBits == 1 ? static_cast<uint8_t>(level) >> 7 : level & 3;
-}
-
-template <int kBits>
 void Pack(const int8_t* levels, int64_t n, uint8_t* to) {
   constexpr int kLevels = 8 / kBits;
   int64_t i = 0;
   for (; i + kLevels <= n; i += kLevels) {
     int byte = 0;
-    for (int j = 0; j < kLevels; ++j) byte |= CodeOf<kBits>(levels[i + j]) << kBits * j;
+    for (int j = 0; j < kLevels; ++j) byte |= CodeOf(kBits, levels[i + j]) << kBits * j;
     *to++ = static_cast<uint8_t>(byte);
   }
   if (i == n) return;
   int byte = 0;
-  for (int j = 0; i + j < n; ++j) byte |= CodeOf<kBits>(levels[i + j]) << kBits * j;
+  for (int j = 0; i + j < n; ++j) byte |= CodeOf(kBits, levels[i + j]) << kBits * j;
   *to = static_cast<uint8_t>(byte);
 }
 

@@ -6,10 +6,22 @@
 
 #include <cstdint>
 
+#include "ops/base/host_device.h"
+
 namespace tf_strategies::compress {
 
 // What n levels of 1, 2 or 8 bits take.
-inline constexpr int64_t PackedBytes(int bits, int64_t n) { return (n * bits + 7) / 8; }
+TFS_HOST_DEVICE inline constexpr int64_t PackedBytes(int bits, int64_t n) { return (n * bits + 7) / 8; }
+
+TFS_HOST_DEVICE inline constexpr int CodeOf(int bits, int8_t level) {
+  return bits == 1 ? static_cast<uint8_t>(level) >> 7 : level & ((1 << bits) - 1);
+}
+
+TFS_HOST_DEVICE inline constexpr int8_t LevelOf(int bits, int code) {
+  if (bits == 1) return static_cast<int8_t>(1 - 2 * code);
+  if (bits == 2) return static_cast<int8_t>(code == 3 ? -1 : code & 1);
+  return static_cast<int8_t>(code);
+}
 
 // Writes levels [n] to the PackedBytes at `to`.
 void PackLevels(int bits, const int8_t* levels, int64_t n, uint8_t* to);

@@ -6,18 +6,22 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/base/host_device.h"
+
 namespace tf_strategies::compress {
 
 // What is not finite has these bits or more.
 inline constexpr int32_t kInfinityBits = 0x7F800000;
+// Those of the NaN without sign or payload.
+inline constexpr int32_t kNaNBits = 0x7FC00000;
 
-inline int32_t MagnitudeBits(float value) {
+TFS_HOST_DEVICE inline int32_t MagnitudeBits(float value) {
   int32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits & 0x7FFFFFFF;
 }
 
-inline float MagnitudeOf(int32_t bits) {
+TFS_HOST_DEVICE inline float MagnitudeOf(int32_t bits) {
   float magnitude;
   std::memcpy(&magnitude, &bits, sizeof(magnitude));
   return magnitude;
@@ -35,10 +39,10 @@ inline float LargestFinite(const float* values, int64_t n) {
 }
 
 // 0 for scales whose multiples could be subnormal, which some threads flush to zero and others do not.
-inline float ScaleOrZero(float scale) { return scale < FLT_MIN ? 0 : scale; }
+TFS_HOST_DEVICE inline float ScaleOrZero(float scale) { return scale < FLT_MIN ? 0 : scale; }
 
 // The scale of 127 levels up to the largest magnitude; never one that 127 makes infinite.
-inline float ScaleOf127(float largest) {
+TFS_HOST_DEVICE inline float ScaleOf127(float largest) {
   constexpr float kLargestScale = 0x1.020406p121f;
   const float scale = largest / 127;
   return ScaleOrZero(scale < kLargestScale ? scale : kLargestScale);

@@ -3,115 +3,61 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "ops/base/check.h"
 #include "ops/compress/level_packing.h"
+#include "ops/compress/levels.h"
 #include "ops/compress/magnitude.h"
 #include "ops/compress/message.h"
+#include "ops/compress/quantized_layout.h"
 
 namespace tf_strategies::compress {
 namespace {
 
 constexpr int64_t kPartElements = 16384;
 constexpr int64_t kChunk = 1024;  // elements whose levels and random words lie in the first-level cache
-constexpr int64_t kGroup = 4 * kPhiloxLanes;
 
-int BitsOf(Method method) {
-  switch (method) {
-    case Method::kStochastic8: return 8;
-    case Method::kTernary: return 2;
-    case Method::kSign: return 1;
-  }
-  return 8;
-}
-
-int64_t Ceiling(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-// Where the parts of a body lie.
-struct Layout {
-  Layout(Method method, int64_t count, int64_t bucket)
-      : bits(BitsOf(method)),
-        count(count),
-        bucket(bucket),
-        buckets(Ceiling(count, bucket)),
-        bytes_of_bucket(PackedBytes(bits, bucket)) {}
-
-  int64_t ScaleAt(int64_t i) const { return i * static_cast<int64_t>(sizeof(float)); }
-  int64_t LevelsAt(int64_t i) const { return ScaleAt(buckets) + i * bytes_of_bucket; }
-  int64_t Bytes() const {
-    if (buckets == 0) return 0;
-    return LevelsAt(buckets - 1) + PackedBytes(bits, count - (buckets - 1) * bucket);
-  }
-
-  int bits;
-  int64_t count, bucket, buckets, bytes_of_bucket;
-};
-
-// The words of the elements from `first` on: element i has word i % 64 / 16 of the block i / 64 * 16 + i % 16.
+// The words of the elements from `first` on.
 void RandomWords(Seed seed, int64_t first, int64_t n, uint32_t* words) {
   PhiloxWords group;
   for (int64_t i = 0; i < n;) {
-    const int64_t skip = (first + i) % kGroup;
-    const int64_t taken = std::min(kGroup - skip, n - i);
-    PhiloxBlocks(seed, static_cast<uint64_t>((first + i) / kGroup * kPhiloxLanes), group);
+    const int64_t skip = (first + i) % kWordGroup;
+    const int64_t taken = std::min(kWordGroup - skip, n - i);
+    PhiloxBlocks(seed, static_cast<uint64_t>((first + i) / kWordGroup * kPhiloxLanes), group);
     std::memcpy(words + i, &group[0][0] + skip, taken * sizeof(uint32_t));
     i += taken;
   }
 }
 
-// In [0, 1), a multiple of 2^-24.
-float Uniform(uint32_t word) { return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f; }
-
 double MeanMagnitude(const float* values, int64_t n) {
-  constexpr int kSums = 8;
-  double sums[kSums] = {};
+  double sums[kMeanSums] = {};
   int64_t i = 0;
-  for (; i + kSums <= n; i += kSums) {
-    for (int j = 0; j < kSums; ++j) sums[j] += std::abs(static_cast<double>(values[i + j]));
+  for (; i + kMeanSums <= n; i += kMeanSums) {
+    for (int j = 0; j < kMeanSums; ++j) sums[j] += std::abs(static_cast<double>(values[i + j]));
   }
   for (; i < n; ++i) sums[0] += std::abs(static_cast<double>(values[i]));
-  double sum = 0;
-  for (const double each : sums) sum += each;
-  return sum / static_cast<double>(n);
+  return MeanOf(sums, n);
 }
 
-bool AllFinite(const float* values, int64_t n) {
+int32_t LargestBits(const float* values, int64_t n) {
   int32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, MagnitudeBits(values[i]));
-  return largest < kInfinityBits;
-}
-
-float ScaleOf(Method method, const float* values, int64_t n) {
-  if (!AllFinite(values, n)) return std::numeric_limits<float>::quiet_NaN();
-  if (method == Method::kSign) return ScaleOrZero(static_cast<float>(MeanMagnitude(values, n)));
-  const float largest = LargestFinite(values, n);
-  return method == Method::kStochastic8 ? ScaleOf127(largest) : ScaleOrZero(largest);
+  return largest;
 }
 
 void StochasticLevels(const float* values, const uint32_t* words, int64_t n, float scale, int8_t* levels) {
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float scaled = values[i] * inverse;
-    const auto whole = static_cast<int32_t>(scaled);  // towards zero
-    const float part = scaled - static_cast<float>(whole);
-    const float chance = Uniform(words[i]);
-    const int32_t level = whole + (chance < part) - (part < -chance);
-    levels[i] = static_cast<int8_t>(std::clamp(level, -127, 127));
-  }
+  const float inverse = InverseOf(scale);
+  for (int64_t i = 0; i < n; ++i) levels[i] = StochasticLevel(values[i], words[i], inverse);
 }
 
 void TernaryLevels(const float* values, const uint32_t* words, int64_t n, float scale, int8_t* levels) {
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t level = Uniform(words[i]) * scale < std::abs(values[i]);
-    levels[i] = static_cast<int8_t>(values[i] < 0 ? -level : level);
-  }
+  for (int64_t i = 0; i < n; ++i) levels[i] = TernaryLevel(values[i], words[i], scale);
 }
 
 void SignLevels(const float* values, int64_t n, int8_t* levels) {
-  for (int64_t i = 0; i < n; ++i) levels[i] = static_cast<int8_t>(values[i] < 0 ? -1 : 1);
+  for (int64_t i = 0; i < n; ++i) levels[i] = SignLevel(values[i]);
 }
 
 // values [n], n <= kChunk, are the elements from `first` on, of a bucket of this scale.
@@ -128,10 +74,11 @@ void Levels(Method method, const float* values, int64_t first, int64_t n, float 
   TernaryLevels(values, words, n, scale, levels);
 }
 
-void QuantizeBucket(Method method, const Layout& layout, int64_t i, const float* gradient, Seed seed,
+void QuantizeBucket(Method method, const QuantizedLayout& layout, int64_t i, const float* gradient, Seed seed,
                     uint8_t* body) {
   const int64_t begin = i * layout.bucket, end = std::min(layout.count, begin + layout.bucket);
-  const float scale = ScaleOf(method, gradient + begin, end - begin);
+  const double mean = method == Method::kSign ? MeanMagnitude(gradient + begin, end - begin) : 0;
+  const float scale = ScaleOf(method, LargestBits(gradient + begin, end - begin), mean);
   std::memcpy(body + layout.ScaleAt(i), &scale, sizeof(scale));
   uint8_t* to = body + layout.LevelsAt(i);
   int8_t levels[kChunk];
@@ -144,7 +91,8 @@ void QuantizeBucket(Method method, const Layout& layout, int64_t i, const float*
 }
 
 // Adds the elements [begin, end). Product and sum are loops of their own, so that no processor makes one rounding of the two.
-void AddQuantized(const uint8_t* body, const Layout& layout, int64_t begin, int64_t end, float* sum) {
+void AddQuantized(const uint8_t* body, const QuantizedLayout& layout, int64_t begin, int64_t end,
+                  float* sum) {
   int8_t levels[kChunk];
   float values[kChunk];
   for (int64_t at = begin, next = 0; at < end; at = next) {
@@ -159,7 +107,7 @@ void AddQuantized(const uint8_t* body, const Layout& layout, int64_t begin, int6
   }
 }
 
-Status LayoutOf(const Message& message, std::vector<Layout>* layouts) {
+Status LayoutOf(const Message& message, std::vector<QuantizedLayout>* layouts) {
   const Header& header = message.header;
   const auto method = static_cast<Method>(header.form);
   if (method > Method::kSign) {
@@ -181,13 +129,13 @@ Status LayoutOf(const Message& message, std::vector<Layout>* layouts) {
 }  // namespace
 
 int64_t QuantizedBytes(Method method, int64_t count, int64_t bucket) {
-  return static_cast<int64_t>(sizeof(Header)) + Layout(method, count, bucket).Bytes();
+  return static_cast<int64_t>(sizeof(Header)) + QuantizedLayout(method, count, bucket).Bytes();
 }
 
 void Quantize(Method method, const float* gradient, int64_t count, int64_t bucket, Seed seed,
               uint8_t* message, const ParallelFor& parallel) {
   TFS_CHECK(0 <= count && count <= kMaxCount && 1 <= bucket && bucket <= kMaxBucket);
-  const Layout layout(method, count, bucket);
+  const QuantizedLayout layout(method, count, bucket);
   Header header;
   header.kind = static_cast<uint8_t>(Kind::kQuantized);
   header.form = static_cast<uint8_t>(method);
@@ -208,7 +156,7 @@ void Quantize(Method method, const float* gradient, int64_t count, int64_t bucke
 Status SumQuantized(const uint8_t* bytes, int64_t size, int64_t count, float* sum,
                     const ParallelFor& parallel) {
   std::vector<Message> messages;
-  std::vector<Layout> layouts;
+  std::vector<QuantizedLayout> layouts;
   TFS_RETURN_IF_ERROR(SplitMessages(bytes, size, Kind::kQuantized, count, &messages));
   for (const Message& message : messages) TFS_RETURN_IF_ERROR(LayoutOf(message, &layouts));
   parallel(Ceiling(count, kPartElements), [&](int64_t part) {

@@ -18,6 +18,7 @@ CORE = {
     "schedule": {"base"},
     "reduce": {"base"},
     "compress": {"base"},
+    "cuda": {"base", "compress"},
     "transport": {"base"},
     "communicator": {"base", "schedule", "reduce", "transport"},
     "channel": {"base", "transport"},
@@ -34,6 +35,7 @@ PROGRAMS = {"tools", "bench"}
 # Libraries that one layer alone may include: the start of the path in <> or "".
 FOREIGN_HEADERS = {
     "kernels": ("tensorflow/", "absl/", "Eigen/", "unsupported/Eigen/"),
+    "cuda": ("cuda", "cub/", "thrust/", "nv/", "cooperative_groups"),
     "transport": ("ucp/", "ucs/"),
 }
 
@@ -75,7 +77,13 @@ class Reference(NamedTuple):
 
 
 def cpp_files(folder: Path) -> list[Path]:
+    """What any C++ compiler takes."""
     return sorted([*folder.rglob("*.cc"), *folder.rglob("*.h")])
+
+
+def cuda_files(folder: Path) -> list[Path]:
+    """What nvcc alone takes: ops/core.mk compiles it, setup.py and Bazel leave it out."""
+    return sorted([*folder.rglob("*.cu"), *folder.rglob("*.cuh")])
 
 
 def python_files(folder: Path) -> list[Path]:

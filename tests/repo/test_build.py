@@ -76,7 +76,7 @@ def test_files_named_in_the_documents_exist(document):
     text = (layers.ROOT / document).read_text()
     named = set(
         re.findall(
-            r"\b(?:examples|benchmarks|tests|ops|tools|tf_strategies)/[\w/.-]*\w\.(?:py|cc|h|md|sh|mk)\b",
+            r"\b(?:examples|benchmarks|tests|ops|tools|tf_strategies)/[\w/.-]*\w\.(?:py|cc|h|cu|cuh|md|sh|mk)\b",
             text,
         )
     )

@@ -10,10 +10,7 @@ from tests.repo import layers
 
 
 def test_every_folder_of_ops_has_its_place():
-    folders = {
-        path.parent.relative_to(layers.ROOT / "ops").parts[0]
-        for path in layers.cpp_files(layers.ROOT / "ops")
-    }
+    folders = {path.parent.relative_to(layers.ROOT / "ops").parts[0] for path in sources(layers.ROOT / "ops")}
     assert folders <= set(layers.OPS), "add the folder to tests/repo/layers.py"
 
 
@@ -27,17 +24,33 @@ def test_includes_point_down(layer):
     allowed = layers.OPS[layer] | {layer}
     wrong = [
         str(include)
-        for path in layers.cpp_files(layers.ROOT / "ops" / layer)
+        for path in sources(layers.ROOT / "ops" / layer)
         for include in layers.includes(path)
         if not may_include(include.name, allowed)
     ]
     assert wrong == []
 
 
+def test_what_any_compiler_takes_includes_no_cuda():
+    wrong = [
+        str(include)
+        for folder in ("ops", "tests/core")
+        for path in layers.cpp_files(layers.ROOT / folder)
+        for include in layers.includes(path)
+        if needs_nvcc(include.name)
+    ]
+    assert wrong == []
+
+
+def test_cuda_is_looked_at():
+    assert layers.cuda_files(layers.ROOT / "ops" / "cuda")
+    assert layers.cuda_files(layers.ROOT / "tests" / "core" / "cuda")
+
+
 def test_tests_of_the_core_see_no_tensorflow():
     wrong = [
         str(include)
-        for path in layers.cpp_files(layers.ROOT / "tests" / "core")
+        for path in sources(layers.ROOT / "tests" / "core")
         for include in layers.includes(path)
         if not include.name.startswith(("<gtest/", '"gtest/', '"tests/core/'))
         and not may_include(include.name, set(layers.CORE))
@@ -101,11 +114,29 @@ def test_every_folder_of_the_package_is_a_package():
         ("<ucp/api/ucp.h>", {"base", "transport"}, True),
         ('"tensorflow/core/framework/op.h"', {"communicator"}, False),
         ('"tensorflow/core/framework/op.h"', {"kernels"}, True),
+        ("<cuda_runtime.h>", {"compress"}, False),
+        ("<cub/cub.cuh>", {"base"}, False),
+        ("<cuda_runtime.h>", {"cuda"}, True),
+        ('"ops/cuda/top_k.cuh"', {"base", "compress"}, False),
         ("MACRO_HEADER", {"base"}, False),
     ],
 )
 def test_rule_for_includes_can_say_no(include, allowed, verdict):
     assert may_include(include, allowed) is verdict
+
+
+@pytest.mark.parametrize(
+    ("include", "verdict"),
+    [
+        ("<cuda_runtime.h>", True),
+        ('"ops/cuda/top_k.cuh"', True),
+        ("<cub/cub.cuh>", True),
+        ('"ops/cuda/segments.h"', False),
+        ("<cstdint>", False),
+    ],
+)
+def test_rule_for_cuda_can_say_yes(include, verdict):
+    assert needs_nvcc(include) is verdict
 
 
 @pytest.mark.parametrize(
@@ -157,6 +188,15 @@ def test_imports_are_found_at_every_depth(tmp_path, monkeypatch):
 def part_of(path) -> str:
     """The part of tf_strategies a file belongs to: its folder, or its name directly below."""
     return path.relative_to(layers.ROOT / "tf_strategies").with_suffix("").parts[0]
+
+
+def sources(folder) -> list:
+    return [*layers.cpp_files(folder), *layers.cuda_files(folder)]
+
+
+def needs_nvcc(name: str) -> bool:
+    bare = name.strip('<>"')
+    return bare.endswith(".cuh") or bare.startswith(layers.FOREIGN_HEADERS["cuda"])
 
 
 def may_include(name: str, allowed: set) -> bool:

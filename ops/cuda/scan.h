@@ -1,0 +1,30 @@
+// Sums over the threads of a block.
+#ifndef OPS_CUDA_SCAN_H_
+#define OPS_CUDA_SCAN_H_
+
+#include <cstdint>
+
+#include "ops/base/host_device.h"
+
+namespace tf_strategies::cuda {
+
+// Returns the sum of the values of all threads before this one. shared: [Threads()], of the block; afterwards its last element
+// is the sum over all threads. In log2(Threads()) steps: Hillis and Steele 1986.
+template <typename Block>
+TFS_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* shared) {
+  const int thread = block.Thread();
+  block.Sync();  // what an earlier call left may still be read
+  shared[thread] = value;
+  block.Sync();
+  for (int reach = 1; reach < block.Threads(); reach *= 2) {
+    const int64_t other = thread >= reach ? shared[thread - reach] : 0;
+    block.Sync();
+    shared[thread] += other;
+    block.Sync();
+  }
+  return shared[thread] - value;
+}
+
+}  // namespace tf_strategies::cuda
+
+#endif  // OPS_CUDA_SCAN_H_

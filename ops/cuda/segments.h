@@ -1,0 +1,120 @@
+// Bodies of the kernels that write down what is selected, ordered by index: each warp counts in its segments of the vector, the
+// counts are added up, and each warp then knows where its entries go.
+#ifndef OPS_CUDA_SEGMENTS_H_
+#define OPS_CUDA_SEGMENTS_H_
+
+#include <cstdint>
+
+#include "ops/base/host_device.h"
+#include "ops/compress/magnitude.h"
+#include "ops/cuda/batches.h"
+#include "ops/cuda/radix_select.h"
+#include "ops/cuda/scan.h"
+
+namespace tf_strategies::cuda {
+
+inline constexpr int64_t kSegment = 512;  // elements
+static_assert(kSegment % kBatch == 0, "a segment has whole batches");
+
+// Of a segment; once added up, of all segments before.
+struct Counts {
+  int64_t above;  // sums larger than the threshold
+  int64_t equal;
+};
+
+TFS_HOST_DEVICE inline int64_t Segments(int64_t count) { return (count + kSegment - 1) / kSegment; }
+
+// Calls visit(first) for the batches of a segment that may have keys of at least `key`, in their order; first is where this lane's
+// part begins.
+template <typename Block, typename Visit>
+TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, const int32_t* largest,
+                           int32_t key, const Visit& visit) {
+  constexpr int64_t kBatches = kSegment / kBatch;
+  for (int64_t batch = segment * kBatches; batch < (segment + 1) * kBatches && batch < Batches(count);
+       ++batch) {
+    if (largest[batch] >= key) visit(batch * kBatch + block.Thread() % kWarp);
+  }
+}
+
+// counts: [Segments(count) + 1], of which the last is not written.
+template <typename Block>
+TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t count, const int32_t* largest,
+                              const Threshold* threshold, Counts* counts) {
+  const int32_t kth = threshold->key;
+  ForThisWarp(block, Segments(count), [&](int64_t segment) {
+    Counts found = {0, 0};
+    ForBatches(block, segment, count, largest, kth, [&](int64_t first) {
+      float values[kLoads];
+      int32_t keys[kLoads];
+      LoadBatch(sums, first, count, values, keys);
+      for (const int32_t key : keys) {
+        found.above += Block::CountOnes(block.Ballot(key > kth));
+        found.equal += Block::CountOnes(block.Ballot(key == kth));
+      }
+    });
+    if (block.Thread() % kWarp == 0) counts[segment] = found;
+  });
+}
+
+// counts [Segments(count) + 1] become those of all segments before each; the last those of all. One block. shared: [Threads()].
+template <typename Block>
+TFS_DEVICE void AddUpSegments(const Block& block, int64_t count, Counts* counts, int64_t* shared) {
+  const int64_t segments = Segments(count);
+  const int64_t share = (segments + block.Threads() - 1) / block.Threads();
+  const int64_t begin = share * block.Thread();
+  const int64_t end = begin + share < segments ? begin + share : segments;
+  Counts mine = {0, 0};
+  for (int64_t i = begin; i < end; ++i) {
+    mine.above += counts[i].above;
+    mine.equal += counts[i].equal;
+  }
+  Counts before = {0, 0};
+  before.above = SumBefore(block, mine.above, shared);
+  before.equal = SumBefore(block, mine.equal, shared);
+  for (int64_t i = begin; i < end; ++i) {
+    const Counts here = counts[i];
+    counts[i] = before;
+    before.above += here.above;
+    before.equal += here.equal;
+  }
+  if (block.Thread() == block.Threads() - 1) counts[segments] = before;
+}
+
+// Writes what is selected to indices [k] and values [k], and clears it from the residual, and what is not finite too.
+// residual: [count], the sums. counts: added up.
+template <typename Block>
+TFS_DEVICE void TakeSegments(const Block& block, float* residual, int64_t count, const int32_t* largest,
+                             const Threshold* threshold, const Counts* counts, int64_t* indices,
+                             float* values) {
+  const int32_t kth = threshold->key;
+  const int64_t taken = threshold->taken;
+  const int32_t least = kth < compress::kInfinityBits ? kth : compress::kInfinityBits;
+  const uint32_t lanes_before = (uint32_t{1} << block.Thread() % kWarp) - 1;
+  ForThisWarp(block, Segments(count), [&](int64_t segment) {
+    Counts before = counts[segment];
+    ForBatches(block, segment, count, largest, least, [&](int64_t first) {
+      float sums[kLoads];
+      int32_t keys[kLoads];
+      LoadBatch(residual, first, count, sums, keys);
+      for (int j = 0; j < kLoads; ++j) {
+        const uint32_t above = block.Ballot(keys[j] > kth);
+        const uint32_t equal = block.Ballot(keys[j] == kth);
+        const int64_t larger = before.above + Block::CountOnes(above & lanes_before);
+        const int64_t like = before.equal + Block::CountOnes(equal & lanes_before);
+        const bool is_taken = keys[j] > kth || (keys[j] == kth && like < taken);
+        if (is_taken) {
+          const int64_t position = larger + (like < taken ? like : taken);
+          indices[position] = first + j * kWarp;
+          values[position] = sums[j];
+        }
+        if (is_taken || keys[j] >= compress::kInfinityBits) residual[first + j * kWarp] = 0;
+        before.above += Block::CountOnes(above);
+        before.equal += Block::CountOnes(equal);
+      }
+    });
+  });
+}
+
+}  // namespace tf_strategies::cuda
+
+#endif  // OPS_CUDA_SEGMENTS_H_
