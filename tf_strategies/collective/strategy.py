@@ -103,23 +103,6 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         """How messages name a worker: `worker 1 (10.0.0.2:2222)`."""
         return self._group.name_of(rank)
 
-    @property
-    def compression(self) -> Optional[Compressor]:
-        """What makes gradients smaller on the way; None for nothing."""
-        return self._compression
-
-    @property
-    def compresses(self):
-        return self._compression is not None
-
-    @property
-    def keeps_gradients(self):
-        return self.compresses and bool(self._compression.slots)
-
-    @property
-    def momentum_of_compression(self):
-        return self._compression.replaces_momentum if self.compresses else 0.0
-
     def state_of_gradients(self, variables):
         return self.extended.state_of_gradients(variables)
 

@@ -11,13 +11,12 @@ __all__ = ["GroupStrategy", "group_of"]
 
 
 class GroupStrategy(WorkerStrategy):
-    """The face that a strategy shows to the bridge whose workers take every step together.
+    """The face that a strategy shows to the bridge whose workers take every step together."""
 
-    Attributes:
-        keeps_gradients: whether what is left of gradients when they are compressed is kept for later steps.
-    """
-
-    keeps_gradients = False
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether what is left of gradients when they are compressed is kept for later steps."""
+        return self.compresses and bool(self._compression.slots)
 
     def state_of_gradients(self, variables: Sequence[Any]) -> Sequence[Any]:
         """The variables, beside the optimizer's, that decide how gradients of these go on."""

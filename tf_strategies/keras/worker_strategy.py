@@ -18,16 +18,28 @@ class WorkerStrategy:
         size: the number of workers.
         deals_batches: whether batches of a dataset that is distributed now are dealt out to workers that keep their own pace.
         sums_when_applied: whether gradients of several workers are added up by what applies them, after Keras has seen them.
-        compresses: whether gradients are made smaller before they travel.
-        momentum_of_compression: the momentum that is applied to them then, in place of the optimizer's; 0 for none.
     """
 
     rank = 0
     size = 1
     deals_batches = False
     sums_when_applied = False
-    compresses = False
-    momentum_of_compression = 0.0
+    _compression: Optional[Any] = None
+
+    @property
+    def compression(self) -> Optional[Any]:
+        """What makes gradients smaller before they travel, one of `tfs.compression`; None for nothing."""
+        return self._compression
+
+    @property
+    def compresses(self) -> bool:
+        """Whether gradients are made smaller before they travel."""
+        return self._compression is not None
+
+    @property
+    def momentum_of_compression(self) -> float:
+        """The momentum that is applied to them then, in place of the optimizer's; 0 for none."""
+        return self._compression.replaces_momentum if self.compresses else 0.0
 
     def name_of(self, rank: int) -> str:
         """How messages name a worker: its task and, of one that is reached over the network, its address."""

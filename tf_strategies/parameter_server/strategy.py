@@ -99,19 +99,6 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)
 
-    @property
-    def compression(self) -> Optional[Compressor]:
-        """What makes gradients smaller on the way; None for nothing."""
-        return self._compression
-
-    @property
-    def compresses(self):
-        return self._compression is not None
-
-    @property
-    def momentum_of_compression(self):
-        return self._compression.replaces_momentum if self.compresses else 0.0
-
     def name_variables(self, variables):
         for variable in variables if self._compressed is not None else ():
             if hasattr(variable, "path"):
