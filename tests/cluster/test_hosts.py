@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.compressed_traffic_worker import STEPS
 from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config
 
@@ -17,6 +19,7 @@ _PORT = 22022
 pytestmark = pytest.mark.any_line
 _START_SECONDS = 120
 _NOTICE_SECONDS = 5
+_SMALL_MESSAGES = 2000  # in a step: heartbeats, acknowledgements
 
 
 @pytest.fixture
@@ -44,6 +47,18 @@ def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) 
             transport = group[f"worker{index}"].log().partition("transport: ")[2]
             assert "tcp" in transport
             assert "between hosts" in transport
+
+
+def test_what_compressed_gradients_send_is_what_the_interfaces_count(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.compressed_traffic_worker")
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        for index in range(2):
+            found = dict(re.findall(r"^(\w+) (\[.*\])$", group[f"worker{index}"].log(), re.M))
+            assert set(found) == {"dense", "gathered", "scattered", "quantized"}
+            for name, text in found.items():
+                told, counted = json.loads(text)
+                assert told <= counted <= 1.06 * told + STEPS * _SMALL_MESSAGES, (name, told, counted)
 
 
 def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> None:

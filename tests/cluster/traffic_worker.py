@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.support.interfaces import carried
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
@@ -23,7 +24,6 @@ WORDS, SIZE = 100_000, 64
 LAYERS = 30
 TOP = 0.05
 _FIRST, _STEPS = 5, 25
-_COLUMNS = {"received": 0, "received packets": 1, "sent": 8, "sent packets": 9}
 
 
 class Traffic(keras.callbacks.Callback):
@@ -34,16 +34,12 @@ class Traffic(keras.callbacks.Callback):
         self.counts: list = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        lines = Path("/proc/self/net/dev").read_text().splitlines()
-        numbers = [
-            line.split(":")[1].split() for line in lines if ":" in line and not line.strip().startswith("lo:")
-        ]
-        self.counts.append([sum(int(each[column]) for each in numbers) for column in _COLUMNS.values()])
+        self.counts.append(carried())
 
     def a_step(self) -> dict:
         begin, end = self.counts[_FIRST], self.counts[-1]
         steps = len(self.counts) - 1 - _FIRST
-        return {name: (after - before) / steps for name, before, after in zip(_COLUMNS, begin, end)}
+        return {name: (end[name] - begin[name]) / steps for name in end}
 
 
 def dense() -> tuple:
