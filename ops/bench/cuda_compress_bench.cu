@@ -94,8 +94,8 @@ int Main(const Options& options) {
                  workspace.data(), TopKWorkspaceBytes(n), nullptr));
   };
   top_k();
-  const compress::Selection expected =
-      compress::TopK(DType::kFloat32, gradient.data(), expected_residual.data(), n, k);
+  const compress::Selection expected = compress::TopK(
+      DType::kFloat32, gradient.data(), expected_residual.data(), expected_residual.data(), n, k);
   TFS_CHECK(indices.Get() == expected.indices && values.Get() == expected.values &&
             residual.Get() == expected_residual);
 

@@ -66,10 +66,13 @@ int Main(const Options& options) {
         AddTo(gradient.data(), residual.data(), part * kPart, std::min(options.count, (part + 1) * kPart));
       });
     });
-    const double by_rank = Milliseconds(
-        [&] { TopK(DType::kFloat32, gradient.data(), residual.data(), options.count, options.k, parallel); });
+    const double by_rank = Milliseconds([&] {
+      TopK(DType::kFloat32, gradient.data(), residual.data(), residual.data(), options.count, options.k,
+           parallel);
+    });
     const double by_sample = Milliseconds([&] {
-      SampledTopK(DType::kFloat32, gradient.data(), residual.data(), options.count, options.k, parallel);
+      SampledTopK(DType::kFloat32, gradient.data(), residual.data(), residual.data(), options.count,
+                  options.k, parallel);
     });
     if (repeat < 0) continue;  // warm-up
     limit.push_back(moved);

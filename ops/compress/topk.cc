@@ -59,18 +59,19 @@ int32_t EstimateThreshold(const Path& path, DType dtype, const void* gradient, c
   return std::clamp(keys[position], 1, kInfinity);
 }
 
-// Forms the sums in `residual` and returns those from `threshold` up, by index; nothing when they are more than `limit`.
+// Forms the sums in `remaining` and returns those from `threshold` up, by index; nothing when they are more than `limit`.
 // `found` is their number, or any above the limit.
-std::vector<Candidate> Scan(const Path& path, DType dtype, const void* gradient, float* residual,
-                            int64_t count, int32_t threshold, int64_t limit, const ParallelFor& parallel,
-                            int64_t* found) {
+std::vector<Candidate> Scan(const Path& path, DType dtype, const void* gradient, const float* residual,
+                            float* remaining, int64_t count, int32_t threshold, int64_t limit,
+                            const ParallelFor& parallel, int64_t* found) {
   std::vector<std::vector<Candidate>> of_part(Parts(count));
   std::atomic<int64_t> total{0};
   parallel(Parts(count), [&](int64_t part) {
     thread_local const std::unique_ptr<Candidate[]> buffer(new Candidate[kPartElements + 1]);
     const int64_t begin = part * kPartElements;
     const int64_t end = std::min(count, begin + kPartElements);
-    const int64_t hits = path.scan(dtype, gradient, residual, begin, end, threshold, buffer.get());
+    if (remaining != residual) std::copy(residual + begin, residual + end, remaining + begin);
+    const int64_t hits = path.scan(dtype, gradient, remaining, begin, end, threshold, buffer.get());
     if (total.fetch_add(hits) + hits <= limit) of_part[part].assign(buffer.get(), buffer.get() + hits);
   });
   *found = total;
@@ -121,8 +122,8 @@ std::vector<Candidate> From(const float* sums, int64_t count, int32_t key, int64
 }
 
 // Of candidates that hold the k largest, takes those: all above the k-th key and the first that equal it. What is taken is
-// cleared from the residual, and so is what is not finite.
-Selection Take(const std::vector<Candidate>& candidates, int64_t k, float* residual) {
+// cleared from what remains, and so is what is not finite.
+Selection Take(const std::vector<Candidate>& candidates, int64_t k, float* remaining) {
   Selection selection;
   selection.indices.reserve(k);
   selection.values.reserve(k);
@@ -143,7 +144,7 @@ Selection Take(const std::vector<Candidate>& candidates, int64_t k, float* resid
       selection.indices.push_back(each.index);
       selection.values.push_back(each.value);
     }
-    if (taken || key >= kInfinity) residual[each.index] = 0;
+    if (taken || key >= kInfinity) remaining[each.index] = 0;
   }
   return selection;
 }
@@ -167,38 +168,40 @@ std::vector<Candidate> WithZeros(const std::vector<Candidate>& candidates, int64
   return filled;
 }
 
-// From the sums that a scan left in the residual.
-Selection Exactly(float* residual, int64_t count, int64_t k, const ParallelFor& parallel) {
-  const int32_t kth = KthKey(residual, count, std::max<int64_t>(k, 1), parallel);
-  return Take(From(residual, count, kth, k), k, residual);
+// From the sums that a scan left in `remaining`.
+Selection Exactly(float* remaining, int64_t count, int64_t k, const ParallelFor& parallel) {
+  const int32_t kth = KthKey(remaining, count, std::max<int64_t>(k, 1), parallel);
+  return Take(From(remaining, count, kth, k), k, remaining);
 }
 
 }  // namespace
 
-Selection TopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
-               const ParallelFor& parallel) {
+Selection TopK(DType dtype, const void* gradient, const float* residual, float* remaining, int64_t count,
+               int64_t k, const ParallelFor& parallel) {
   TFS_CHECK(0 <= k && k <= count);
   const Path& path = BestPath();
   const int64_t limit = 4 * k + 8 * kPartElements;
   const int32_t threshold = EstimateThreshold(path, dtype, gradient, residual, count, k, 3);
   int64_t found = 0;
-  const auto candidates = Scan(path, dtype, gradient, residual, count, threshold, limit, parallel, &found);
-  if (found < k && threshold == 1) return Take(WithZeros(candidates, k), k, residual);
-  if (found < k || found > limit) return Exactly(residual, count, k, parallel);
-  return Take(candidates, k, residual);
+  const auto candidates =
+      Scan(path, dtype, gradient, residual, remaining, count, threshold, limit, parallel, &found);
+  if (found < k && threshold == 1) return Take(WithZeros(candidates, k), k, remaining);
+  if (found < k || found > limit) return Exactly(remaining, count, k, parallel);
+  return Take(candidates, k, remaining);
 }
 
-Selection SampledTopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
-                      const ParallelFor& parallel) {
+Selection SampledTopK(DType dtype, const void* gradient, const float* residual, float* remaining,
+                      int64_t count, int64_t k, const ParallelFor& parallel) {
   TFS_CHECK(0 <= k && k <= count);
   const Path& path = BestPath();
   const int64_t limit = 4 * k + 8 * kPartElements;
   const int32_t threshold = EstimateThreshold(path, dtype, gradient, residual, count, k, 0);
   int64_t found = 0;
-  const auto candidates = Scan(path, dtype, gradient, residual, count, threshold, limit, parallel, &found);
-  if (5 * found < 4 * k && threshold == 1) return Take(WithZeros(candidates, k), k, residual);
-  if (5 * found < 4 * k || found > limit) return Exactly(residual, count, k, parallel);
-  return Take(candidates, 4 * found > 5 * k ? k : found, residual);
+  const auto candidates =
+      Scan(path, dtype, gradient, residual, remaining, count, threshold, limit, parallel, &found);
+  if (5 * found < 4 * k && threshold == 1) return Take(WithZeros(candidates, k), k, remaining);
+  if (5 * found < 4 * k || found > limit) return Exactly(remaining, count, k, parallel);
+  return Take(candidates, 4 * found > 5 * k ? k : found, remaining);
 }
 
 }  // namespace tf_strategies::compress

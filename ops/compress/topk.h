@@ -19,20 +19,21 @@ struct Selection {
 };
 
 // What is ranked is sum[i] = gradient[i] + residual[i], in float32. Selects the k largest |sum[i]|; among equals the lower index.
-// residual becomes sum where nothing is selected and 0 where something is.
+// remaining becomes sum where nothing is selected and 0 where something is: the next residual.
 //
 // A NaN ranks above infinity: what is not finite is sent first, for everyone to see. It never stays: an entry that is not
-// finite and not selected leaves a residual of 0.
+// finite and not selected leaves 0.
 //
-// gradient: [count] of float32, float16 or bfloat16. residual: [count] float32, distinct from gradient. 0 <= k <= count.
-Selection TopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
-               const ParallelFor& parallel = Sequentially);
+// gradient: [count] of float32, float16 or bfloat16. residual, remaining: [count] float32, distinct from gradient; one or two.
+// 0 <= k <= count.
+Selection TopK(DType dtype, const void* gradient, const float* residual, float* remaining, int64_t count,
+               int64_t k, const ParallelFor& parallel = Sequentially);
 
 // The same with a threshold estimated from a sample: selects between 0.8 k and 1.25 k entries, all at least as large as any
 // other but for those above 1.25 k, which are cut to the k largest. An estimate that selects fewer than 0.8 k is
 // corrected by an exact selection.
-Selection SampledTopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
-                      const ParallelFor& parallel = Sequentially);
+Selection SampledTopK(DType dtype, const void* gradient, const float* residual, float* remaining,
+                      int64_t count, int64_t k, const ParallelFor& parallel = Sequentially);
 
 }  // namespace tf_strategies::compress
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "ops/compress/topk.h"
@@ -78,13 +77,10 @@ class TopKKernel final : public tensorflow::OpKernel {
                     "k must be between 0 and the number of elements of gradient, ", count, "; got ", k)));
     Tensor* remaining = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1}, 2, residual.shape(), &remaining));
-    if (!remaining->SharesBufferWith(residual) && count > 0) {
-      std::memcpy(remaining->data(), residual.data(), residual.TotalBytes());
-    }
     const auto select = sampled_ ? compress::SampledTopK : compress::TopK;
     const compress::Selection selection =
-        select(FromTensorFlow(gradient.dtype()), gradient.data(), remaining->flat<float>().data(), count, k,
-               OnPool(context, kPartCost));
+        select(FromTensorFlow(gradient.dtype()), gradient.data(), residual.flat<float>().data(),
+               remaining->flat<float>().data(), count, k, OnPool(context, kPartCost));
     const auto selected = static_cast<int64_t>(selection.indices.size());
     Tensor* indices = nullptr;
     Tensor* values = nullptr;

@@ -19,6 +19,7 @@ __all__ = [
     "checked_compressor",
     "choice",
     "flag",
+    "only_finite",
     "whole",
 ]
 
@@ -141,6 +142,11 @@ class Compressor(abc.ABC):
         """The same text for the same settings; functions, which cannot be compared, are only said to be there."""
         settings = (f"{name}={_in_words(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({', '.join(settings)})"
+
+
+def only_finite(values: tf.Tensor) -> tf.Tensor:
+    """0 in place of what is not: what is kept must not stay so for ever."""
+    return tf.where(tf.math.is_finite(values), values, 0.0)
 
 
 def checked_compressor(value: Any) -> Optional[Compressor]:

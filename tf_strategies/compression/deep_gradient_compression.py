@@ -29,8 +29,8 @@ class DeepGradientCompression(Compressor):
     Args:
         ratio: the part of the entries that is sent, above 0 and at most 1.
         momentum: from 0 to below 1.
-        clip_norm: the limit of the whole gradient's norm; each of P workers limits its own part to clip_norm / √P before
-            it is added to u. None for none.
+        clip_norm: the limit of the whole gradient's norm; each of the P workers whose gradients make up a step (1 where they
+            are asynchronous) limits its own part to clip_norm / √P before it is added to u. None for none.
         warmup_steps: in four equal stages of these, 1/4, 1/16, 1/64 and 1/256 of the entries are sent. The paper takes 4 epochs.
         nesterov: u ← momentum · (u + g), v ← v + u + g.
         value_format: how values are written: "float32", "float16" or "int8", as in TopK; what rounding changes stays in v.
@@ -118,11 +118,10 @@ class DeepGradientCompression(Compressor):
         count = entries(warmed_up(self.ratio, self.warmup_steps), elements, step)
         velocity, update = self._accelerate(gradient.value, gradient.slots["velocity"])
         found = top_k(update, gradient.slots["unsent"].read_value(), count, sampled=self.sampled)
-        masked = tf.tensor_scatter_nd_update(
-            velocity, found.indices[:, tf.newaxis], tf.zeros_like(found.values)
-        )
         everything_sent = tf.equal(tf.size(found.indices), elements)
-        gradient.slots["velocity"].assign(tf.where(everything_sent, velocity, masked), read_value=False)
+        stays = tf.where(everything_sent, tf.gather(velocity, found.indices), 0.0)
+        masked = tf.tensor_scatter_nd_update(velocity, found.indices[:, tf.newaxis], stays)
+        gradient.slots["velocity"].assign(masked, read_value=False)
         return SelectedEntries(found.indices, found.values, elements, count), found.remaining
 
     def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Any:

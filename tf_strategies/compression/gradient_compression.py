@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Dict, Sequence
 
 import tensorflow as tf
@@ -32,7 +33,10 @@ class GradientCompression:
 
     def name(self, variable: Any, name: str) -> None:
         """What a variable is called, where it does not say so itself."""
-        self._names[variable._unique_id] = name
+        key = variable._unique_id
+        if key not in self._names:
+            weakref.finalize(variable, self._names.pop, key, None).atexit = False
+        self._names[key] = name
 
     @property
     def step(self) -> tf.Variable:
@@ -93,9 +97,18 @@ class GradientCompression:
 
 
 def is_broken(values: Sequence[Any]) -> tf.Tensor:
-    """[] float32: 0 if all that tensors and IndexedSlices hold is finite, else 1."""
+    """[] float32: 0 if all that tensors and IndexedSlices hold is finite in float32, else 1."""
     if not values:
         return tf.constant(0.0)
     held = [value.values if isinstance(value, tf.IndexedSlices) else value for value in values]
-    finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in held]))
-    return tf.where(finite, 0.0, 1.0)
+    held = [tf.cast(each, tf.float32) if each.dtype == tf.float64 else each for each in held]
+
+    def look_closely() -> tf.Tensor:
+        finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in held]))
+        return tf.where(finite, 0.0, 1.0)
+
+    # One pass, and nothing written: a sum of squares is finite only if all of them are.
+    if not all(each.dtype == tf.float32 for each in held):
+        return look_closely()
+    squares = tf.add_n([tf.nn.l2_loss(each) for each in held])
+    return tf.cond(tf.math.is_finite(squares), lambda: tf.constant(0.0), look_closely)

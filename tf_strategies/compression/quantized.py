@@ -6,7 +6,7 @@ from typing import List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, flag, whole
+from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, flag, only_finite, whole
 from tf_strategies.native.quantize import quantize, sum_quantized
 
 __all__ = ["Quantize8", "SignSGD", "Ternary"]
@@ -50,7 +50,7 @@ class _Quantized(Compressor):
         if residuals:
             left = tf.split(vector - sum_quantized(message, tf.size(vector)), lengths)
             for residual, part in zip(residuals, left):
-                residual.assign(part, read_value=False)
+                residual.assign(only_finite(part), read_value=False)
         return workers.gather(
             message,
             f"quantized {len(gradients)} gradients",

@@ -6,7 +6,7 @@ from typing import List, Optional, Sequence
 
 import tensorflow as tf
 
-from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, flag, whole
+from tf_strategies.compression.base import Compressor, Gradient, Predicate, Workers, flag, only_finite, whole
 from tf_strategies.compression.ratio import Ratio, checked_ratio, entries
 
 __all__ = ["RandomK"]
@@ -54,9 +54,12 @@ class RandomK(Compressor):
         return ("residual",) if self.error_feedback else ()
 
     def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
+        counts = [
+            tf.cast(entries(self.ratio, gradient.value.shape[0], step), tf.int64) for gradient in gradients
+        ]
         mine = []
-        for gradient in gradients:
-            places = self._draw(gradient, step)
+        for gradient, count in zip(gradients, counts):
+            places = self._draw(gradient, count, step)
             residual = gradient.slots.get("residual")
             if residual is None:
                 mine.append(tf.gather(gradient.value, places))
@@ -64,20 +67,19 @@ class RandomK(Compressor):
             total = gradient.value + residual.read_value()
             mine.append(tf.gather(total, places))
             kept = tf.tensor_scatter_nd_update(total, places[:, tf.newaxis], tf.zeros_like(mine[-1]))
-            residual.assign(kept, read_value=False)
+            residual.assign(only_finite(kept), read_value=False)
         # Drawn again: where sums are wanted may be another device, and numbers are more bytes than what they number.
         return workers.add_up(
             mine,
             lambda sums: [
-                self._spread(self._draw(gradient, step), total, gradient.value.shape[0])
-                for gradient, total in zip(gradients, sums)
+                self._spread(self._draw(gradient, count, step), total, gradient.value.shape[0])
+                for gradient, count, total in zip(gradients, counts, sums)
             ],
         )
 
-    def _draw(self, gradient: Gradient, step: tf.Tensor) -> tf.Tensor:
-        """[k] int64, distinct: the first k of a permutation."""
+    def _draw(self, gradient: Gradient, count: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        """[count] int64, distinct: the first of a permutation."""
         elements = gradient.value.shape[0]
-        count = tf.cast(entries(self.ratio, elements, step), tf.int64)
         key = (self.seed + gradient.number * _KEYS_APART) % _MOST
         return tf.random.experimental.index_shuffle(
             tf.range(count),

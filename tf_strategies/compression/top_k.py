@@ -29,7 +29,7 @@ class TopK(Compressor):
         exchange: "all_gather": a worker receives the entries of all others, and applies their sum. "reduce_scatter": each adds
             up a region of equal length and sends on its largest sums, so that a worker receives about 2 k entries however many
             workers there are (more where the entries crowd in one region), and about k are applied; the worker that added the
-            others up keeps them.
+            others up keeps them. On parameter servers, which receive from each by itself, both are the same.
         sampled: find the threshold from a sample: between 0.8 k and 1.25 k entries.
         min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
         predicate: `(name, shape) -> bool` chooses the variables instead.

@@ -46,8 +46,9 @@ def refuse_jit(model: Any) -> None:
     own = getattr(model, "distribute_strategy", None)
     strategy = own if isinstance(own, WorkerStrategy) and own.compresses else workers_of(model)
     if strategy is not None and getattr(model, "jit_compile", False) is True:
+        with_whom = f"{strategy.size} workers" if strategy.size > 1 else "compression"
         raise OptionsError(
-            f"model.compile(jit_compile=True) cannot be used with {strategy.size} workers: XLA would compile the whole step, and "
+            f"model.compile(jit_compile=True) cannot be used with {with_whom}: XLA would compile the whole step, and "
             'has no operation that talks to other processes; use jit_compile="auto" (Keras 3) or False, and '
             "@tf.function(jit_compile=True) on functions of your own that only compute"
         )

@@ -28,6 +28,7 @@ class Update(NamedTuple):
         fn: called with the variable and `args`.
         is_write: whether it only writes `args`, and reads nothing.
         key: of what each worker deposits in place of the first argument; "" where nothing is.
+        merge: in which `merge_call` of the step it was asked for.
     """
 
     access: Any
@@ -37,6 +38,7 @@ class Update(NamedTuple):
     kwargs: Dict[str, Any]
     is_write: bool
     key: str
+    merge: int
 
 
 class _Job(NamedTuple):

@@ -10,7 +10,7 @@ from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
-from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part, to_put_off
+from tf_strategies.parameter_server.update_rule import UpdateRule, is_gradient, run_on_part, to_put_off
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 
 __all__ = ["AsynchronousUpdates"]
@@ -25,6 +25,8 @@ class _Update(NamedTuple):
         fn: called with the variable and arguments.
         pieces: the arguments, for each part.
         staleness: of the gradient among them; None where there is none.
+        has_gradient: whether the first argument is one, of the variable's shape.
+        merge: in which `merge_call` of the step it was asked for.
     """
 
     variable: ServerVariable
@@ -32,6 +34,8 @@ class _Update(NamedTuple):
     pieces: List[Tuple[Part, List[Any]]]
     kwargs: Dict[str, Any]
     staleness: Optional[tf.Tensor]
+    has_gradient: bool
+    merge: int
 
 
 class AsynchronousUpdates(UpdateRule):
@@ -74,7 +78,15 @@ class AsynchronousUpdates(UpdateRule):
             staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
         puts_off = step is not None and step.may_put_off
         args = to_put_off(args) if puts_off else args
-        update = _Update(variable, fn, variable.pieces_of_arguments(args), kwargs, staleness)
+        update = _Update(
+            variable,
+            fn,
+            variable.pieces_of_arguments(args),
+            kwargs,
+            staleness,
+            staleness is not None and is_gradient(args[0], variable),
+            0 if step is None else step.merges,
+        )
         if not puts_off:
             (update,) = self._pushed([update])
             return self._make(access, step, update)
@@ -92,7 +104,8 @@ class AsynchronousUpdates(UpdateRule):
 
     def _make_pending(self, access: Any, step: Step) -> None:
         """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
-        updates, step.pending = self._pushed(step.pending), []
+        updates, step.pending = step.pending, []
+        updates = self._pushed(updates)
         pieces = [piece for update in updates for piece in update.pieces]
         access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
         for update in updates:
@@ -103,16 +116,16 @@ class AsynchronousUpdates(UpdateRule):
         if self._compressed is None:
             return list(updates)
         pushes = [
-            Push(update.variable, part, args[0])
+            Push(update.variable, part, args[0], update.merge)
             for update in updates
-            if update.staleness is not None
+            if update.has_gradient
             for part, args in update.pieces
         ]
         values = iter(self._compressed.pushed(pushes))
         return [
-            update
-            if update.staleness is None
-            else update._replace(pieces=[(part, [next(values), *args[1:]]) for part, args in update.pieces])
+            update._replace(pieces=[(part, [next(values), *args[1:]]) for part, args in update.pieces])
+            if update.has_gradient
+            else update
             for update in updates
         ]
 

@@ -21,11 +21,13 @@ class Push(NamedTuple):
 
     Attributes:
         value: tensor or IndexedSlices of the part's shape.
+        merge: of which exchange it is; those of one are limited, and looked at for what is not finite, together.
     """
 
     variable: ServerVariable
     part: Part
     value: Any
+    merge: int
 
 
 class CompressedPushes:
@@ -50,18 +52,34 @@ class CompressedPushes:
 
     def pushed(self, pushes: Sequence[Push]) -> List[Any]:
         """The gradients of a step: those that were compressed on their servers, others on this worker as before."""
+        found: List[Any] = [None] * len(pushes)
+        for merge in dict.fromkeys(push.merge for push in pushes):
+            mine = [i for i, push in enumerate(pushes) if push.merge == merge]
+            for i, value in zip(mine, self._pushed_together([pushes[i] for i in mine])):
+                found[i] = value
+        return found
+
+    def _pushed_together(self, pushes: Sequence[Push]) -> List[Any]:
         compression = self._compression
+        if len({push.part.variable._unique_id for push in pushes}) < len(pushes):
+            raise ValueError("a variable has two gradients in one step: add them up before they are applied")
         with tf.device(self._servers.device):
             values = list(compression.prepared([push.value for push in pushes], self._workers))
             pushes = [push._replace(value=value) for push, value in zip(pushes, values)]
             taken = [i for i, push in enumerate(pushes) if compression.takes(push.value, push.variable)]
             hidden = bool(taken) and not compression.compressor.shows_what_is_not_finite
             broken = is_broken(values) > 0 if hidden or compression.remembers else None
-            for i, push in enumerate(pushes):
-                if i not in taken and compression.comes_after(push.value):
-                    values[i] = _unless(
-                        broken, lambda push=push: self._after(push), lambda push=push: push.value
-                    )
+            later = [
+                i for i, push in enumerate(pushes) if i not in taken and compression.comes_after(push.value)
+            ]
+            if later:
+                results = _unless(
+                    broken,
+                    lambda: [self._after(pushes[i]) for i in later],
+                    lambda: [pushes[i].value for i in later],
+                )
+                for i, result in zip(later, results):
+                    values[i] = result
         by_server: Dict[str, List[int]] = {}
         for i in taken:
             by_server.setdefault(pushes[i].part.device, []).append(i)

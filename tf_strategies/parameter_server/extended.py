@@ -14,7 +14,7 @@ from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
 from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.servers import Servers
-from tf_strategies.parameter_server.step import new_step
+from tf_strategies.parameter_server.step import current_step, new_step
 from tf_strategies.parameter_server.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 
@@ -167,6 +167,11 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
 class _Replica(tf.distribute.ReplicaContext):
     """Workers meet in what they update, and nowhere else in a step."""
+
+    def merge_call(self, merge_fn, args=(), kwargs=None):
+        step = current_step()
+        with contextlib.nullcontext() if step is None else step.merging():
+            return super().merge_call(merge_fn, args, kwargs)
 
     def all_reduce(self, reduce_op, value, options=None):
         self._require_alone("all_reduce")

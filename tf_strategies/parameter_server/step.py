@@ -37,6 +37,7 @@ class Step:
     Attributes:
         pending: updates that were put off.
         settle: makes the updates that were put off, if they may not wait for the end of the step.
+        merges: how many `merge_call`s have begun.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,8 @@ class Step:
         self._written: Set[int] = set()
         self.pending: List[Any] = []
         self.settle: Callable[[], None] = _nothing
+        self.merges = 0
+        self._merging: Any = None
         self._server: Optional[_OnServer] = None
 
     @property
@@ -65,8 +68,25 @@ class Step:
 
     @property
     def may_put_off(self) -> bool:
-        """Whether what is built later in the step runs, and runs after what is built now, without being asked for."""
+        """Whether an update may be made later than it is asked for: it still runs, and after what is built now."""
+        if self._merging is not None and self._merging is tf.compat.v1.get_default_graph():
+            return True
         return self.is_top and (self._graph is None or self._graph.building_function)
+
+    @contextlib.contextmanager
+    def merging(self) -> Iterator[None]:
+        """Open during a `merge_call`. What is put off in one in a branch or loop is made when it closes."""
+        self.merges += 1
+        if self.may_put_off or tf.executing_eagerly():
+            yield
+            return
+        before = self._merging, self.pending, self.settle
+        self._merging, self.pending, self.settle = tf.compat.v1.get_default_graph(), [], _nothing
+        try:
+            yield
+            self.settle()
+        finally:
+            self._merging, self.pending, self.settle = before
 
     @contextlib.contextmanager
     def outside_of_branches(self) -> Iterator[None]:

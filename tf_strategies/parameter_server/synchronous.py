@@ -12,7 +12,7 @@ from tf_strategies.parameter_server.bundles import Bundle, Contribution, bundles
 from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.membership import Membership
 from tf_strategies.parameter_server.step import Step, current_step
-from tf_strategies.parameter_server.update_rule import UpdateRule, run_on_part, to_put_off
+from tf_strategies.parameter_server.update_rule import UpdateRule, is_gradient, run_on_part, to_put_off
 from tf_strategies.parameter_server.variables import ServerVariable
 
 __all__ = ["SynchronousUpdates"]
@@ -53,9 +53,9 @@ class SynchronousUpdates(UpdateRule):
             return _run(access, variable, fn, args, kwargs)
         _require_top(step, variable)
         key = ""
-        if variable.trainable and args and _is_gradient(args[0], variable):
+        if variable.trainable and args and is_gradient(args[0], variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-        step.pending.append(Update(access, variable, fn, to_put_off(args), kwargs, False, key))
+        step.pending.append(Update(access, variable, fn, to_put_off(args), kwargs, False, key, step.merges))
         return []
 
     def write(
@@ -73,7 +73,7 @@ class SynchronousUpdates(UpdateRule):
         def fn(variable: ServerVariable, value: Any) -> None:
             getattr(variable, how)(value, **kwargs)
 
-        step.pending.append(Update(access, variable, fn, (value,), {}, True, key))
+        step.pending.append(Update(access, variable, fn, (value,), {}, True, key, step.merges))
 
     def end_step(self, step: Step) -> None:
         if not any(update.key and update.variable.trainable for update in step.pending):
@@ -107,17 +107,17 @@ class SynchronousUpdates(UpdateRule):
         ]
         if self._compressed is None:
             return found
-        variables = [update.variable for update in step.pending if update.key]
+        updates = [update for update in step.pending if update.key]
         pushes = [
-            Push(variable, part, value)
-            for variable, (_, is_gradient, pieces) in zip(variables, found)
-            if is_gradient
+            Push(update.variable, part, value, update.merge)
+            for update, (_, trains, pieces) in zip(updates, found)
+            if trains
             for part, (value,) in pieces
         ]
         values = iter(self._compressed.pushed(pushes))
         return [
-            (key, is_gradient, [(part, [next(values)]) for part, _ in pieces] if is_gradient else pieces)
-            for key, is_gradient, pieces in found
+            (key, trains, [(part, [next(values)]) for part, _ in pieces] if trains else pieces)
+            for key, trains, pieces in found
         ]
 
     def _application(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> Application:
@@ -141,12 +141,6 @@ class SynchronousUpdates(UpdateRule):
             if isinstance(value, tf.IndexedSlices):
                 return at_once(ledger.deposit_rows(value, step=number, **where))
             return at_once(ledger.deposit([value], step=number, **where))
-
-
-def _is_gradient(value: Any, variable: ServerVariable) -> bool:
-    return isinstance(value, tf.IndexedSlices) or (
-        isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
-    )
 
 
 def _is_statistic(variable: ServerVariable) -> bool:

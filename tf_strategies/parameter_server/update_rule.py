@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_strategies.parameter_server.step import Step
 from tf_strategies.parameter_server.variables import Part, ServerVariable, updating_part
 
-__all__ = ["UpdateRule", "run_on_part", "run_there", "to_put_off", "to_server"]
+__all__ = ["UpdateRule", "is_gradient", "run_on_part", "run_there", "to_put_off", "to_server"]
 
 
 class UpdateRule(abc.ABC):
@@ -52,6 +52,13 @@ class UpdateRule(abc.ABC):
     @abc.abstractmethod
     def end_step(self, step: Step) -> None:
         """Completes what the step began."""
+
+
+def is_gradient(value: Any, variable: Any) -> bool:
+    """Whether the first argument of an update of a trainable variable is, or may be, its gradient."""
+    return isinstance(value, tf.IndexedSlices) or (
+        isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
+    )
 
 
 def to_put_off(args: Tuple) -> Tuple:

@@ -59,9 +59,9 @@ bool SameBits(float a, float b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
 void ExpectExact(const std::vector<float>& gradient, const std::vector<float>& before, int64_t k,
                  const ParallelFor& parallel = Sequentially) {
   const std::vector<float> sums = Sums(gradient, before);
-  std::vector<float> residual = before;
-  const Selection selection =
-      TopK(DType::kFloat32, gradient.data(), residual.data(), static_cast<int64_t>(sums.size()), k, parallel);
+  std::vector<float> remaining(before.size(), -7);
+  const Selection selection = TopK(DType::kFloat32, gradient.data(), before.data(), remaining.data(),
+                                   static_cast<int64_t>(sums.size()), k, parallel);
   ASSERT_EQ(selection.indices, Largest(sums, k));
   std::vector<float> expected = sums;
   for (float& value : expected) value = std::isfinite(value) ? value : 0;
@@ -69,7 +69,7 @@ void ExpectExact(const std::vector<float>& gradient, const std::vector<float>& b
     ASSERT_TRUE(SameBits(selection.values[i], sums[selection.indices[i]])) << selection.indices[i];
     expected[selection.indices[i]] = 0;
   }
-  for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(residual[i], expected[i]) << i;
+  for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(remaining[i], expected[i]) << i;
 }
 
 std::vector<float> Random(int64_t count, int seed, const std::string& kind = "normal") {
@@ -134,7 +134,8 @@ TEST(TopK, NothingIsLost) {
       gradient[i] = static_cast<float>((i * 7919 + step * 104729) % 1021 - 510);
       total[i] += gradient[i];
     }
-    const Selection selection = TopK(DType::kFloat32, gradient.data(), residual.data(), kCount, 2000);
+    const Selection selection =
+        TopK(DType::kFloat32, gradient.data(), residual.data(), residual.data(), kCount, 2000);
     for (size_t i = 0; i < selection.indices.size(); ++i)
       received[selection.indices[i]] += selection.values[i];
   }
@@ -164,7 +165,7 @@ TEST(TopK, HalvesAreAddedInFloat32) {
       const std::vector<float> before = Random(count, 10);
       std::vector<float> residual = before;
       const int64_t k = count / 20 + 1;
-      const Selection selection = TopK(dtype, halves.data(), residual.data(), count, k);
+      const Selection selection = TopK(dtype, halves.data(), residual.data(), residual.data(), count, k);
       EXPECT_EQ(selection.indices, Largest(Sums(gradient, before), k)) << DTypeName(dtype) << count;
     }
   }
@@ -178,8 +179,8 @@ TEST(SampledTopK, SelectsBetweenFourAndFiveQuartersOfK) {
       constexpr int64_t kCount = 500000, kWanted = 5000;
       const std::vector<float> gradient = Random(kCount, 20 + seed, kind);
       std::vector<float> residual(kCount);
-      const Selection selection =
-          SampledTopK(DType::kFloat32, gradient.data(), residual.data(), kCount, kWanted, OnThreeThreads);
+      const Selection selection = SampledTopK(DType::kFloat32, gradient.data(), residual.data(),
+                                              residual.data(), kCount, kWanted, OnThreeThreads);
       const auto selected = static_cast<int64_t>(selection.indices.size());
       EXPECT_GE(selected, kWanted * 8 / 10) << kind;
       EXPECT_LE(selected, kWanted * 125 / 100) << kind;

@@ -132,8 +132,8 @@ TEST(EmulatedLists, AreAddedUpAsOnTheCpu) {
     std::vector<float> residual(kCount);
     std::vector<float> gradient = Random(kCount, 20 + rank);
     for (float& value : gradient) value *= rank % 2 == 0 ? 1e7f : -1;
-    const compress::Selection list =
-        compress::TopK(DType::kFloat32, gradient.data(), residual.data(), kCount, 100 + 300 * rank);
+    const compress::Selection list = compress::TopK(DType::kFloat32, gradient.data(), residual.data(),
+                                                    residual.data(), kCount, 100 + 300 * rank);
     const auto k = static_cast<int64_t>(list.indices.size());
     Bytes message;
     std::vector<float> sent(k);

@@ -67,8 +67,9 @@ void ExpectAsOnTheCpu(DType dtype, const std::vector<float>& values, const std::
                       int64_t k, Grid grid = {}) {
   const std::vector<uint8_t> gradient = AsElements(dtype, values);
   std::vector<float> expected_residual = before, residual = before;
-  const compress::Selection expected = compress::TopK(dtype, gradient.data(), expected_residual.data(),
-                                                      static_cast<int64_t>(before.size()), k);
+  const compress::Selection expected =
+      compress::TopK(dtype, gradient.data(), expected_residual.data(), expected_residual.data(),
+                     static_cast<int64_t>(before.size()), k);
   const compress::Selection found =
       dtype == DType::kFloat32   ? Select<Float32>(gradient.data(), &residual, k, grid)
       : dtype == DType::kFloat16 ? Select<Float16>(gradient.data(), &residual, k, grid)

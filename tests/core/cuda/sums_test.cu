@@ -112,8 +112,8 @@ TEST(SumLists, IsThatOfTheCpu) {
       std::vector<float> residual(count);
       std::vector<float> gradient = Random(count, 20 + rank);
       for (float& value : gradient) value *= rank % 2 == 0 ? 1e7f : -1;
-      const compress::Selection list =
-          compress::TopK(DType::kFloat32, gradient.data(), residual.data(), count, rank * count / 5);
+      const compress::Selection list = compress::TopK(DType::kFloat32, gradient.data(), residual.data(),
+                                                      residual.data(), count, rank * count / 5);
       const auto k = static_cast<int64_t>(list.indices.size());
       Bytes message;
       std::vector<float> sent(k);

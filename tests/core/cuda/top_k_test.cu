@@ -19,7 +19,7 @@ void ExpectAsOnTheCpu(DType dtype, const std::vector<float>& values, const std::
   const std::vector<uint8_t> gradient = AsElements(dtype, values);
   std::vector<float> expected_residual = before;
   const compress::Selection expected =
-      compress::TopK(dtype, gradient.data(), expected_residual.data(), count, k);
+      compress::TopK(dtype, gradient.data(), expected_residual.data(), expected_residual.data(), count, k);
 
   DeviceArray<uint8_t> on_device(gradient);
   DeviceArray<float> residual(before);
