@@ -1,10 +1,10 @@
 """What compression does to learning: accuracy and perplexity against bytes, four workers, several seeds, in one run.
 
-    python -m benchmarks.learning [--tasks digits,language] [--systems ...] [--seeds 1,2,3] [--folder learning]
+    python -m benchmarks.learning [--tasks digits,language] [--systems ...] [--seeds 1,2,3] [--epochs N] [--folder learning]
 
 Trains handwritten digits (a convolutional network) and Python's manual (an LSTM that foretells letters) with Keras `fit`, SGD
 with momentum, once with each compressor and seed. Prints a table, and writes learning.csv and learning.png to the folder. The
-bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes some hours
+bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes two hours
 on two cores; started again with the same folder, it goes on with what is missing.
 """
 
@@ -30,7 +30,9 @@ SYSTEMS = [
 SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
 
 
-def measure(task: str, systems: list[str], seeds: list[int], workers: int, folder: Path) -> list[dict]:
+def measure(
+    task: str, systems: list[str], seeds: list[int], workers: int, epochs: int, folder: Path
+) -> list[dict]:
     """The results of learning_worker, a dict for each training; those that are in the folder already are not made again.
 
     Raises:
@@ -41,15 +43,15 @@ def measure(task: str, systems: list[str], seeds: list[int], workers: int, folde
     done = {(result["seed"], result["system"]) for result in _read(results)}
     missing = [(seed, system) for seed in seeds for system in systems if (seed, system) not in done]
     if missing:
-        _train(task, missing, workers, results)
+        _train(task, missing, workers, epochs, results)
     return _read(results)
 
 
-def _train(task: str, trainings: list[tuple[int, str]], workers: int, results: Path) -> None:
+def _train(task: str, trainings: list[tuple[int, str]], workers: int, epochs: int, results: Path) -> None:
     with tempfile.TemporaryDirectory() as logs, ReservedPorts(workers) as ports:
         argv = [
             sys.executable, "-m", "benchmarks.learning_worker", "--task", task, "--results", str(results),
-            "--trainings", *(f"{seed}/{system}" for seed, system in trainings),
+            "--epochs", str(epochs), "--trainings", *(f"{seed}/{system}" for seed, system in trainings),
         ]  # fmt: skip
         over = threading.Event()
         watcher = threading.Thread(target=_tell, args=(results, over))
@@ -133,12 +135,15 @@ def main() -> None:
         "--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3]
     )
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=0, help="0: as many as each task has")
     parser.add_argument("--folder", type=Path, default=Path("learning"))
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     by_task = {}
     for task in arguments.tasks:
-        by_task[task] = measure(task, arguments.systems, arguments.seeds, arguments.workers, arguments.folder)
+        by_task[task] = measure(
+            task, arguments.systems, arguments.seeds, arguments.workers, arguments.epochs, arguments.folder
+        )
         print(table(task, by_task[task], arguments.systems), end="\n\n", flush=True)
     with (arguments.folder / "learning.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["task", "system", "seed", "score", "bytes_a_step", "weights"])

@@ -134,11 +134,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=TASKS, required=True)
     parser.add_argument("--trainings", nargs="+", required=True, help="seed/system, in order")
+    parser.add_argument("--epochs", type=int, default=0, help="0: as many as the task has")
     parser.add_argument("--results", type=Path, required=True)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     task = TASKS[arguments.task]()
+    task = task._replace(epochs=arguments.epochs or task.epochs)
     chief = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0
     for training in arguments.trainings:
         seed, _, system = training.partition("/")
