@@ -214,6 +214,17 @@ class ProcessGroup:
             name: process.wait(max(0.0, end - time.monotonic())) for name, process in self._processes.items()
         }
 
+    def require_success(self, timeout: float) -> None:
+        """All end with 0 within `timeout` seconds; when one does not, the others are waited for no longer."""
+
+        def is_decided() -> bool:
+            statuses = [process.returncode for process in self._processes.values()]
+            return None not in statuses or any(statuses)
+
+        wait_until(is_decided, timeout, "the end of all processes")
+        failed = {name: each.returncode for name, each in self._processes.items() if each.returncode}
+        assert not failed, f"exit statuses {failed}"
+
     def print_logs(self) -> None:
         for process in self._processes.values():
             status = "running" if process.returncode is None else f"exit status {process.returncode}"

@@ -72,7 +72,7 @@ class ServerCluster:
 
     def require_good_end(self, timeout: float) -> list[str]:
         """All tasks end with 0, and the servers say that all workers have finished; returns the workers' logs."""
-        assert set(self.group.wait_all(timeout).values()) == {0}
+        self.group.require_success(timeout)
         for index in range(self._servers):
             self.require_served(index)
         return [self.group[f"worker{index}"].log() for index in range(len(self.addresses["worker"]))]
