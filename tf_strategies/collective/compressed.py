@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_strategies.collective.sparse_rows import HOST
 from tf_strategies.compression import Compressor
-from tf_strategies.compression.gradient_compression import GradientCompression, is_broken
+from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 
 __all__ = ["CompressedGradients"]
 
@@ -72,8 +72,7 @@ class CompressedGradients:
         prepared = self._compression.prepared([values[i] for i in mine], self._group.size)
         for i, value in zip(mine, prepared):
             values[i] = value
-        if len({variables[i]._unique_id for i in mine}) < len(mine):
-            raise ValueError("a variable has two gradients in one step: add them up before they are applied")
+        require_one_each([variables[i] for i in mine])
         taken = [i for i in mine if self._compression.takes(values[i], variables[i])]
         self._layout = _in_letters([(i, i in taken, tuple(variables[i].shape)) for i in mine])
         compressor = self._compression.compressor

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_strategies.compression.base import Compressor, Gradient
 from tf_strategies.compression.gradient_state import GradientState
 
-__all__ = ["GradientCompression", "is_broken"]
+__all__ = ["GradientCompression", "is_broken", "require_one_each"]
 
 _DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
@@ -94,6 +94,17 @@ class GradientCompression:
             self._names.get(variable._unique_id, variable.name.partition(":")[0]),
             tuple(variable.shape.as_list()),
         )
+
+
+def require_one_each(variables: Sequence[Any]) -> None:
+    """Raises a ValueError if one of the variables, whose gradients are exchanged together, is there twice."""
+    seen = set()
+    for variable in variables:
+        if variable._unique_id in seen:
+            raise ValueError(
+                f"variable {variable.name!r} has two gradients in one step: add them up before they are applied"
+            )
+        seen.add(variable._unique_id)
 
 
 def is_broken(values: Sequence[Any]) -> tf.Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.compression import Compressor
-from tf_strategies.compression.gradient_compression import GradientCompression, is_broken
+from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.parameter_server.servers import Servers
 from tf_strategies.parameter_server.small_tensors import is_small, join, take_apart
 from tf_strategies.parameter_server.variables import Part, ServerVariable
@@ -61,8 +61,7 @@ class CompressedPushes:
 
     def _pushed_together(self, pushes: Sequence[Push]) -> List[Any]:
         compression = self._compression
-        if len({push.part.variable._unique_id for push in pushes}) < len(pushes):
-            raise ValueError("a variable has two gradients in one step: add them up before they are applied")
+        require_one_each([push.part.variable for push in pushes])
         with tf.device(self._servers.device):
             values = list(compression.prepared([push.value for push in pushes], self._workers))
             pushes = [push._replace(value=value) for push, value in zip(pushes, values)]
