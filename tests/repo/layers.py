@@ -51,15 +51,17 @@ PARTS = {
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
     "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
+    "estimator": _FOUNDATION | {"_tf", "tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
-    "collective": _FOUNDATION | {"_tf", "compression", "control_plane", "native", "keras", "tensorflow"},
-    "parameter_server": _FOUNDATION | {"_tf", "compression", "native", "keras", "tensorflow"},
+    "collective": _FOUNDATION
+    | {"_tf", "compression", "control_plane", "estimator", "keras", "native", "tensorflow"},
+    "parameter_server": _FOUNDATION | {"_tf", "compression", "estimator", "keras", "native", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
-    | {"callbacks", "collective", "compression", "evaluator", "native", "parameter_server", "tensorflow"},
+    | {"callbacks", "collective", "compression", "estimator", "evaluator", "native", "parameter_server", "tensorflow"},
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

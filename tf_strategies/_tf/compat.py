@@ -10,6 +10,7 @@ from tensorflow.python.autograph.core import ag_ctx as _autograph_context
 from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.data.experimental.ops import distribute as _distribute
 from tensorflow.python.distribute import cross_device_ops as _cross_device_ops
+from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import input_util as _input_util
 from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
@@ -44,6 +45,7 @@ __all__ = [
     "auto_sharded",
     "compute_batch_size",
     "converted_by_autograph",
+    "coordinator_context",
     "dataset_sources",
     "defined_function",
     "distribute_dataset",
@@ -98,6 +100,10 @@ _CONTROL_FLOW_GRAPHS = (
 
 # compute_batch_size(dataset): the batch size a dataset was built with, -1 where unknown. tf.data shows it nowhere else.
 compute_batch_size = _distribute.compute_batch_size
+
+# coordinator_context(): of the distribute coordinator that runs Estimator's training on this thread; None without one. Estimator
+# itself asks here for the session to train with.
+coordinator_context = _coordinator_context.get_current_worker_context
 
 # distribute_dataset(dataset, input_workers, strategy, ...): rebatching, sharding and empty batches for a worker that ran out,
 # as all of tf.distribute does it. The public way in is the strategy itself, with the input context of one machine.

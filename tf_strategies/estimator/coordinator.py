@@ -1,0 +1,40 @@
+"""TensorFlow's distribute coordinator, which carries out Estimator's `train_and_evaluate`: what it leaves to our strategies.
+
+It knows the cluster from TF_CONFIG, as the strategies do, and would start a server of its own and copy the strategy; they
+have formed their cluster already.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["Coordinated", "in_session_graph", "make_sessions_with"]
+
+
+class Coordinated:
+    """A strategy of which there is one: where the coordinator or a RunConfig copies it, it stays the same."""
+
+    def __deepcopy__(self, memo: Any) -> Coordinated:
+        del memo
+        return self
+
+
+def make_sessions_with(make_creator: Callable) -> None:
+    """Has the coordinator that runs on this thread, if one does, make sessions as this strategy needs them.
+
+    Args:
+        make_creator: called as `make_creator(scaffold, config=..., checkpoint_dir=..., max_wait_secs=..., ...)`; returns a
+            tf.compat.v1.train.SessionCreator.
+    """
+    context = compat.coordinator_context()
+    if context is not None:
+        context.session_creator = make_creator
+
+
+def in_session_graph() -> bool:
+    """Whether what is built now belongs to a graph that a session runs, as Estimator's, and to no tf.function or eager code."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
