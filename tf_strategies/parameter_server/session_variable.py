@@ -101,6 +101,15 @@ class SessionVariable(ServerVariable):
             described.trainable = self.trainable
         return described
 
+    def _serialize_to_tensors(self):
+        with tf.device(self._handle.device):
+            return {"VARIABLE_VALUE": tf.identity(self._graph_element)}
+
+    def _restore_from_tensors(self, restored_tensors):
+        """Restores the parts themselves, wherever the operations for it are made: they belong to no step."""
+        pieces = self.pieces(restored_tensors["VARIABLE_VALUE"])
+        return tf.group([part.variable.assign(piece) for part, piece in pieces])
+
     def _set_save_slice_info(self, save_slice_info):
         """This variable is a slice of a larger one, and so are its parts."""
         super()._set_save_slice_info(save_slice_info)
