@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 from types import TracebackType
 
@@ -25,12 +26,24 @@ class ServerCluster:
         folder: for the logs.
         module: what every task runs.
         servers, workers: how many.
+        chief, evaluator: whether there are, beside them.
     """
 
-    def __init__(self, folder: Path, module: str, *, servers: int, workers: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        module: str,
+        *,
+        servers: int,
+        workers: int,
+        chief: bool = False,
+        evaluator: bool = False,
+    ) -> None:
         self._module = module
         self._stack = contextlib.ExitStack()
-        self._ports = ReservedPorts(servers + workers)
+        counts = {"ps": servers, "worker": workers, "chief": int(chief), "evaluator": int(evaluator)}
+        self._counts = {role: count for role, count in counts.items() if count}
+        self._ports = ReservedPorts(sum(counts.values()))
         self._folder = folder
         self._servers = servers
 
@@ -38,8 +51,10 @@ class ServerCluster:
         self._stack.enter_context(self._ports)
         self.group = self._stack.enter_context(ProcessGroup(self._folder))
         self._stack.enter_context(nothing_left(self.group, self._ports.ports))
-        addresses = self._ports.addresses
-        self.addresses = {"ps": addresses[: self._servers], "worker": addresses[self._servers :]}
+        addresses = iter(self._ports.addresses)
+        self.addresses = {
+            role: list(itertools.islice(addresses, count)) for role, count in self._counts.items()
+        }
         return self
 
     def __exit__(
@@ -75,11 +90,12 @@ class ServerCluster:
         self.group.require_success(timeout)
         for index in range(self._servers):
             self.require_served(index)
-        return [self.group[f"worker{index}"].log() for index in range(len(self.addresses["worker"]))]
+        return [self.group[f"worker{index}"].log() for index in range(self._counts["worker"])]
 
     def require_served(self, index: int) -> None:
         log = self.group[f"ps{index}"].log()
-        assert f"{self.name_of('ps', index)} serves {len(self.addresses['worker'])} workers" in log, log
+        training = self._counts["worker"] + self._counts.get("chief", 0)
+        assert f"{self.name_of('ps', index)} serves {training} workers" in log, log
         assert f"{self.name_of('ps', index)} ends: all workers have finished" in log, log
 
 

@@ -33,4 +33,4 @@ def with_effects(result: Any, effects: Sequence[tf.Operation]) -> Any:
 def _again(value: Any) -> Any:
     if isinstance(value, tf.Operation):
         return tf.group(value)
-    return tf.identity(value) if isinstance(value, tf.Tensor) else value
+    return tf.identity(value) if isinstance(value, (tf.Tensor, tf.Variable)) else value

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import numbers
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
@@ -75,12 +74,9 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
             cluster,
         )
 
-    @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        with super().training():
-            # From now on others wait for it, if they wait at all.
-            self._servers.call(self._servers.membership.pull, None)
-            yield
+    def _begin_training(self) -> None:
+        # From now on others wait for it, if they wait at all.
+        self._servers.call(self._servers.membership.pull, None)
 
     def staleness_stats(self) -> StalenessStats:
         """How stale the gradients were that all workers have applied so far."""

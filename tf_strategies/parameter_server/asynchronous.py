@@ -105,9 +105,9 @@ class AsynchronousUpdates(UpdateRule):
     def _make_pending(self, access: Any, step: Step) -> None:
         """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
         updates, step.pending = step.pending, []
-        updates = self._pushed(updates)
-        pieces = [piece for update in updates for piece in update.pieces]
         with step.taking_effect():
+            updates = self._pushed(updates)
+            pieces = [piece for update in updates for piece in update.pieces]
             access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
             for update in updates:
                 self._make(access, step, update)

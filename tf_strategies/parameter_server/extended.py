@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import weakref
-from typing import Any, ContextManager, Iterator, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import tensorflow as tf
 
@@ -187,7 +187,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
-            with step.taking_effect(), _orderly_branches():
+            with step.taking_effect():
                 self.rule.end_step(step)
         return with_effects(result, step.effects)
 
@@ -245,10 +245,6 @@ def _belongs_on_servers(kwargs) -> bool:
     counts_calls = not name and aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
     local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ())
     return not metric and not counts_calls and not local and not name.startswith(_RANDOM_STATES)
-
-
-def _orderly_branches() -> ContextManager[None]:
-    return compat.orderly_branches() if in_session_graph() else contextlib.nullcontext()
 
 
 def _collect(variable: SessionVariable, collections: Any) -> None:

@@ -78,12 +78,15 @@ class Step:
 
     @contextlib.contextmanager
     def taking_effect(self) -> Iterator[None]:
-        """While open, what is built must run with the step."""
+        """While open, all of what is built runs with the step."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        before = 0 if graph is None else len(graph.get_operations())
-        yield
-        if graph is not None and graph is self._graph and not graph.building_function:
-            self.effects += new_operations(graph, before)
+        if graph is None or graph is not self._graph or graph.building_function:
+            yield
+            return
+        before = len(graph.get_operations())
+        with compat.orderly_branches():
+            yield
+        self.effects += new_operations(graph, before)
 
     @contextlib.contextmanager
     def merging(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -76,6 +76,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         self._fits_kept = itertools.count()
         self._fits_begun = itertools.count()
         self._sums: Optional[EpochSums] = None
+        self._takes_part = False
         self._pace = pace
         super().__init__(
             ParameterServerExtended(
@@ -109,22 +110,42 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         """As `tf.distribute.Strategy.scope`."""
         bridge.install()
         self.extended.access.begin_model()
-        return self._coordinated_scope() if is_coordinated() else super().scope()
+        if is_coordinated() and not self._takes_part:
+            return self._coordinated_scope()
+        return super().scope()
 
     @contextlib.contextmanager
     def _coordinated_scope(self) -> Iterator[tf.distribute.Strategy]:
-        """Within, Estimator builds the graph and trains."""
-        with carried_through(), self._servers.guard(), tf.device(self._servers.device), super().scope():
-            try:
-                yield self
-            except tf.errors.OpError:
-                raise  # perhaps of a lost server, who cannot be told
-            except BaseException:
-                with contextlib.suppress(ServerLostError, tf.errors.OpError), compat.temporarily_eager():
-                    self._leave_fit()
-                raise
-            with compat.temporarily_eager():
+        """The outermost one, within which Estimator builds the graph and trains."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(carried_through())
+            stack.enter_context(self._servers.guard())
+            stack.enter_context(self._taking_part(compat.temporarily_eager))
+            stack.enter_context(tf.device(self._servers.device))
+            yield stack.enter_context(super().scope())
+
+    @contextlib.contextmanager
+    def _taking_part(self, eagerly: Callable[[], ContextManager]) -> Iterator[None]:
+        """While open, this worker trains, and others may wait for it."""
+        self._takes_part = True
+        try:
+            with eagerly():
+                self._begin_training()
+            yield
+        except tf.errors.OpError:
+            raise  # perhaps of a lost server, who cannot be told
+        except BaseException:
+            with contextlib.suppress(ServerLostError, tf.errors.OpError), eagerly():
                 self._leave_fit()
+            raise
+        finally:
+            self._takes_part = False
+        with eagerly():
+            self._leave_fit()
+
+    def _begin_training(self) -> None:
+        """Tells the servers that this worker trains from now on."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Tells the servers that this worker is done for good. Happens by itself when the program ends."""
@@ -147,18 +168,12 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
-        with self._servers.guard(), self.extended.distributor.fitting():
-            try:
+        taking_part = self._taking_part(contextlib.nullcontext)
+        try:
+            with self._servers.guard(), self.extended.distributor.fitting(), taking_part:
                 yield
-            except tf.errors.OpError:
-                raise  # perhaps of a lost server, who cannot be told
-            except BaseException:
-                with contextlib.suppress(ServerLostError, tf.errors.OpError):
-                    self._leave_fit()
-                raise
-            finally:
-                self._sums = None
-            self._leave_fit()
+        finally:
+            self._sums = None
 
     def _leave_fit(self) -> None:
         self._servers.call(lambda: self._servers.membership.leave(finished=False))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-from typing import Any, Iterator, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
@@ -91,11 +90,8 @@ class SyncReplicasStrategy(ParameterServerStrategy):
             return super().own_callbacks()
         return [*super().own_callbacks(), LastStep(lambda: self._servers.call(self._servers.membership.step))]
 
-    @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        with super().training():
-            self._servers.call(self._servers.membership.enter, next(self._fits))
-            yield
+    def _begin_training(self) -> None:
+        self._servers.call(self._servers.membership.enter, next(self._fits))
 
 
 def _quorum(replicas_to_aggregate: Any, backup_workers: Any, workers: int) -> int:

@@ -1,0 +1,163 @@
+"""`tf.estimator.train_and_evaluate` on parameter servers: real processes of every role, of which some are killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+import pytest
+
+from tests.support.estimators import FEATURES, needs_estimator
+from tests.support.processes import ProcessGroup
+from tests.support.servers import ServerCluster
+
+pytestmark = needs_estimator
+
+_WORKER = "tests.cluster.estimator_servers_worker"
+_SECONDS = 150
+_NOTICE_SECONDS = 8
+_CHECKPOINTS_AND_EVENTS = ("*.index", "*.data-*", "checkpoint", "*.tfevents.*", "graph.pbtxt")
+
+
+def weights_at(folder: Path, step: int) -> Dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def steps_of(log: str) -> List[int]:
+    return [int(step) for step in re.findall(r"^global step (\d+) at", log, re.M)]
+
+
+def evaluated(log: str) -> List[Dict[str, Any]]:
+    return [json.loads(text) for text in re.findall(r"^evaluated (.*)$", log, re.M)]
+
+
+def begin_with(folder: Path, other: Path) -> None:
+    """Training in the folder begins with the initial values of another."""
+    folder.mkdir(parents=True)
+    for path in other.glob("model.ckpt-0.*"):
+        shutil.copy(path, folder)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+
+
+@pytest.mark.parametrize("strategy", ["async", "sync"])
+def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: str, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True, evaluator=True) as cluster:
+        cluster.start(strategy, "all", str(models), "100")
+        cluster.require_good_end(_SECONDS)
+        results = evaluated(cluster["evaluator0"].log())
+    assert len(results) == 5
+    for result in results:
+        under_way = 1 if strategy == "async" else 0  # the worker's, when the chief makes the last
+        assert 100 <= result["global_step"] <= 100 + under_way
+        assert result["accuracy"] > 0.7, results
+    for kind in ("custom", "deep", "linear", "keras", "exported"):
+        assert (models / kind / "checkpoint").exists()
+        own = models / kind / "of worker"
+        assert [path for pattern in _CHECKPOINTS_AND_EVENTS for path in own.glob(pattern)] == []
+        shards = {path.name.rpartition("-of-")[2] for path in (models / kind).glob("*.data-*")}
+        assert shards == {"00001"}, "servers wrote files of their own"
+    for exporter in ("final", "best"):
+        assert list((models / "exported" / "export" / exporter).glob("*/saved_model.pb"))
+
+
+@pytest.mark.parametrize("case", ["momentum", "keras_optimizer"])
+def test_synchronous_training_is_that_of_one_process_with_the_joint_batch(case: str, tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
+        cluster.start("sync", case, str(tmp_path / "together"), "40")
+        cluster.require_good_end(_SECONDS)
+    begin_with(tmp_path / "alone" / case, tmp_path / "together" / case)
+    with ProcessGroup(tmp_path) as group:
+        group.start_preloaded("alone", _WORKER, "one", case, str(tmp_path / "alone"), "40")
+        group.require_success(_SECONDS)
+    for step in (20, 40):
+        alone = weights_at(tmp_path / "alone" / case, step)
+        together = weights_at(tmp_path / "together" / case, step)
+        start = weights_at(tmp_path / "together" / case, 0)
+        assert set(alone) == set(together)
+        for name, value in alone.items():
+            np.testing.assert_allclose(together[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert np.abs(together["hidden/kernel"] - start["hidden/kernel"]).max() > 0.01
+
+
+def test_compressed_gradients_change_the_largest_entries_alone(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=1, workers=1, chief=True) as cluster:
+        cluster.start("compressed", "wide", str(tmp_path / "models"), "1")
+        cluster.require_good_end(_SECONDS)
+    before, after = (weights_at(tmp_path / "models" / "wide", step)["hidden/kernel"] for step in (0, 1))
+    of_each_worker = -(-FEATURES * 2048 // 100)
+    assert 0 < np.count_nonzero(before != after) <= 2 * of_each_worker
+
+
+@pytest.mark.parametrize("strategy", ["async", "sync"])
+def test_an_early_stop_of_the_chief_ends_all(strategy: str, tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=1, workers=1, chief=True) as cluster:
+        cluster.start(strategy, "stopping", str(tmp_path / "models"), "100000")
+        cluster.require_good_end(_SECONDS)
+        for name in ("chief0", "worker0"):
+            assert 20 <= steps_of(cluster[name].log())[-1] < 1000
+
+
+@pytest.mark.parametrize("strategy", ["async", "sync"])
+def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
+    strategy: str, tmp_path: Path
+) -> None:
+    arguments = strategy, "slow", str(tmp_path / "models"), "400"
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=2, chief=True) as cluster:
+        cluster.start(*arguments)
+        cluster["worker1"].wait_for_text("^global step 3. ", timeout=60)
+        cluster["worker1"].kill()
+        cluster["chief0"].wait_for_text("^global step 7. ", timeout=60)
+        again = cluster.start_one("worker", 1, *arguments, again=" again")
+        again.wait_for_text("^global step 1.. ", timeout=60)
+        cluster["chief0"].kill()
+        new_chief = cluster.start_one("chief", 0, *arguments, again=" again")
+        for process in (again, new_chief, cluster["worker0"], cluster["ps0"], cluster["ps1"]):
+            assert process.wait(_SECONDS) == 0, process.name
+        first = steps_of(again.log())[0]
+        assert first >= 20, "a worker that comes back finds the variables as they are"
+        restored = steps_of(new_chief.log())[0]
+        assert 80 <= restored < 400, "a chief that comes back restores the last checkpoint"
+        for index in (0, 1):
+            cluster.require_served(index)
+    final = weights_at(tmp_path / "models" / "slow", 400 if strategy == "sync" else _last_step(tmp_path))
+    assert 400 <= final["global_step"] <= 402
+
+
+def _last_step(folder: Path) -> int:
+    return max(
+        int(re.findall(r"-(\d+)\.index", path.name)[0]) for path in (folder / "models/slow").glob("*.index")
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_server_ends_all_with_its_name(how: signal.Signals, tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
+        cluster.start("async", "slow", str(tmp_path / "models"), "100000", "10")
+        for name in ("chief0", "worker0"):
+            cluster[name].wait_for_text("^global step 2. ", timeout=60)
+        cluster["ps1"].signal(how)
+        for name in ("chief0", "worker0"):
+            assert cluster[name].wait(_NOTICE_SECONDS) == 1
+            log = cluster[name].log()
+            assert "ServerLostError" in log, log
+            assert f"{cluster.name_of('ps', 1)} answers no more" in log, log
+        cluster["ps1"].kill()
+        cluster["ps0"].wait(30)
+
+
+def test_other_variables_on_a_worker_are_refused_by_name(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=1, workers=1, chief=True) as cluster:
+        cluster.start_one("ps", 0, "sync", "wide", str(tmp_path / "models"), "100", "10")
+        cluster.start_one("chief", 0, "sync", "wide", str(tmp_path / "models"), "100", "10")
+        worker = cluster.start_one("worker", 0, "sync", "custom", str(tmp_path / "models"), "100", "10")
+        assert worker.wait(60) == 1
+        assert re.search(r"worker 0 .*variable \d+ of graph 0", worker.log()), worker.log()
