@@ -57,6 +57,7 @@ __all__ = [
     "is_saving",
     "is_sync_on_read_variable",
     "op_seed",
+    "optional_batches",
     "own_cardinality",
     "per_replica",
     "place",
@@ -181,6 +182,14 @@ def auto_sharded(dataset, workers, worker):
 def ask_who_has_data(distributed):
     """Has the iterators of a distributed dataset ask all workers who still has data; one worker's dataset cannot tell."""
     distributed._enable_get_next_as_optional = True
+
+
+def optional_batches(iterator):
+    """The next batch for each local replica of a distributed iterator over an input function, as tf.experimental.Optional.
+
+    The iterator itself gives batches, or an end that no other worker hears of.
+    """
+    return iterator._iterators[0].get_next_as_optional_list()
 
 
 def dataset_sources(dataset):
