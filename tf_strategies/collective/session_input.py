@@ -27,7 +27,7 @@ class EndsTogether:
 
     def initialize(self) -> tf.Operation:
         """The operation that begins from the start."""
-        return self._iterator._initializer
+        return self._iterator.initialize()
 
     def get_next(self) -> Any:
         """The next batch of each local replica.
