@@ -97,12 +97,13 @@ class Losses(tf.estimator.SessionRunHook):
 
 
 class Weights(tf.estimator.SessionRunHook):
-    """Keeps the values of all variables at the end, by name."""
+    """Keeps the values at the end, by name, of all variables but those whose sum over workers counts."""
 
     def begin(self) -> None:
         self._reads = {
             variable.op.name: getattr(variable, "values", [variable])[0].value()
             for variable in tf.compat.v1.global_variables()
+            if variable.aggregation != tf.VariableAggregation.SUM
         }
 
     def end(self, session: Any) -> None:

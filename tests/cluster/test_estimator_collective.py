@@ -24,6 +24,7 @@ _TASK = "tests.cluster.estimator_task_worker"
 _START_SECONDS = 90
 _SURVIVORS_SECONDS = 5
 _ENDED = re.compile(r"ended at (\S+) with (\w+) lost=(\w+): (.*)")
+_KINDS = ["check_canned_estimators", "check_model_to_estimator"]
 _EXACT = ["check_v1_optimizer_with_batch_normalization", "check_legacy_keras_optimizer"]
 
 
@@ -46,22 +47,28 @@ def test_one_worker_trains_with_and_without_a_cluster(listed: bool, tmp_path: Pa
         if listed:
             group.start_workers(ports.addresses, _CHECKS, str(tmp_path), *_EXACT)
         else:
-            group.start_preloaded("alone", _CHECKS, str(tmp_path), *_EXACT)
+            group.start_preloaded("alone", _CHECKS, str(tmp_path), *_EXACT, *_KINDS)
         group.require_success(timeout=_START_SECONDS)
 
 
-def test_the_chief_alone_writes_and_an_evaluator_follows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("roles", [("chief", "worker", "evaluator"), ("chief", "evaluator")])
+def test_the_chief_alone_writes_and_an_evaluator_follows(roles: tuple, tmp_path: Path) -> None:
     model = tmp_path / "model"
-    with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
-        cluster = dict(zip(("chief", "worker", "evaluator"), ([each] for each in ports.addresses)))
+    with (
+        ReservedPorts(len(roles)) as ports,
+        ProcessGroup(tmp_path) as group,
+        nothing_left(group, ports.ports),
+    ):
+        cluster = dict(zip(roles, ([each] for each in ports.addresses)))
         for role in cluster:
             environment = {"TF_CONFIG": tf_config(cluster, role, 0)}
             group.start_preloaded(role, _TASK, str(model), "60", env=environment)
         group.require_success(timeout=_START_SECONDS)
         evaluated = [int(step) for step in re.findall(r"^evaluated (\d+)", group["evaluator"].log(), re.M)]
         assert "replicas 1\n" in group["evaluator"].log()
-        assert "replicas 2\n" in group["chief"].log()
-        assert "step 60\n" in group["worker"].log()
+        for role in roles[:-1]:
+            assert f"replicas {len(roles) - 1}\n" in group[role].log()
+            assert "step 60\n" in group[role].log()
     assert evaluated == sorted(evaluated)
     assert evaluated[-1] == 60
     for name in ("best", "final"):

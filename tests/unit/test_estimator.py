@@ -92,6 +92,7 @@ def test_side_effects_in_a_session_come_in_program_order() -> None:
         assert session.run(count) == 4
 
 
+@pytest.mark.skipif(not hasattr(tf, "estimator"), reason="this TensorFlow has no Estimator; 2.15 is the last")
 def test_the_train_op_goes_on_with_what_follows() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         first = tf.compat.v1.get_variable("first", initializer=1.0, use_resource=True)
@@ -101,6 +102,14 @@ def test_the_train_op_goes_on_with_what_follows() -> None:
         session.run(tf.compat.v1.global_variables_initializer())
         session.run(spec.train_op)
         assert session.run([first, second]) == [3, 3]
+
+
+def test_a_session_has_the_devices_of_the_strategy() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+    config = strategy.update_config_proto(tf.compat.v1.ConfigProto())
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
+        names = [device.name for device in session.list_devices()]
+    assert set(strategy.extended.worker_devices) <= set(names)
 
 
 def test_what_is_no_training_spec_stays_as_it_is() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -23,6 +22,7 @@ from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.estimator.kinds import adapt
+from tf_strategies.estimator.session_config import show_devices
 from tf_strategies.estimator.train_op import followed_by
 from tf_strategies.options import CommunicationOptions
 
@@ -103,12 +103,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
         adapt(self._container_strategy())
-        make_sessions_with(functools.partial(GroupSessionCreator, self._workers))
+        make_sessions_with(self._session_creator)
+
+    def _session_creator(self, scaffold, config=None, **settings):
+        config = self._update_config_proto(tf.compat.v1.ConfigProto() if config is None else config)
+        return GroupSessionCreator(self._workers, scaffold, config=config, **settings)
 
     def _update_config_proto(self, config_proto):
         config = super()._update_config_proto(config_proto)
-        processors = [device for device in self._devices if "CPU" in device]
-        config.device_count["CPU"] = max(config.device_count["CPU"], len(processors), 1)
+        show_devices(config, self._devices)
         return config
 
     def _use_merge_call(self) -> bool:

@@ -33,7 +33,7 @@ class GroupSessionCreator(tf.compat.v1.train.SessionCreator):
         group,
         scaffold: tf.compat.v1.train.Scaffold,
         *,
-        config: Optional[tf.compat.v1.ConfigProto] = None,
+        config: tf.compat.v1.ConfigProto,
         checkpoint_dir: Optional[str] = None,
         checkpoint_filename_with_path: Optional[str] = None,
         **_: Any,

@@ -33,6 +33,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
     Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers, moving averages of batch
     normalization included, which are averaged after each step. P workers with batch b train as one process with batch P*b:
     batch sizes given to Keras and `experimental_distribute_dataset` are global.
+    As `train_distribute` of a tf.estimator.RunConfig it trains by `train_and_evaluate`, each replica with batches as `input_fn`
+    makes them; it may be `eval_distribute`, too.
     To TensorFlow and Keras it is a MultiWorkerMirroredStrategy, so that they gather predictions of all workers.
 
     Args:
