@@ -113,15 +113,15 @@ def check_two_local_replicas(folder: Path, strategy: Any) -> None:
     del strategy
     both = tfs.CollectiveAllReduceStrategy(OPTIONS, devices=["CPU:0", "CPU:1"])
 
-    for how in ("none", "of each"):
-        # TensorFlow has no gradient of what several local replicas of a session's graph reduce, as synchronized moments.
+    for how in ("of all", "of each"):
+
         def make(config: tf.estimator.RunConfig, where: Optional[str] = None) -> tf.estimator.Estimator:
             return tf.estimator.Estimator(models.model_fn, where, config, params={"normalization": how})
 
         weights = models.Weights()
         losses = train(make(configured(both), model_dir(folder, both, f"local {how}")), hooks=[weights])
         require_same_weights(both, weights)
-        if how == "none":
+        if how == "of all":
             require_curve(both, losses, make)
 
 

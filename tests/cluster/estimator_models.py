@@ -38,12 +38,12 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict) -> tf.estimato
     """Two dense layers with batch normalization between them.
 
     Args:
-        params: "optimizer": "v1" or "keras"; "normalization": "of all", "of each" (replica) or "none".
+        params: "optimizer": "v1" or "keras"; "normalization": by the moments "of all" replicas or "of each".
     """
     hidden = dense(5, 1, activation="tanh")(features)
     how = params.get("normalization", "of all")
     normalization = tf.keras.layers.BatchNormalization(synchronized=how == "of all", momentum=0.8)
-    predicted = dense(1, 2)(hidden if how == "none" else normalization(hidden, training=mode == "train"))
+    predicted = dense(1, 2)(normalization(hidden, training=mode == "train"))
     if mode == "infer":
         return tf.estimator.EstimatorSpec(mode, predictions={"y": predicted})
     squares = tf.reduce_mean((predicted - labels) ** 2)

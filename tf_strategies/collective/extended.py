@@ -16,6 +16,7 @@ from tf_strategies.collective.initial_value import initial_value_from_first_work
 from tf_strategies.collective.input import DatasetDistributor
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.session_creator import GroupSessionCreator
+from tf_strategies.collective.session_gradients import apart
 from tf_strategies.collective.session_input import EndsTogether
 from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.worker_variable import keep_saving_local
@@ -266,7 +267,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
         pairs = [
-            (self._guard.contributions(value), self._placed(where))
+            (apart(self._guard.contributions(value)), self._placed(where))
             for value, where in value_destination_pairs
         ]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs)
