@@ -61,7 +61,16 @@ PARTS = {
     "parameter_server": _FOUNDATION | {"_tf", "compression", "estimator", "keras", "native", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
-    | {"callbacks", "collective", "compression", "estimator", "evaluator", "native", "parameter_server", "tensorflow"},
+    | {
+        "callbacks",
+        "collective",
+        "compression",
+        "estimator",
+        "evaluator",
+        "native",
+        "parameter_server",
+        "tensorflow",
+    },
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"

@@ -5,6 +5,8 @@ Works unchanged on TensorFlow 2.15 and 2.21; what differs between releases is se
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _autograph_context
 from tensorflow.python.autograph.impl import api as _autograph
@@ -58,6 +60,7 @@ __all__ = [
     "is_sync_on_read_variable",
     "op_seed",
     "optional_batches",
+    "orderly_branches",
     "own_cardinality",
     "per_replica",
     "place",
@@ -68,6 +71,8 @@ __all__ = [
     "set_cardinality",
     "set_op_seed",
     "shuffle_seeds",
+    "temporarily_eager",
+    "variable_accessed",
     "variable_handle",
     "whole_variable",
     "written_resources",
@@ -128,6 +133,13 @@ MirroredVariable = _values.MirroredVariable
 # The class of what tf.function returns, to lift one out of the replicas as TensorFlow does; public is only an abstract one, which
 # has no _clone to keep the other arguments of tf.function.
 Function = _polymorphic_function.Function
+
+# temporarily_eager(): a context in which operations run at once, also while a graph for a session is built, which tf.init_scope
+# does not leave.
+temporarily_eager = _context.eager_mode
+
+# variable_accessed(variable): tells tapes that it was read, as reading a tf.Variable does.
+variable_accessed = _resource_variable_ops.variable_accessed
 
 # select_replica(local_replica, values): the part of one local replica in a structure of arguments, as `Strategy.run` takes it.
 select_replica = _distribute_utils.select_replica
@@ -268,7 +280,7 @@ def record_read(variable, forward, backward):
 
     tf.custom_gradient would need the read to have the variable's handle as an input.
     """
-    _resource_variable_ops.variable_accessed(variable)
+    variable_accessed(variable)
     with _record.stop_recording():
         result = forward()
     _record.record_operation(
@@ -296,6 +308,20 @@ def defined_function(name, build):
     """
     graph = _func_graph.func_graph_from_py_func(_control_flow_util_v2.unique_fn_name("", name), build, (), {})
     return _control_flow_util_v2.create_new_tf_function(graph), graph.external_captures
+
+
+@contextlib.contextmanager
+def orderly_branches():
+    """While open, branches that are built in the current graph for a session run all that has side effects, in order.
+
+    In functions they do; in such graphs only what their results need, and there is no public switch.
+    """
+    graph = _ops.get_default_graph()
+    before, graph._add_control_dependencies = graph._add_control_dependencies, True
+    try:
+        yield
+    finally:
+        graph._add_control_dependencies = before
 
 
 def run_independently(op):

@@ -6,13 +6,21 @@ have formed their cluster already.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+import contextlib
+from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["Coordinated", "in_session_graph", "make_sessions_with"]
+__all__ = [
+    "CarriedError",
+    "Coordinated",
+    "carried_through",
+    "in_session_graph",
+    "is_coordinated",
+    "make_sessions_with",
+]
 
 
 class Coordinated:
@@ -33,6 +41,28 @@ def make_sessions_with(make_creator: Callable) -> None:
     context = compat.coordinator_context()
     if context is not None:
         context.session_creator = make_creator
+
+
+class CarriedError(Exception):
+    """Takes an error through a monitored session, which has a new session made for ever where a process is not available."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextlib.contextmanager
+def carried_through() -> Iterator[None]:
+    """Around monitored sessions: raises the errors that were carried through them."""
+    try:
+        yield
+    except CarriedError as carrier:
+        raise carrier.error from None
+
+
+def is_coordinated() -> bool:
+    """Whether TensorFlow's coordinator runs on this thread, as in `tf.estimator.train_and_evaluate` with a cluster."""
+    return compat.coordinator_context() is not None
 
 
 def in_session_graph() -> bool:

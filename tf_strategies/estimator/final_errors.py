@@ -10,13 +10,9 @@ from typing import Any, ContextManager, Iterator
 
 import tensorflow as tf
 
+from tf_strategies.estimator.coordinator import CarriedError
+
 __all__ = ["ShowsFinalErrors", "final_errors", "with_final_errors"]
-
-
-class _FinalError(Exception):
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
 
 
 @contextlib.contextmanager
@@ -25,7 +21,7 @@ def final_errors() -> Iterator[None]:
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        raise _FinalError(error) from error
+        raise CarriedError(error) from error
 
 
 def with_final_errors(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
@@ -55,6 +51,6 @@ class ShowsFinalErrors:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
         handled = self._scope.__exit__(kind, error, trace)
-        if isinstance(error, _FinalError) and not handled:
-            raise error.cause from None
+        if isinstance(error, CarriedError) and not handled:
+            raise error.error from None
         return handled

@@ -96,8 +96,8 @@ class AsynchronousUpdates(UpdateRule):
 
     def write(
         self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> None:
-        access.write(variable, how, value, kwargs)
+    ) -> List[Any]:
+        return access.write(variable, how, value, kwargs)
 
     def end_step(self, step: Step) -> None:
         step.settle()
@@ -107,9 +107,10 @@ class AsynchronousUpdates(UpdateRule):
         updates, step.pending = step.pending, []
         updates = self._pushed(updates)
         pieces = [piece for update in updates for piece in update.pieces]
-        access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
-        for update in updates:
-            self._make(access, step, update)
+        with step.taking_effect():
+            access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
+            for update in updates:
+                self._make(access, step, update)
 
     def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
         """The updates with gradients as `CompressedPushes` carries them."""
@@ -148,7 +149,7 @@ class AsynchronousUpdates(UpdateRule):
             return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
     def _push(self, step: Step, gradient: Any) -> tf.Tensor:
-        with tf.control_dependencies(_tensors_of([gradient])):
+        with step.taking_effect(), tf.control_dependencies(_tensors_of([gradient])):
             return self._membership.push(self._pulled(step))
 
     def _on_arrival(

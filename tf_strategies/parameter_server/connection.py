@@ -45,6 +45,7 @@ class ConnectedServers(Servers):
         self.server_names = [cluster.name_of(task) for task in self._tasks]
         _connect(cluster, timeout)
         own = cluster.task
+        self.session_target = f"grpc://{cluster.address_of(own)}"
         self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
         self.devices = [f"/job:ps/replica:0/task:{task.index}/device:CPU:0" for task in self._tasks]
         try:
@@ -71,6 +72,9 @@ class ConnectedServers(Servers):
     def call(self, function: Callable, *args: Any) -> Any:
         with self._guard.watch():
             return self._guard.call(function, *args)
+
+    def require_all(self) -> None:
+        self._guard.require_all()
 
     def close(self) -> None:
         if self._closed:

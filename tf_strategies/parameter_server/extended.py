@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from typing import Any, Iterator, List, Tuple
+import weakref
+from typing import Any, ContextManager, Iterator, List, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
+from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
+from tf_strategies.estimator.effects import with_effects
+from tf_strategies.estimator.input import InputFnIterator
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
 from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.servers import Servers
+from tf_strategies.parameter_server.session_variable import SessionVariable, make_parts
+from tf_strategies.parameter_server.sessions import session_creator
 from tf_strategies.parameter_server.step import current_step, new_step
 from tf_strategies.parameter_server.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables import Part, ServerVariable
@@ -49,6 +56,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._placement = placement
         self.rule = rule
         self._made = 0
+        self._session_graphs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._alone = False
         self._lifted = LiftedFunctions(strategy)
         self.distributor = DatasetDistributor(
@@ -67,6 +75,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         del replica_id_in_sync_group
         return 0
 
+    # Read by TensorFlow's coordinator: every worker trains, and needs no other server.
+    experimental_between_graph = True
+    _std_server_started = True
+
     @property
     def parameter_devices(self) -> Tuple[str, ...]:
         return tuple(self._servers.devices)
@@ -81,12 +93,15 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
         """Accepts what TensorFlow's own coordinator proposes; the servers were found through TF_CONFIG before."""
+        make_sessions_with(functools.partial(session_creator, self._servers))
 
     def _create_variable(self, next_creator, **kwargs):
         beside = kwargs.pop("colocate_with", None)
         if self._alone or not _belongs_on_servers(kwargs):
             with tf.device(self._device):
                 return next_creator(**kwargs)
+        if in_session_graph():
+            return self._create_session_variable(beside, **kwargs)
         with tf.init_scope():
             initial = _initial_value(kwargs)
             name = kwargs.get("name") or "Variable"
@@ -102,6 +117,30 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             if beside is None:
                 self.access.fetch_with_others(made)
             return made
+
+    def _create_session_variable(self, beside: Any, **kwargs: Any) -> SessionVariable:
+        with tf.init_scope(), tf.control_dependencies(None):
+            graph = tf.compat.v1.get_default_graph()
+            number, made = self._session_graphs.setdefault(graph, (len(self._session_graphs), []))
+            with tf.compat.v1.name_scope(kwargs.get("name"), "Variable") as scope:
+                name = scope.rstrip("/")
+                with tf.device(self._device):
+                    initial = _initial_value(kwargs)
+                placed = self._place(name, initial.shape, initial.dtype, beside)
+                described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
+                with compat.temporarily_eager():
+                    self._servers.agree(f"variable {len(made)} of graph {number}", described)
+                container = f"{self._servers.name}/graph {number}"
+                variable = SessionVariable(
+                    make_parts(name, initial, placed, self._servers.devices, container),
+                    initial=initial,
+                    name=name,
+                    strategy=self._container_strategy(),
+                    **{key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None},
+                )
+            made.append(name)
+            _collect(variable, kwargs.get("collections"))
+            return variable
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -148,8 +187,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
-            self.rule.end_step(step)
-        return result
+            with step.taking_effect(), _orderly_branches():
+                self.rule.end_step(step)
+        return with_effects(result, step.effects)
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, ServerVariable):
@@ -159,6 +199,11 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     def _experimental_distribute_dataset(self, dataset, options):
         return self.distributor.distribute(dataset, options)
+
+    def _make_input_fn_iterator(self, input_fn, replication_mode=None):
+        del replication_mode
+        with tf.device(self._device):
+            return InputFnIterator(input_fn, self.distributor.context)
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         del options
@@ -198,7 +243,19 @@ def _belongs_on_servers(kwargs) -> bool:
         and aggregation != tf.VariableAggregation.MEAN
     )
     counts_calls = not name and aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
-    return not metric and not counts_calls and not name.startswith(_RANDOM_STATES)
+    local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ())
+    return not metric and not counts_calls and not local and not name.startswith(_RANDOM_STATES)
+
+
+def _orderly_branches() -> ContextManager[None]:
+    return compat.orderly_branches() if in_session_graph() else contextlib.nullcontext()
+
+
+def _collect(variable: SessionVariable, collections: Any) -> None:
+    """Puts a variable where code for graphs looks for it; among the global ones are its parts."""
+    keys = tf.compat.v1.GraphKeys
+    names = set(collections or ()) | ({keys.TRAINABLE_VARIABLES} if variable.trainable else set())
+    tf.compat.v1.get_default_graph().add_to_collections(names - {keys.GLOBAL_VARIABLES}, variable)
 
 
 def _initial_value(kwargs) -> tf.Tensor:

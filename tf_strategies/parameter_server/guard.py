@@ -81,6 +81,16 @@ class Guard:
             with self._lock:
                 self._watched.remove(thread)
 
+    def require_all(self) -> None:
+        """Asks every server whether it is there.
+
+        Raises:
+            ServerLostError: one is not.
+        """
+        self._find_lost()
+        with self._lock:
+            self._raise_if_lost()
+
     def call_last(self, function: Callable) -> None:
         """Calls what tells the servers that this worker is done: they may end while it runs, which is no loss."""
         done = threading.Event()

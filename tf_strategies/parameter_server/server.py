@@ -43,7 +43,7 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
     channel.prepare(split_address(cluster.address_of(cluster.task))[0])
     try:
         server = tf.distribute.Server(
-            {"ps": list(cluster.addresses["ps"])},
+            _all_but_evaluators(cluster),
             job_name="ps",
             task_index=cluster.task.index,
             protocol="grpc",
@@ -63,6 +63,13 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
         print(f"{own} ends: all workers have finished", flush=True)
     del server
     sys.exit(1 if reason else 0)
+
+
+def _all_but_evaluators(cluster: Cluster) -> tf.train.ClusterSpec:
+    """Whom the server may need: sessions of a worker have it fetch tensors there."""
+    return tf.train.ClusterSpec(
+        {role: list(listed) for role, listed in cluster.addresses.items() if role != "evaluator"}
+    )
 
 
 def _threads() -> tf.compat.v1.ConfigProto:

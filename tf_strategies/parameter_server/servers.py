@@ -29,6 +29,7 @@ class Servers(abc.ABC):
         device: where this worker computes.
         devices: of the servers, in order.
         timeout: seconds that anything may wait for another process.
+        session_target: what a tf.compat.v1.Session names to reach the servers.
         membership: this worker's entry in the ledgers of the servers.
         wires: what carries tensors to and from the servers.
     """
@@ -39,6 +40,7 @@ class Servers(abc.ABC):
     device: str
     devices: List[str]
     timeout: float
+    session_target: str
     membership: Membership
     wires: Wires
 
@@ -57,6 +59,10 @@ class Servers(abc.ABC):
     @abc.abstractmethod
     def call(self, function: Callable, *args: Any) -> Any:
         """Calls a tf.function that uses the servers."""
+
+    @abc.abstractmethod
+    def require_all(self) -> None:
+        """Raises ServerLostError when one of them is lost."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -108,6 +114,7 @@ class LocalServers(Servers):
     rank = 0
     size = 1
     timeout = 600.0
+    session_target = ""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -123,6 +130,9 @@ class LocalServers(Servers):
 
     def call(self, function: Callable, *args: Any) -> Any:
         return function(*args)
+
+    def require_all(self) -> None:
+        """There is none to lose."""
 
     def close(self) -> None:
         """Nobody waits for it."""

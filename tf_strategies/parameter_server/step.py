@@ -9,6 +9,7 @@ from typing import Any, Callable, Collection, Dict, Hashable, Iterator, List, Na
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.estimator.effects import new_operations
 
 __all__ = ["EntangledError", "Step", "current_step"]
 
@@ -38,6 +39,7 @@ class Step:
         pending: updates that were put off.
         settle: makes the updates that were put off, if they may not wait for the end of the step.
         merges: how many `merge_call`s have begun.
+        effects: what must run with the step, in a graph that runs only what is asked for.
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,7 @@ class Step:
         self.pending: List[Any] = []
         self.settle: Callable[[], None] = _nothing
         self.merges = 0
+        self.effects: List[tf.Operation] = []
         self._merging: Any = None
         self._server: Optional[_OnServer] = None
 
@@ -71,7 +74,16 @@ class Step:
         """Whether an update may be made later than it is asked for: it still runs, and after what is built now."""
         if self._merging is not None and self._merging is tf.compat.v1.get_default_graph():
             return True
-        return self.is_top and (self._graph is None or self._graph.building_function)
+        return self.is_top
+
+    @contextlib.contextmanager
+    def taking_effect(self) -> Iterator[None]:
+        """While open, what is built must run with the step."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        before = 0 if graph is None else len(graph.get_operations())
+        yield
+        if graph is not None and graph is self._graph and not graph.building_function:
+            self.effects += new_operations(graph, before)
 
     @contextlib.contextmanager
     def merging(self) -> Iterator[None]:

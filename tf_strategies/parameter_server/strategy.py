@@ -14,6 +14,7 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
+from tf_strategies.estimator.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.keras import bridge
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
@@ -35,7 +36,7 @@ _REMEDY = 'list at least one "ps" in the cluster, or use CollectiveAllReduceStra
 _made = itertools.count()
 
 
-class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
+class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strategy):
     """Made in a `ps` process it serves, and ends the process when the workers are done; elsewhere it trains.
 
     Args:
@@ -108,7 +109,22 @@ class ParameterServerStrategy(WorkerStrategy, tf.distribute.Strategy):
         """As `tf.distribute.Strategy.scope`."""
         bridge.install()
         self.extended.access.begin_model()
-        return super().scope()
+        return self._coordinated_scope() if is_coordinated() else super().scope()
+
+    @contextlib.contextmanager
+    def _coordinated_scope(self) -> Iterator[tf.distribute.Strategy]:
+        """Within, Estimator builds the graph and trains."""
+        with carried_through(), self._servers.guard(), tf.device(self._servers.device), super().scope():
+            try:
+                yield self
+            except tf.errors.OpError:
+                raise  # perhaps of a lost server, who cannot be told
+            except BaseException:
+                with contextlib.suppress(ServerLostError, tf.errors.OpError), compat.temporarily_eager():
+                    self._leave_fit()
+                raise
+            with compat.temporarily_eager():
+                self._leave_fit()
 
     def close(self) -> None:
         """Tells the servers that this worker is done for good. Happens by itself when the program ends."""

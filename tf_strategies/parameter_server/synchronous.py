@@ -60,11 +60,10 @@ class SynchronousUpdates(UpdateRule):
 
     def write(
         self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> None:
+    ) -> List[Any]:
         step = current_step()
         if step is None:
-            access.write(variable, how, value, kwargs)
-            return
+            return access.write(variable, how, value, kwargs)
         _require_top(step, variable)
         key = ""
         if isinstance(value, tf.Tensor) and _is_statistic(variable):
@@ -74,6 +73,7 @@ class SynchronousUpdates(UpdateRule):
             getattr(variable, how)(value, **kwargs)
 
         step.pending.append(Update(access, variable, fn, (value,), {}, True, key, step.merges))
+        return []
 
     def end_step(self, step: Step) -> None:
         if not any(update.key and update.variable.trainable for update in step.pending):

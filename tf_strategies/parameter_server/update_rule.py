@@ -46,8 +46,8 @@ class UpdateRule(abc.ABC):
     @abc.abstractmethod
     def write(
         self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> None:
-        """Calls the method `how` of a variable that a replica writes to outside of updates."""
+    ) -> List[Any]:
+        """Calls the method `how` of each part of a variable that a replica writes to outside of updates; returns the results."""
 
     @abc.abstractmethod
     def end_step(self, step: Step) -> None:

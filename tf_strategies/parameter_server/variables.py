@@ -68,6 +68,7 @@ class ServerVariable(compat.BaseResourceVariable):
         parts: by rows, in order.
         shape, dtype, name, trainable, synchronization, aggregation, constraint: as of tf.Variable.
         strategy: the parameter-server strategy.
+        in_graph_mode: whether it belongs to a graph that a session runs.
 
     Attributes:
         companions: references to the variables that a step fetches together with this one, itself among them.
@@ -88,6 +89,7 @@ class ServerVariable(compat.BaseResourceVariable):
         synchronization: tf.VariableSynchronization = tf.VariableSynchronization.AUTO,
         aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE,
         constraint: Optional[Callable] = None,
+        in_graph_mode: bool = False,
     ) -> None:
         self.parts = tuple(parts)
         self._access = strategy.extended.access
@@ -108,7 +110,7 @@ class ServerVariable(compat.BaseResourceVariable):
             name=name,
             unique_id=unique,
             handle_name=name,
-            in_graph_mode=False,
+            in_graph_mode=in_graph_mode,
         )
 
     @property
@@ -145,8 +147,8 @@ class ServerVariable(compat.BaseResourceVariable):
         part = self._part_in_update()
         if part is not None:
             return self._access.read_in_update(part, _updating.device)
-        trains = self.trainable and compat.is_differentiating()
-        return compat.record_read(self, lambda: self._access.read(self, trains), lambda upstream: upstream)
+        trains = self._trains_with_reads()
+        return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
     def sparse_read(self, indices, name=None):
         """The rows of these numbers, [...] integer -> [..., row shape]; only they travel."""
@@ -163,8 +165,8 @@ class ServerVariable(compat.BaseResourceVariable):
             rows = tf.reshape(upstream, tf.concat([tf.shape(flat), self.shape[1:]], axis=0))
             return tf.IndexedSlices(rows, flat, dense_shape=tf.constant(self.shape.as_list(), flat.dtype))
 
-        trains = self.trainable and compat.is_differentiating()
-        return compat.record_read(self, lambda: self._access.read_rows(self, indices, trains), slices)
+        trains = self._trains_with_reads()
+        return self._recorded(lambda: self._access.read_rows(self, indices, trains), slices)
 
     def gather_nd(self, indices, name=None):
         return tf.gather_nd(self.read_value(), indices, name=name)
@@ -237,10 +239,22 @@ class ServerVariable(compat.BaseResourceVariable):
     def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> Any:
         """Writes; in an update returns what the part itself does, whose operation Keras 2's legacy optimizers ask for."""
         if _updating.part is None:
-            self._rule.write(self._access, self, how, value, kwargs)
-            return self
+            return self._changed(self._rule.write(self._access, self, how, value, kwargs))
         (written,) = self._access.write(self, how, value, kwargs)
         return written
+
+    def _changed(self, results: Sequence[Any]) -> Any:
+        """What `assign` and its like return, where the parts returned these."""
+        del results
+        return self
+
+    def _trains_with_reads(self) -> bool:
+        """Whether gradients by what is read now will be computed."""
+        return self.trainable and compat.is_differentiating()
+
+    def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
+        """What `forward()` reads of the servers, to those who differentiate a read of this variable."""
+        return compat.record_read(self, forward, backward)
 
     def _part_in_update(self) -> Optional[Part]:
         if _updating.part is None:

@@ -1,0 +1,148 @@
+"""Server variables in a graph that a session runs, as Estimator's: made by the graph's initializers, read and written in it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.parameter_server.variables import Part, ServerVariable
+
+__all__ = ["SessionVariable", "make_parts"]
+
+_SET_BY_WARM_STARTS = ("_initial_value", "_initializer_op")
+
+
+def make_parts(
+    name: str, initial: tf.Tensor, placed: Sequence[Tuple[int, int]], devices: Sequence[str], container: str
+) -> List[Part]:
+    """Variables of the graph, on servers, which workers share by their names; savers and initializers see these.
+
+    Args:
+        name: of the whole, unique in the graph.
+        initial: its initial value.
+        placed: (server, rows) of each part.
+        devices: of the servers.
+        container: tells the variables of this graph from those of others on the same servers.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    parts: List[Part] = []
+    start = 0
+    for server, rows in placed:
+        alone = len(placed) == 1
+        piece = initial if alone else initial[start : start + rows]
+        with tf.device(devices[server]), graph.container(container):
+            part = compat.ResourceVariable(
+                piece,
+                trainable=False,
+                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+                name=f"{name}/" if alone else f"{name}/part_{len(parts)}/",
+            )
+        if not alone:
+            offset = [start] + [0] * (initial.shape.rank - 1)
+            part._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(name, initial.shape.as_list(), offset, part.shape.as_list())
+            )
+        parts.append(Part(part, devices[server], start, rows))
+        start += rows
+    return parts
+
+
+class SessionVariable(ServerVariable):
+    """A `ServerVariable` to what builds graphs for sessions: `tf.gradients` and the optimizers of tf.compat.v1.
+
+    Args:
+        initial: its initial value.
+        others: those of `ServerVariable`.
+    """
+
+    def __init__(self, parts: Sequence[Part], *, initial: tf.Tensor, **others: Any) -> None:
+        super().__init__(parts, shape=initial.shape, dtype=initial.dtype, in_graph_mode=True, **others)
+        self._initial = initial
+        with tf.control_dependencies(None):
+            read = [part.variable._graph_element for part in self.parts]
+            self._graph_element = read[0] if len(read) == 1 else tf.concat(read, axis=0)
+
+    @property
+    def op(self):
+        """What optimizers know the variable by; also in an update, where `handle` is that of a part."""
+        return self._handle.op
+
+    @property
+    def device(self) -> str:
+        """Where its value is used, and read from files."""
+        return self._handle.device if self._part_in_update() is None else super().device
+
+    @property
+    def initializer(self):
+        return tf.group([part.variable.initializer for part in self.parts])
+
+    @property
+    def initial_value(self):
+        return self._initial
+
+    def initialized_value(self):
+        return tf.cond(self.is_initialized(), self.read_value, lambda: self._initial)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What warm starts set is set for the part, whose initializer is run."""
+        if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:
+            (part,) = self.parts
+            setattr(part.variable, name, value)
+        super().__setattr__(name, value)
+
+    def to_proto(self, export_scope=None):
+        """For the collections of a MetaGraphDef, if it is in one part; otherwise only its parts are variables there."""
+        if len(self.parts) > 1:
+            raise TypeError(f"{self.name} is in {len(self.parts)} parts")
+        described = self.parts[0].variable.to_proto(export_scope)
+        if described is not None:
+            described.trainable = self.trainable
+        return described
+
+    def _serialize_to_tensors(self):
+        with tf.device(self._handle.device):
+            return {"VARIABLE_VALUE": tf.identity(self._graph_element)}
+
+    def _restore_from_tensors(self, restored_tensors):
+        """Restores the parts themselves, wherever the operations for it are made: they belong to no step."""
+        pieces = self.pieces(restored_tensors["VARIABLE_VALUE"])
+        return tf.group([part.variable.assign(piece) for part, piece in pieces])
+
+    def _set_save_slice_info(self, save_slice_info):
+        """This variable is a slice of a larger one, and so are its parts."""
+        super()._set_save_slice_info(save_slice_info)
+        for part in self.parts:
+            offset = list(save_slice_info.var_offset)
+            if offset:
+                offset[0] += part.start
+            part.variable._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(
+                    save_slice_info.full_name,
+                    save_slice_info.full_shape,
+                    offset,
+                    part.variable.shape.as_list(),
+                )
+            )
+
+    def _trains_with_reads(self) -> bool:
+        """Gradients are computed when the graph is there: any read may be part of what they need."""
+        return self.trainable
+
+    def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
+        """What `forward` computes, on a path from this variable's handle, on which `tf.gradients` finds back to it."""
+
+        @tf.custom_gradient
+        def read(handle: tf.Tensor) -> Any:
+            del handle
+            return forward(), backward
+
+        compat.variable_accessed(self)
+        return read(self._handle)
+
+    def _changed(self, results: Sequence[Any]) -> Any:
+        """What `assign` and its like return: what a session that runs it has written; itself where that is put off."""
+        if not results:
+            return self
+        return results[0] if len(results) == 1 else tf.group(results)
