@@ -21,6 +21,7 @@ pytestmark = needs_estimator
 _WORKER = "tests.cluster.estimator_servers_worker"
 _SECONDS = 150
 _NOTICE_SECONDS = 8
+_MANY_STEPS = 600
 _CHECKPOINTS_AND_EVENTS = ("*.index", "*.data-*", "checkpoint", "*.tfevents.*", "graph.pbtxt")
 
 
@@ -29,6 +30,10 @@ def weights_at(folder: Path, step: int) -> Dict[str, np.ndarray]:
 
     reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def last_step(folder: Path) -> int:
+    return max(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("*.index"))
 
 
 def steps_of(log: str) -> List[int]:
@@ -110,32 +115,23 @@ def test_an_early_stop_of_the_chief_ends_all(strategy: str, tmp_path: Path) -> N
 def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
     strategy: str, tmp_path: Path
 ) -> None:
-    arguments = strategy, "slow", str(tmp_path / "models"), "400"
+    arguments = strategy, "slow", str(tmp_path / "models"), str(_MANY_STEPS)
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2, chief=True) as cluster:
         cluster.start(*arguments)
         cluster["worker1"].wait_for_text("^global step 3. ", timeout=60)
         cluster["worker1"].kill()
-        cluster["chief0"].wait_for_text("^global step 7. ", timeout=60)
         again = cluster.start_one("worker", 1, *arguments, again=" again")
-        again.wait_for_text("^global step 1.. ", timeout=60)
+        again.wait_for_text("^global step [1-9].. ", timeout=60)
         cluster["chief0"].kill()
         new_chief = cluster.start_one("chief", 0, *arguments, again=" again")
         for process in (again, new_chief, cluster["worker0"], cluster["ps0"], cluster["ps1"]):
             assert process.wait(_SECONDS) == 0, process.name
-        first = steps_of(again.log())[0]
-        assert first >= 20, "a worker that comes back finds the variables as they are"
-        restored = steps_of(new_chief.log())[0]
-        assert 80 <= restored < 400, "a chief that comes back restores the last checkpoint"
+        assert steps_of(again.log())[0] > 30, "a worker that comes back finds the variables as they are"
+        assert 80 <= steps_of(new_chief.log())[0] < _MANY_STEPS, "a chief restores the last checkpoint"
         for index in (0, 1):
             cluster.require_served(index)
-    final = weights_at(tmp_path / "models" / "slow", 400 if strategy == "sync" else _last_step(tmp_path))
-    assert 400 <= final["global_step"] <= 402
-
-
-def _last_step(folder: Path) -> int:
-    return max(
-        int(re.findall(r"-(\d+)\.index", path.name)[0]) for path in (folder / "models/slow").glob("*.index")
-    )
+    late = 2 if strategy == "async" else 0
+    assert _MANY_STEPS <= last_step(tmp_path / "models" / "slow") <= _MANY_STEPS + late
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Optional
 
@@ -59,7 +60,7 @@ class _Chiefs(tf.compat.v1.train.SessionCreator):
 
     def create_session(self) -> tf.compat.v1.Session:
         _require_all(self._servers)
-        return self._creator.create_session()
+        return _watched(self._creator.create_session(), self._servers)
 
 
 class _Followers(tf.compat.v1.train.SessionCreator):
@@ -81,11 +82,12 @@ class _Followers(tf.compat.v1.train.SessionCreator):
         while True:
             _require_all(self._servers)
             try:
-                return manager.wait_for_session(
+                session = manager.wait_for_session(
                     self._servers.session_target,
                     config=self._config,
                     max_wait_secs=_ASK_SERVERS_EVERY_SECONDS,
                 )
+                return _watched(session, self._servers)
             except tf.errors.DeadlineExceededError as error:
                 if time.monotonic() > deadline:
                     raise BootstrapError(
@@ -93,6 +95,26 @@ class _Followers(tf.compat.v1.train.SessionCreator):
                         f"{self._servers.name_of_worker(0)} to initialize or restore the variables ({error.message}); look at "
                         "that worker's log, and see that all run the same script"
                     ) from None
+
+
+def _watched(session: tf.compat.v1.Session, servers: Servers) -> tf.compat.v1.Session:
+    """The session, which does not wait for a server that is lost: neither for its answer nor, to be closed, for its farewell."""
+    run, close = session.run, session.close
+
+    def run_with_all(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError):
+            _require_all(servers)
+            raise
+
+    def close_with_all() -> None:
+        with contextlib.suppress(ServerLostError):
+            servers.require_all()
+            close()
+
+    session.run, session.close = run_with_all, close_with_all
+    return session
 
 
 def _require_all(servers: Servers) -> None:
