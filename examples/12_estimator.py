@@ -47,6 +47,7 @@ import argparse
 import json
 import os
 import tempfile
+import warnings
 import zlib
 from pathlib import Path
 
@@ -127,9 +128,9 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="show what TensorFlow logs and warns of")
     arguments = parser.parse_args()
     # Estimator warns of itself in a hundred lines; errors are shown either way.
-    tf.compat.v1.logging.set_verbosity(
-        tf.compat.v1.logging.INFO if arguments.verbose else tf.compat.v1.logging.ERROR
-    )
+    tf.compat.v1.logging.set_verbosity("INFO" if arguments.verbose else "ERROR")
+    if not arguments.verbose:
+        warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow")
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     role = config.get("task", {}).get("type")
     model_dir = arguments.model_dir or model_dir_of(config)
