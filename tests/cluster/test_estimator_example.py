@@ -56,7 +56,8 @@ def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path)
         for role, index in TASKS:
             assert re.search(rf"^tfs-run: {role} {index} .*ended with status 0", log, re.M), log
         step = int(re.search(r"^chief 0 +\| last checkpoint +model\.ckpt-(\d+)$", log, re.M)[1])
-        assert 200 <= step < 205  # a worker may be in a step when the last is made
+        # Asynchronous workers may each be in a step when the last is made.
+        assert step == 200 if strategy == "sync" else 200 <= step < 205
         accuracy = re.search(r"^evaluator 0 +\| test accuracy of the exported model +(\S+)$", log, re.M)[1]
         assert float(accuracy) > 0.8
         exported = Path(re.search(r"^evaluator 0 +\| exported model +(\S+)$", log, re.M)[1])
@@ -75,7 +76,7 @@ def test_the_chief_alone_writes_checkpoints_and_the_evaluator_alone_evaluates(tm
     written = {path.name for path in tmp_path.iterdir() if path.is_dir()}
     assert written == {"chief-and-evaluator"}
     chief = tmp_path / "chief-and-evaluator"
-    assert list(chief.glob("model.ckpt-4?.index"))
+    assert (chief / "model.ckpt-40.index").is_file()
     assert (chief / "eval").is_dir()
 
 

@@ -55,5 +55,5 @@ def test_the_block_of_estimator_trains_and_evaluates(tmp_path: Path) -> None:
         run = group.start("tfs-run", command)
         assert run.wait(timeout=240) == 0
         assert run.log().count("| ended") == 4
-    assert list(folder.glob("model.ckpt-10?.index"))
+    assert (folder / "model.ckpt-100.index").is_file()
     assert list((folder / "eval").glob("events.out.tfevents.*"))
