@@ -263,9 +263,9 @@ def test_what_is_remembered_goes_with_its_variable() -> None:
     assert residual.shape == [30] and residual.name.startswith("weight/residual")
     assert strategy.state_of_gradients([variable])[1] is residual
     state = strategy.extended._cross_device_ops.compressed._compression._state
-    assert len(state._slots) == 1
+    assert len(state._eager.slots) == 1
     del variable, residual
     import gc
 
     gc.collect()
-    assert not state._slots
+    assert not state._eager.slots

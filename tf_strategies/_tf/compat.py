@@ -59,6 +59,7 @@ __all__ = [
     "is_saving",
     "is_sync_on_read_variable",
     "op_seed",
+    "optional_batches",
     "orderly_branches",
     "own_cardinality",
     "per_replica",
@@ -70,7 +71,6 @@ __all__ = [
     "set_cardinality",
     "set_op_seed",
     "shuffle_seeds",
-    "temporarily_eager",
     "variable_accessed",
     "variable_handle",
     "whole_variable",
@@ -133,10 +133,6 @@ MirroredVariable = _values.MirroredVariable
 # has no _clone to keep the other arguments of tf.function.
 Function = _polymorphic_function.Function
 
-# temporarily_eager(): a context in which operations run at once, also while a graph for a session is built, which tf.init_scope
-# does not leave.
-temporarily_eager = _context.eager_mode
-
 # variable_accessed(variable): tells tapes that it was read, as reading a tf.Variable does.
 variable_accessed = _resource_variable_ops.variable_accessed
 
@@ -193,6 +189,14 @@ def auto_sharded(dataset, workers, worker):
 def ask_who_has_data(distributed):
     """Has the iterators of a distributed dataset ask all workers who still has data; one worker's dataset cannot tell."""
     distributed._enable_get_next_as_optional = True
+
+
+def optional_batches(iterator):
+    """The next batch for each local replica of a distributed iterator over an input function, as tf.experimental.Optional.
+
+    The iterator itself gives batches, or an end that no other worker hears of.
+    """
+    return iterator._iterators[0].get_next_as_optional_list()
 
 
 def dataset_sources(dataset):

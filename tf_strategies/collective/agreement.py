@@ -5,16 +5,22 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from tf_strategies.estimator.side_thread import eagerly
+
 __all__ = ["exchange_texts", "require_agreement"]
 
 _END = -1
 
 
 def exchange_texts(group, text: str, name: str) -> list:
-    """Returns the text of every worker, by rank. A collective; runs at once, also while a tf.function is traced."""
+    """Returns the text of every worker, by rank. A collective; runs at once, also while a graph is built."""
     codes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
-    with tf.init_scope():
-        gathered = group.all_gather(tf.constant(np.append(codes, np.int32(_END))), name=name).numpy()
+
+    def gather() -> np.ndarray:
+        with tf.init_scope():
+            return group.all_gather(tf.constant(np.append(codes, np.int32(_END))), name=name).numpy()
+
+    gathered = eagerly(gather)
     parts = np.split(gathered, np.flatnonzero(gathered == _END) + 1)[: group.size]
     return [part[:-1].astype(np.uint8).tobytes().decode("utf-8") for part in parts]
 

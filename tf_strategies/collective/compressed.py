@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_strategies.collective.sparse_rows import HOST
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
+from tf_strategies.estimator.program_order import in_program_order
 
 __all__ = ["CompressedGradients"]
 
@@ -67,6 +68,9 @@ class CompressedGradients:
             values: tensors and IndexedSlices.
             variables: of each that is a gradient the variable, of others None.
         """
+        return in_program_order(lambda each: self._sums(each, variables), values)
+
+    def _sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
         values = list(values)
         mine = [i for i, variable in enumerate(variables) if variable is not None]
         prepared = self._compression.prepared([values[i] for i in mine], self._group.size)

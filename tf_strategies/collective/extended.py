@@ -15,9 +15,16 @@ from tf_strategies.collective.empty_batch import EmptyBatchGuard
 from tf_strategies.collective.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.input import DatasetDistributor
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
+from tf_strategies.collective.session_creator import GroupSessionCreator
+from tf_strategies.collective.session_gradients import apart
+from tf_strategies.collective.session_input import EndsTogether
 from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
+from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
+from tf_strategies.estimator.kinds import adapt
+from tf_strategies.estimator.session_config import show_devices
+from tf_strategies.estimator.train_op import followed_by
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceExtended"]
@@ -35,6 +42,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         cluster_resolver: what `strategy.cluster_resolver` shows.
     """
 
+    # TensorFlow's coordinator starts no server where there is one: the group listens at this task's address.
+    _std_server_started = True
+
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
@@ -45,7 +55,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         devices: Optional[Sequence[str]],
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
     ) -> None:
-        self._group = group
+        self._workers = group
         self._cluster_resolver = cluster_resolver
         super().__init__(
             strategy,
@@ -66,33 +76,44 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        return self._group.size * len(self._devices)
+        return self._workers.size * len(self._devices)
 
     def _in_multi_worker_mode(self) -> bool:
-        return self._group.size > 1
+        return self._workers.size > 1
 
     @property
     def experimental_between_graph(self) -> bool:
-        return self._group.size > 1
+        return self._workers.size > 1
 
     @property
     def should_checkpoint(self) -> bool:
-        return self._group.rank == 0
+        return self._workers.rank == 0
 
     @property
     def should_save_summary(self) -> bool:
-        return self._group.rank == 0
+        return self._workers.rank == 0
 
     def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
-        return self._group.rank * len(self._devices) + replica_id
+        return self._workers.rank * len(self._devices) + replica_id
 
     def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
-        return replica_id_in_sync_group - self._group.rank * len(self._devices)
+        return replica_id_in_sync_group - self._workers.rank * len(self._devices)
 
     def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
         """Accepts what TensorFlow's own coordinator proposes; the group was formed from TF_CONFIG before."""
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
+        adapt(self._container_strategy())
+        make_sessions_with(self._session_creator)
+
+    def _session_creator(self, scaffold, config=None, **settings):
+        config = self._update_config_proto(tf.compat.v1.ConfigProto() if config is None else config)
+        return GroupSessionCreator(self._workers, scaffold, config=config, **settings)
+
+    def _update_config_proto(self, config_proto):
+        config = super()._update_config_proto(config_proto)
+        show_devices(config, self._devices)
+        return config
 
     def _use_merge_call(self) -> bool:
         return True
@@ -102,16 +123,16 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._cross_device_ops
 
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
-        if replica_id == 0 and self._group.size > 1 and not self._alone:
+        if replica_id == 0 and self._workers.size > 1 and not self._alone and not in_session_graph():
             return initial_value_from_first_worker(
-                self._group, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
+                self._workers, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )
         return super()._get_variable_creator_initial_value(replica_id, device, primary_var, **kwargs)
 
     def _create_variable(self, next_creator, **kwargs):
         belongs_to_another = kwargs.get("colocate_with") is not None
         variable = super()._create_variable(next_creator, **kwargs)
-        if self._group.size > 1:
+        if self._workers.size > 1:
             keep_saving_local(variable)
         if not belongs_to_another:
             self.statistics.adopt(variable)
@@ -123,18 +144,24 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         lifted = self._lifted.get(fn)
         if lifted is not None:
             return lifted(*args, **kwargs)
-        fn = compat.converted_by_autograph(fn)
+        for_session = in_session_graph()
+        fn = fn if for_session else compat.converted_by_autograph(fn)
         if self._num_replicas_in_sync == 1 or self._replicas_run:
             return self._run_replicas(fn, args, kwargs)
         self._metrics = [reference for reference in self._metrics if reference() is not None]
         metrics = [
             variable for variable in (reference() for reference in self._metrics) if variable is not None
         ]
+        arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
         self._replicas_run = True
         try:
-            with op_seeds_of_worker(self._group.rank), after_arrival((args, kwargs)):
-                watched = self.statistics.watch(self._guard.watch(fn, (args, kwargs), metrics))
+            with op_seeds_of_worker(self._workers.rank), arrival:
+                guarded = self._guard.watch(fn, (args, kwargs), [] if for_session else metrics)
+                watched = self.statistics.watch(guarded)
                 result = self._run_replicas(watched, args, kwargs)
+            if for_session:
+                parts = self._container_strategy().experimental_local_results
+                return followed_by(result, parts, self.statistics.agree)
             self.statistics.agree()
             return result
         finally:
@@ -175,6 +202,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         """In a replica function: this replica's rows over the mean of all replicas', [] float32; None where always 1."""
         return self._guard.share()
 
+    def _make_input_fn_iterator(
+        self, input_fn, replication_mode=tf.distribute.InputReplicationMode.PER_WORKER
+    ):
+        """What Estimator takes batches from, those of one replica each; `input_fn` shards its data itself, if it does."""
+        iterator = super()._make_input_fn_iterator(
+            self._distributor.of_this_worker(input_fn), replication_mode
+        )
+        return iterator if self._workers.size == 1 else EndsTogether(iterator, self._workers)
+
     def _experimental_distribute_dataset(self, dataset, options):
         return self._distributor.distribute(
             dataset, self._container_strategy(), self._input_workers_with_options(options), options
@@ -205,7 +241,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
                 f"cannot reduce {value!r} with {reduce_op}: it is the same on every replica already; reduce what "
                 "`strategy.run` returned, or use ReduceOp.MEAN"
             )
-        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+        if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
             return self._reduce_single_value(reduce_op, value, destinations)
         return self._cross_device_ops.reduce(reduce_op, value, destinations=destinations)
 
@@ -223,7 +259,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         Such a read stays on this worker, so that one worker alone can save a model. Metrics are sums and reduced over all.
         """
         return (
-            self._group.size > 1
+            self._workers.size > 1
             and reduce_op == tf.distribute.ReduceOp.MEAN
             and compat.is_sync_on_read_variable(value)
         )
@@ -231,7 +267,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
         pairs = [
-            (self._guard.contributions(value), self._placed(where))
+            (apart(self._guard.contributions(value)), self._placed(where))
             for value, where in value_destination_pairs
         ]
         return self._cross_device_ops.batch_reduce(reduce_op, pairs)
@@ -251,7 +287,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
-        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+        if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
             return value
         return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
 

@@ -137,7 +137,7 @@ _open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueD
 
 
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
-    """Connects this process to the other workers of the cluster; `SingleWorker` when there are none.
+    """Connects this process to the other workers of the cluster; `SingleWorker` when there are none, and for an evaluator.
 
     A process is one worker: while it is in the group of a cluster, it is in no other of the same, and what asks for one is given
     the same.
@@ -148,6 +148,8 @@ def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
         BootstrapError: the group could not form.
     """
     if cluster is None:
+        return SingleWorker()
+    if cluster.task.role == "evaluator":
         return SingleWorker()
     if cluster.rank is None:
         raise ClusterConfigError(

@@ -78,6 +78,21 @@ class DatasetDistributor:
         )
         return self._with_equal_length(distributed, self._own_steps(distributed))
 
+    def of_this_worker(self, input_fn):
+        """Estimator's `input_fn` as TensorFlow calls it, with the input context of this worker in place of TensorFlow's own.
+
+        Raises:
+            ValueError: on all workers, when their datasets differ in structure, dtypes or shapes.
+        """
+
+        def checked(_: tf.distribute.InputContext):
+            dataset = input_fn(self._context)
+            if isinstance(dataset, tf.data.Dataset):
+                self._check(dataset)
+            return dataset
+
+        return checked
+
     def _own_steps(self, distributed) -> int:
         """In how many steps this worker's replicas use up its part; negative as in tf.data."""
         batches = compat.own_cardinality(distributed)

@@ -69,8 +69,8 @@ class ReplicaStatistics:
             return result
 
         self.forget()
-        self._watching = tf.compat.v1.executing_eagerly_outside_functions()
-        self._graph = None if tf.executing_eagerly() or not self._watching else WrittenVariables()
+        self._watching = True
+        self._graph = None if tf.executing_eagerly() else WrittenVariables()
         return watched
 
     def note(self, variable: Any) -> None:
@@ -84,18 +84,24 @@ class ReplicaStatistics:
             )
         self._written.setdefault(id(variable), variable)
 
-    def agree(self) -> None:
-        """Averages what the replicas have written; between replicas, when all are done. All workers have written alike."""
+    def agree(self) -> List[Any]:
+        """Averages what the replicas have written; between replicas, when all are done. All workers have written alike.
+
+        Returns:
+            The operations that write the averages, for a graph that a session runs.
+        """
         self._watching = False
         variables = list(self._written.values())
         if not variables:
-            return
+            return []
+        assigned = []
         sums = self._sum_between_workers([self._local_sum(variable) for variable in variables])
         for variable, total in zip(variables, sums):
             mean = tf.cast(total / self._replicas, variable.dtype)
             for part in variable.values:
                 with tf.device(part.device):
-                    part.assign(mean)
+                    assigned.append(part.assign(mean, read_value=False))
+        return assigned
 
     def forget(self) -> None:
         """Ends the watch."""

@@ -17,6 +17,7 @@ from tf_strategies.collective.stats import CommunicationStats
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
+from tf_strategies.estimator.coordinator import Coordinated
 from tf_strategies.keras import bridge
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.options import CommunicationOptions
@@ -24,14 +25,16 @@ from tf_strategies.options import CommunicationOptions
 __all__ = ["CollectiveAllReduceStrategy"]
 
 
-class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
     """Every replica of every worker computes gradients on its part of the batch; all-reduce adds them up.
 
     The workers are those that TF_CONFIG names (chief and workers); each runs the same script and makes this strategy once,
-    which waits until all are there. Without TF_CONFIG, or with one worker, there is no network.
+    which waits until all are there. Without TF_CONFIG, with one worker, or in an evaluator, there is no network.
     Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers, moving averages of batch
     normalization included, which are averaged after each step. P workers with batch b train as one process with batch P*b:
     batch sizes given to Keras and `experimental_distribute_dataset` are global.
+    As `train_distribute` of a tf.estimator.RunConfig it trains by `train_and_evaluate`, each replica with batches as `input_fn`
+    makes them; it may be `eval_distribute`, too.
     To TensorFlow and Keras it is a MultiWorkerMirroredStrategy, so that they gather predictions of all workers.
 
     Args:
@@ -42,7 +45,7 @@ class CollectiveAllReduceStrategy(GroupStrategy, tf.distribute.MultiWorkerMirror
         cluster: the workers, in place of what TF_CONFIG says.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is wrong, or this task is one that does not train.
+        ClusterConfigError: TF_CONFIG is wrong, or this task is a parameter server.
         OptionsError: an argument has a value it cannot have.
         BootstrapError: the workers did not meet within the deadline, or disagree on options.
 

@@ -24,11 +24,13 @@ class WrittenVariables:
 
     def among(self, variables: Iterable[Any]) -> List[Any]:
         """Those of the mirrored `variables` that are written on any replica, in the order of the first write."""
+        variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
+        initializers = {id(part.initializer) for variable in variables for part in variable.values}
         outside = _Captures()
         written: Dict[int, Any] = {}
         for op in self._graph.get_operations()[self._count :]:
-            if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+            if id(op) in initializers or not any(tensor.dtype == tf.resource for tensor in op.inputs):
                 continue
             for tensor in compat.written_resources(op):
                 variable = owners.get(id(outside.of(tensor)))

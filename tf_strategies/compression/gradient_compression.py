@@ -24,11 +24,12 @@ class GradientCompression:
     Args:
         compressor: what makes gradients small.
         device: where its state is kept.
+        state_is_local: whether sessions of each worker begin with an empty state; else with the one that was saved.
     """
 
-    def __init__(self, compressor: Compressor, device: str) -> None:
+    def __init__(self, compressor: Compressor, device: str, *, state_is_local: bool = False) -> None:
         self.compressor = compressor
-        self._state = GradientState(device)
+        self._state = GradientState(device, is_local=state_is_local)
         self._names: Dict[str, str] = {}
 
     def name(self, variable: Any, name: str) -> None:

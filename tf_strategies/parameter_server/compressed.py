@@ -42,7 +42,7 @@ class CompressedPushes:
     """
 
     def __init__(self, compressor: Compressor, servers: Servers, *, workers: int) -> None:
-        self._compression = GradientCompression(compressor, servers.device)
+        self._compression = GradientCompression(compressor, servers.device, state_is_local=True)
         self._servers = servers
         self._workers = workers
 

@@ -15,6 +15,7 @@ from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.estimator.effects import with_effects
 from tf_strategies.estimator.input import InputFnIterator
+from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
 from tf_strategies.parameter_server.placement import Placement
@@ -128,8 +129,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                     initial = _initial_value(kwargs)
                 placed = self._place(name, initial.shape, initial.dtype, beside)
                 described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
-                with compat.temporarily_eager():
-                    self._servers.agree(f"variable {len(made)} of graph {number}", described)
+                what = f"variable {len(made)} of graph {number}"
+                eagerly(functools.partial(self._servers.agree, what, described))
                 container = f"{self._servers.name}/graph {number}"
                 variable = SessionVariable(
                     make_parts(name, initial, placed, self._servers.devices, container),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.estimator.coordinator import Coordinated, carried_through, is_coordinated
+from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.keras import bridge
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
@@ -120,28 +121,26 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         with contextlib.ExitStack() as stack:
             stack.enter_context(carried_through())
             stack.enter_context(self._servers.guard())
-            stack.enter_context(self._taking_part(compat.temporarily_eager))
+            stack.enter_context(self._taking_part())
             stack.enter_context(tf.device(self._servers.device))
             yield stack.enter_context(super().scope())
 
     @contextlib.contextmanager
-    def _taking_part(self, eagerly: Callable[[], ContextManager]) -> Iterator[None]:
+    def _taking_part(self) -> Iterator[None]:
         """While open, this worker trains, and others may wait for it."""
         self._takes_part = True
         try:
-            with eagerly():
-                self._begin_training()
+            eagerly(self._begin_training)
             yield
         except tf.errors.OpError:
             raise  # perhaps of a lost server, who cannot be told
         except BaseException:
-            with contextlib.suppress(ServerLostError, tf.errors.OpError), eagerly():
-                self._leave_fit()
+            with contextlib.suppress(ServerLostError, tf.errors.OpError):
+                eagerly(self._leave_fit)
             raise
         finally:
             self._takes_part = False
-        with eagerly():
-            self._leave_fit()
+        eagerly(self._leave_fit)
 
     def _begin_training(self) -> None:
         """Tells the servers that this worker trains from now on."""
@@ -168,9 +167,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
-        taking_part = self._taking_part(contextlib.nullcontext)
         try:
-            with self._servers.guard(), self.extended.distributor.fitting(), taking_part:
+            with self._servers.guard(), self.extended.distributor.fitting(), self._taking_part():
                 yield
         finally:
             self._sums = None
