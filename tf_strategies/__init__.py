@@ -13,7 +13,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsErro
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
-    from tf_strategies import callbacks, compression
+    from tf_strategies import callbacks, compression, estimator
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.native.errors import WorkerLostError
@@ -38,6 +38,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "compression",
+    "estimator",
 ]
 
 _HOMES = {
@@ -50,7 +51,7 @@ _HOMES = {
 }
 
 
-_SUBPACKAGES = ("callbacks", "compression")
+_SUBPACKAGES = ("callbacks", "compression", "estimator")
 
 
 def __getattr__(name: str) -> Any:

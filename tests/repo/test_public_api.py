@@ -21,6 +21,7 @@ PUBLIC = {
     "__version__",
     "callbacks",
     "compression",
+    "estimator",
 }
 
 
