@@ -152,8 +152,12 @@ def test_a_lost_server_ends_all_with_its_name(how: signal.Signals, tmp_path: Pat
 
 def test_other_variables_on_a_worker_are_refused_by_name(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=1, workers=1, chief=True) as cluster:
-        cluster.start_one("ps", 0, "sync", "wide", str(tmp_path / "models"), "100", "10")
-        cluster.start_one("chief", 0, "sync", "wide", str(tmp_path / "models"), "100", "10")
-        worker = cluster.start_one("worker", 0, "sync", "custom", str(tmp_path / "models"), "100", "10")
-        assert worker.wait(60) == 1
-        assert re.search(r"worker 0 .*variable \d+ of graph 0", worker.log()), worker.log()
+        for role, case in (("ps", "wide"), ("chief", "wide"), ("worker", "custom")):
+            cluster.start_one(role, 0, "sync", case, str(tmp_path / "models"), "100", "10")
+        names = cluster.name_of("chief", 0), cluster.name_of("worker", 0)
+        for name in ("chief0", "worker0"):
+            assert cluster[name].wait(60) == 1
+        # The first to come waits for the other, who is refused.
+        logs = cluster["chief0"].log() + cluster["worker0"].log()
+        refusal = re.search(r"^ValueError at .*variable \d+ of graph 0.*$", logs, re.M)
+        assert refusal and all(name in refusal[0] for name in names), logs

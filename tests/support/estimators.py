@@ -70,7 +70,7 @@ def custom(config: Any, optimizer: str = "adam", width: int = 16, normalize: boo
         hidden = v1.layers.dense(features, width, activation=tf.nn.relu, name="hidden")
         if normalize:
             hidden = v1.layers.batch_normalization(hidden, training=mode == "train", name="norm")
-        logits = v1.layers.dense(hidden, 2, name="logits")
+        logits = v1.layers.dense(hidden, 2, name="logits") + tf.Variable(tf.zeros([2]), name="shift")
         if mode == "infer":
             return tf.estimator.EstimatorSpec(mode, predictions=logits)
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -131,6 +131,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _create_variable(self, next_creator, **kwargs):
         belongs_to_another = kwargs.get("colocate_with") is not None
+        if in_session_graph() and kwargs.get("trainable") is None:
+            # TensorFlow takes None for False where it collects variables, and for True where it makes them.
+            kwargs["trainable"] = kwargs.get("synchronization") != tf.VariableSynchronization.ON_READ
         variable = super()._create_variable(next_creator, **kwargs)
         if self._workers.size > 1:
             keep_saving_local(variable)

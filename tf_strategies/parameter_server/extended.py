@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import weakref
-from typing import Any, Iterator, List, Tuple
+from typing import Any, ContextManager, Iterator, List, Tuple
 
 import tensorflow as tf
 
@@ -183,8 +183,13 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         lifted = self._lifted.get(fn)
         if lifted is not None:
             return lifted(*args, **kwargs)
-        fn = compat.converted_by_autograph(fn)
-        with new_step() as step, after_arrival((args, kwargs)):
+        if in_session_graph():
+            arrival: ContextManager = (
+                contextlib.nullcontext()
+            )  # initial values that are tensors would wait for a batch
+        else:
+            fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
+        with new_step() as step, arrival:
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
