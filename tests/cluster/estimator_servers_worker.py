@@ -2,8 +2,9 @@
 
 python -m tests.cluster.estimator_servers_worker STRATEGY CASE FOLDER STEPS [TIMEOUT]
 
-STRATEGY is async, sync, compressed (sync, with top-k) or one (this process alone, without a strategy). CASE is "all", for
-estimators of each kind one after another, or one of CASES. Chief and evaluator share FOLDER; a worker's is one of its own in it.
+STRATEGY is async, sync, backup (sync, of three workers two), compressed (sync, with top-k) or one (this process alone, without a
+strategy). CASE is "all", for estimators of each kind one after another, or one of CASES. Chief and evaluator share FOLDER; a
+worker's is one of its own in it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import tensorflow as tf
 
@@ -23,6 +24,7 @@ from tests.support import estimators
 _SAVE_EVERY = 20
 _SLOW_STEP = {"async": 0.09, "sync": 0.03}  # of three workers that makes 30 global steps a second
 _EVALUATED_STEPS = 40
+SLOW_WORKER_SECONDS = 0.5
 
 
 class Steps(tf.compat.v1.train.SessionRunHook):
@@ -45,6 +47,8 @@ def strategy_of(kind: str, timeout: float) -> Any:
         return tfs.AsyncParameterServerStrategy(options=options)
     if kind == "sync":
         return tfs.SyncReplicasStrategy(options=options)
+    if kind == "backup":
+        return tfs.SyncReplicasStrategy(replicas_to_aggregate=2, options=options)
     if kind == "compressed":
         return tfs.SyncReplicasStrategy(options=options, compression=tfs.compression.TopK(0.01))
     return None
@@ -90,7 +94,7 @@ def train(
         exporters=exporters() if exports else None,
     )
     tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-    if _role() == "evaluator":
+    if _task()[0] == "evaluator":
         found = estimator.evaluate(data, steps=_EVALUATED_STEPS)
         print("evaluated", json.dumps({name: float(value) for name, value in found.items()}), flush=True)
 
@@ -134,8 +138,9 @@ CASES: Dict[str, Dict[str, Any]] = {
 _ALL = ("custom", "deep", "linear", "keras", "exported")
 
 
-def _role() -> str:
-    return json.loads(os.environ.get("TF_CONFIG", '{"task": {"type": "chief"}}'))["task"]["type"]
+def _task() -> Tuple[str, int]:
+    task = json.loads(os.environ.get("TF_CONFIG", '{"task": {"type": "chief", "index": 0}}'))["task"]
+    return task["type"], task["index"]
 
 
 def main() -> None:
@@ -144,10 +149,14 @@ def main() -> None:
     strategy = strategy_of(kind, timeout)
     for each in _ALL if name == "all" else [name]:
         folder = Path(where) / each
-        if _role() == "worker":
-            folder = folder / f"of {_role()}"
+        if _task()[0] == "worker":
+            folder = folder / "of worker"
         seconds = _SLOW_STEP[kind] if each == "slow" else 0.0
+        if kind == "backup" and _task() == ("worker", 1):
+            seconds = SLOW_WORKER_SECONDS
         train(strategy, folder, int(steps), seconds=seconds, **CASES[each])
+    if kind == "backup":
+        print(strategy.gradient_counts(), flush=True)
     print("done", flush=True)
 
 

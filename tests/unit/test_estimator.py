@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 
 import pytest
@@ -10,7 +9,8 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tf_strategies.compression.gradient_state import GradientState
-from tf_strategies.estimator.final_errors import ShowsFinalErrors, final_errors, with_final_errors
+from tf_strategies.estimator.coordinator import carried_through
+from tf_strategies.estimator.final_errors import final_errors, with_final_errors
 from tf_strategies.estimator.program_order import in_program_order
 from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.estimator.train_op import followed_by
@@ -63,8 +63,7 @@ def test_final_errors_pass_a_monitored_session_and_come_out_as_they_were(error: 
             return with_final_errors(Losing())
 
     creator = Creator()
-    training = ShowsFinalErrors(contextlib.nullcontext())
-    with tf.Graph().as_default(), pytest.raises(error, match="worker 1 is lost"), training:
+    with tf.Graph().as_default(), pytest.raises(error, match="worker 1 is lost"), carried_through():
         one = tf.constant(1)
         with tf.compat.v1.train.MonitoredSession(creator) as session:
             session.run(one)
@@ -72,7 +71,7 @@ def test_final_errors_pass_a_monitored_session_and_come_out_as_they_were(error: 
 
 
 def test_other_errors_stay_what_they_are() -> None:
-    with pytest.raises(ValueError, match="mine"), ShowsFinalErrors(contextlib.nullcontext()), final_errors():
+    with pytest.raises(ValueError, match="mine"), carried_through(), final_errors():
         raise ValueError("mine")
 
 

@@ -25,7 +25,7 @@ class GroupSessionCreator(tf.compat.v1.train.SessionCreator):
         checkpoint_filename_with_path: the checkpoint in place of that.
 
     Raises:
-        Exception: one that `ShowsFinalErrors` turns into tfs.WorkerLostError, when a worker is lost.
+        Exception: one that `carried_through` turns into tfs.WorkerLostError, when a worker is lost.
     """
 
     def __init__(

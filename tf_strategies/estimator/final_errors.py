@@ -6,18 +6,18 @@ It takes UnavailableError and AbortedError for a parameter server that restarts.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Iterator
+from typing import Any, Iterator
 
 import tensorflow as tf
 
 from tf_strategies.estimator.coordinator import CarriedError
 
-__all__ = ["ShowsFinalErrors", "final_errors", "with_final_errors"]
+__all__ = ["final_errors", "with_final_errors"]
 
 
 @contextlib.contextmanager
 def final_errors() -> Iterator[None]:
-    """Within, errors that a MonitoredSession would recover from pass it; `ShowsFinalErrors` shows them as they were."""
+    """Within, errors that a MonitoredSession would recover from pass it; `carried_through` raises them as they were."""
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -34,23 +34,3 @@ def with_final_errors(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
 
     session.run = run_or_end
     return session
-
-
-class ShowsFinalErrors:
-    """A context manager, out of which the errors within `final_errors` come as they were raised.
-
-    Args:
-        scope: the context manager in which sessions run.
-    """
-
-    def __init__(self, scope: ContextManager) -> None:
-        self._scope = scope
-
-    def __enter__(self) -> Any:
-        return self._scope.__enter__()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
-        handled = self._scope.__exit__(kind, error, trace)
-        if isinstance(error, CarriedError) and not handled:
-            raise error.error from None
-        return handled

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import Any, Iterator
 
-from tf_strategies.estimator.final_errors import ShowsFinalErrors
+from tf_strategies.estimator.coordinator import carried_through
 
 __all__ = ["adapt"]
 
@@ -12,9 +13,11 @@ __all__ = ["adapt"]
 class _OfEstimator:
     """A strategy that Estimator trains with."""
 
-    def scope(self) -> ShowsFinalErrors:
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[Any]:
         """As `tf.distribute.Strategy.scope`."""
-        return ShowsFinalErrors(super().scope())
+        with carried_through(), super().scope() as strategy:
+            yield strategy
 
 
 def adapt(strategy: Any) -> None:
