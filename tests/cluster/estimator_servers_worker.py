@@ -79,6 +79,7 @@ def train(
     config = tf.estimator.RunConfig(
         model_dir=str(folder),
         train_distribute=strategy,
+        eval_distribute=strategy,
         save_checkpoints_steps=_SAVE_EVERY,
         save_summary_steps=5,
         keep_checkpoint_max=100,
@@ -94,9 +95,6 @@ def train(
         exporters=exporters() if exports else None,
     )
     tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
-    if _task()[0] == "evaluator":
-        found = estimator.evaluate(data, steps=_EVALUATED_STEPS)
-        print("evaluated", json.dumps({name: float(value) for name, value in found.items()}), flush=True)
 
 
 def stop_early(estimator: Any) -> list:
@@ -117,7 +115,7 @@ _CUSTOM: Dict[str, Any] = {"make": estimators.custom, "data": estimators.input_f
 CASES: Dict[str, Dict[str, Any]] = {
     "custom": _CUSTOM,
     "deep": {"make": estimators.MAKERS["deep"], "data": estimators.input_fn()},
-    "linear": {"make": estimators.MAKERS["linear"], "data": estimators.input_fn()},
+    "linear": {"make": estimators.MAKERS["linear"], "data": estimators.whole_input_fn},
     "keras": {"make": estimators.MAKERS["keras"], "data": estimators.input_fn("x")},
     "exported": {"make": estimators.exported, "data": estimators.input_fn(), "exports": True},
     "momentum": {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import signal
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Dict, List, Set, Tuple
 
 import numpy as np
 import pytest
@@ -33,6 +32,14 @@ def weights_at(folder: Path, step: int) -> Dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+def summaries_in(folder: Path) -> Set[str]:
+    import tensorflow as tf
+
+    (events,) = folder.glob("*.tfevents.*")
+    found = tf.compat.v1.train.summary_iterator(str(events))
+    return {value.tag for event in found for value in event.summary.value}
+
+
 def last_step(folder: Path) -> int:
     return max(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("*.index"))
 
@@ -45,8 +52,17 @@ def times_of(log: str) -> List[float]:
     return [float(at) for at in re.findall(r"^global step \d+ at (\S+)", log, re.M)]
 
 
-def evaluated(log: str) -> List[Dict[str, Any]]:
-    return [json.loads(text) for text in re.findall(r"^evaluated (.*)$", log, re.M)]
+def evaluated(folder: Path) -> Tuple[int, Dict[str, float]]:
+    """The last that an evaluator has found: the step, and metrics by name."""
+    import tensorflow as tf
+
+    (events,) = (folder / "eval").glob("*.tfevents.*")
+    found: Dict[int, Dict[str, float]] = {}
+    for event in tf.compat.v1.train.summary_iterator(str(events)):
+        for value in event.summary.value:
+            found.setdefault(event.step, {})[value.tag] = value.simple_value
+    last = max(found)
+    return last, found[last]
 
 
 def begin_with(folder: Path, other: Path) -> None:
@@ -63,18 +79,19 @@ def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: 
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True, evaluator=True) as cluster:
         cluster.start(strategy, "all", str(models), "100")
         cluster.require_good_end(_SECONDS)
-        results = evaluated(cluster["evaluator0"].log())
-    assert len(results) == 5
-    for result in results:
-        under_way = 1 if strategy == "async" else 0  # the worker's, when the chief makes the last
-        assert 100 <= result["global_step"] <= 100 + under_way
-        assert result["accuracy"] > 0.7, results
+        assert "initialized" in cluster["chief0"].log()
+        assert "initialized" not in cluster["worker0"].log()
     for kind in ("custom", "deep", "linear", "keras", "exported"):
-        assert (models / kind / "checkpoint").exists()
+        step, metrics = evaluated(models / kind)
+        under_way = 1 if strategy == "async" else 0  # the worker's, when the chief makes the last
+        assert 100 <= step <= 100 + under_way
+        assert metrics["accuracy"] > 0.7, (kind, metrics)
+        assert last_step(models / kind) == step
         own = models / kind / "of worker"
         assert [path for pattern in _CHECKPOINTS_AND_EVENTS for path in own.glob(pattern)] == []
         shards = {path.name.rpartition("-of-")[2] for path in (models / kind).glob("*.data-*")}
         assert shards == {"00001"}, "servers wrote files of their own"
+    assert {"loss", "largest_logit"} <= summaries_in(models / "custom")
     for exporter in ("final", "best"):
         assert list((models / "exported" / "export" / exporter).glob("*/saved_model.pb"))
 

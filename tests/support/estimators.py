@@ -18,6 +18,7 @@ __all__ = [
     "joint_input_fn",
     "needs_estimator",
     "rows",
+    "whole_input_fn",
 ]
 
 BATCH = 16
@@ -53,6 +54,13 @@ def input_fn(only: Optional[str] = None) -> Callable:
     return make
 
 
+def whole_input_fn() -> tf.data.Dataset:
+    """All rows for every worker: it takes no context."""
+    data = rows()
+    label = data.pop("label")
+    return tf.data.Dataset.from_tensor_slices((data, label)).shuffle(len(label)).repeat().batch(BATCH)
+
+
 def joint_input_fn(input_context: Optional[tf.distribute.InputContext] = None) -> tf.data.Dataset:
     """The same joint batches of 2 * BATCH rows `x` for any number of workers that share them, up to that many."""
     pipelines = 1 if input_context is None else input_context.num_input_pipelines
@@ -76,13 +84,18 @@ def custom(config: Any, optimizer: str = "adam", width: int = 16, normalize: boo
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         loss = tf.reduce_mean(each)
         accuracy = v1.metrics.accuracy(labels, tf.argmax(logits, axis=1))
-        train_op = None
+        train_op = scaffold = None
         if mode == "train":
+            scaffold = v1.train.Scaffold(init_fn=lambda scaffold, session: print("initialized", flush=True))
             v1.summary.scalar("largest_logit", tf.reduce_max(logits))
             with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
                 train_op = _train_op(optimizer, loss)
         return tf.estimator.EstimatorSpec(
-            mode, loss=loss, train_op=train_op, eval_metric_ops={"accuracy": accuracy}
+            mode,
+            loss=loss,
+            train_op=train_op,
+            scaffold=scaffold,
+            eval_metric_ops={"accuracy": accuracy},
         )
 
     return tf.estimator.Estimator(model_fn, config=config)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import weakref
 from typing import Any, ContextManager, Iterator, List, Tuple
 
 import tensorflow as tf
@@ -15,12 +14,11 @@ from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.estimator.effects import with_effects
 from tf_strategies.estimator.input import InputFnIterator
-from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
 from tf_strategies.parameter_server.placement import Placement
 from tf_strategies.parameter_server.servers import Servers
-from tf_strategies.parameter_server.session_variable import SessionVariable, make_parts
+from tf_strategies.parameter_server.session_variable import SessionVariables
 from tf_strategies.parameter_server.sessions import session_creator
 from tf_strategies.parameter_server.step import current_step, new_step
 from tf_strategies.parameter_server.update_rule import UpdateRule
@@ -57,7 +55,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._placement = placement
         self.rule = rule
         self._made = 0
-        self._session_graphs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._session_variables = SessionVariables(servers, self._place)
         self._alone = False
         self._lifted = LiftedFunctions(strategy)
         self.distributor = DatasetDistributor(
@@ -101,12 +99,19 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         if self._alone or not _belongs_on_servers(kwargs):
             with tf.device(self._device):
                 return next_creator(**kwargs)
+        passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
         if in_session_graph():
-            return self._create_session_variable(beside, **kwargs)
+            return self._session_variables.make(
+                lambda: _initial_value(kwargs),
+                kwargs.get("name"),
+                kwargs.get("collections"),
+                beside,
+                strategy=self._container_strategy(),
+                **passed_on,
+            )
         with tf.init_scope():
             initial = _initial_value(kwargs)
             name = kwargs.get("name") or "Variable"
-            passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
             made = ServerVariable(
                 self._parts(name, initial, beside),
                 shape=initial.shape,
@@ -118,30 +123,6 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             if beside is None:
                 self.access.fetch_with_others(made)
             return made
-
-    def _create_session_variable(self, beside: Any, **kwargs: Any) -> SessionVariable:
-        with tf.init_scope(), tf.control_dependencies(None):
-            graph = tf.compat.v1.get_default_graph()
-            number, made = self._session_graphs.setdefault(graph, (len(self._session_graphs), []))
-            with tf.compat.v1.name_scope(kwargs.get("name"), "Variable") as scope:
-                name = scope.rstrip("/")
-                with tf.device(self._device):
-                    initial = _initial_value(kwargs)
-                placed = self._place(name, initial.shape, initial.dtype, beside)
-                described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
-                what = f"variable {len(made)} of graph {number}"
-                eagerly(functools.partial(self._servers.agree, what, described))
-                container = f"{self._servers.name}/graph {number}"
-                variable = SessionVariable(
-                    make_parts(name, initial, placed, self._servers.devices, container),
-                    initial=initial,
-                    name=name,
-                    strategy=self._container_strategy(),
-                    **{key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None},
-                )
-            made.append(name)
-            _collect(variable, kwargs.get("collections"))
-            return variable
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -183,11 +164,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         lifted = self._lifted.get(fn)
         if lifted is not None:
             return lifted(*args, **kwargs)
-        if in_session_graph():
-            arrival: ContextManager = (
-                contextlib.nullcontext()
-            )  # initial values that are tensors would wait for a batch
-        else:
+        arrival: ContextManager = contextlib.nullcontext()
+        if not in_session_graph():  # where initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
         with new_step() as step, arrival:
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
@@ -251,13 +229,6 @@ def _belongs_on_servers(kwargs) -> bool:
     counts_calls = not name and aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
     local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ())
     return not metric and not counts_calls and not local and not name.startswith(_RANDOM_STATES)
-
-
-def _collect(variable: SessionVariable, collections: Any) -> None:
-    """Puts a variable where code for graphs looks for it; among the global ones are its parts."""
-    keys = tf.compat.v1.GraphKeys
-    names = set(collections or ()) | ({keys.TRAINABLE_VARIABLES} if variable.trainable else set())
-    tf.compat.v1.get_default_graph().add_to_collections(names - {keys.GLOBAL_VARIABLES}, variable)
 
 
 def _initial_value(kwargs) -> tf.Tensor:

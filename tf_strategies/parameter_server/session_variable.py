@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Sequence, Tuple
+import itertools
+import weakref
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.estimator.side_thread import eagerly
+from tf_strategies.parameter_server.servers import Servers
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 
-__all__ = ["SessionVariable", "make_parts"]
+__all__ = ["SessionVariable", "SessionVariables"]
 
 _SET_BY_WARM_STARTS = ("_initial_value", "_initializer_op")
-
-
-def make_parts(
-    name: str, initial: tf.Tensor, placed: Sequence[Tuple[int, int]], devices: Sequence[str], container: str
-) -> List[Part]:
-    """Variables of the graph, on servers, which workers share by their names; savers and initializers see these.
-
-    Args:
-        name: of the whole, unique in the graph.
-        initial: its initial value.
-        placed: (server, rows) of each part.
-        devices: of the servers.
-        container: tells the variables of this graph from those of others on the same servers.
-    """
-    graph = tf.compat.v1.get_default_graph()
-    parts: List[Part] = []
-    start = 0
-    for server, rows in placed:
-        alone = len(placed) == 1
-        piece = initial if alone else initial[start : start + rows]
-        with tf.device(devices[server]), graph.container(container):
-            part = compat.ResourceVariable(
-                piece,
-                trainable=False,
-                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
-                name=f"{name}/" if alone else f"{name}/part_{len(parts)}/",
-            )
-        if not alone:
-            offset = [start] + [0] * (initial.shape.rank - 1)
-            part._set_save_slice_info(
-                tf.Variable.SaveSliceInfo(name, initial.shape.as_list(), offset, part.shape.as_list())
-            )
-        parts.append(Part(part, devices[server], start, rows))
-        start += rows
-    return parts
 
 
 class SessionVariable(ServerVariable):
@@ -146,3 +115,92 @@ class SessionVariable(ServerVariable):
         if not results:
             return self
         return results[0] if len(results) == 1 else tf.group(results)
+
+
+class SessionVariables:
+    """Makes the variables of graphs for sessions. Workers share those that have one name in their n-th graphs.
+
+    Args:
+        servers: where they live.
+        place: tells from name, shape, dtype and the variable to be beside, or None, the (server, rows) of each part.
+    """
+
+    def __init__(self, servers: Servers, place: Callable) -> None:
+        self._servers = servers
+        self._place = place
+        self._numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._next = itertools.count()
+
+    def make(
+        self,
+        initial_value: Callable[[], tf.Tensor],
+        name: Optional[str],
+        collections: Optional[Sequence[str]],
+        beside: Any,
+        **others: Any,
+    ) -> SessionVariable:
+        """Makes the next variable of the current graph.
+
+        Args:
+            initial_value: makes it, on this worker.
+            name: made unique in the graph.
+            collections: of the graph, where it is to be found; among the global variables are its parts.
+            beside: a variable on whose servers it is to live.
+            others: for SessionVariable.
+
+        Raises:
+            ValueError: the variable that another worker has made at this place is another.
+        """
+        with tf.init_scope(), tf.control_dependencies(None):
+            graph = tf.compat.v1.get_default_graph()
+            if graph not in self._numbers:
+                self._numbers[graph] = next(self._next), itertools.count()
+            number, count = self._numbers[graph]
+            with tf.compat.v1.name_scope(name, "Variable") as scope:
+                with tf.device(self._servers.device):
+                    initial = initial_value()
+                name = scope.rstrip("/")
+                placed = self._place(name, initial.shape, initial.dtype, beside)
+                what = f"variable {next(count)} of graph {number}"
+                described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
+                eagerly(lambda: self._servers.agree(what, described))
+                with graph.container(f"{self._servers.name}/graph {number}"):
+                    parts = _parts(name, initial, placed, self._servers.devices)
+                variable = SessionVariable(parts, initial=initial, name=name, **others)
+            keys = tf.compat.v1.GraphKeys
+            names = set(collections or ()) | ({keys.TRAINABLE_VARIABLES} if variable.trainable else set())
+            graph.add_to_collections(names - {keys.GLOBAL_VARIABLES}, variable)
+            return variable
+
+
+def _parts(
+    name: str, initial: tf.Tensor, placed: Sequence[Tuple[int, int]], devices: Sequence[str]
+) -> List[Part]:
+    """Variables of the graph, on servers; savers and initializers see these.
+
+    Args:
+        name: of the whole, unique in the graph.
+        initial: its initial value.
+        placed: (server, rows) of each part.
+        devices: of the servers.
+    """
+    parts: List[Part] = []
+    start = 0
+    for server, rows in placed:
+        alone = len(placed) == 1
+        piece = initial if alone else initial[start : start + rows]
+        with tf.device(devices[server]):
+            part = compat.ResourceVariable(
+                piece,
+                trainable=False,
+                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+                name=f"{name}/" if alone else f"{name}/part_{len(parts)}/",
+            )
+        if not alone:
+            offset = [start] + [0] * (initial.shape.rank - 1)
+            part._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(name, initial.shape.as_list(), offset, part.shape.as_list())
+            )
+        parts.append(Part(part, devices[server], start, rows))
+        start += rows
+    return parts
