@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -109,8 +110,13 @@ class AsynchronousUpdates(UpdateRule):
             updates = self._pushed(updates)
             pieces = [piece for update in updates for piece in update.pieces]
             access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
-            for update in updates:
-                self._make(access, step, update)
+        sent = len(step.effects)
+        for _, together in itertools.groupby(updates, lambda update: update.merge):
+            # A later call may read what an earlier one has written, which a session knows nothing of.
+            with step.taking_effect(), tf.control_dependencies(step.taken_effect[sent:]):
+                for update in together:
+                    self._make(access, step, update)
+                    step.forget(update.variable)
 
     def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
         """The updates with gradients as `CompressedPushes` carries them."""

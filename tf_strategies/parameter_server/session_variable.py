@@ -54,6 +54,16 @@ class SessionVariable(ServerVariable):
     def initialized_value(self):
         return tf.cond(self.is_initialized(), self.read_value, lambda: self._initial)
 
+    def read_value(self):
+        """The value. In a branch it is read only if that runs: so TensorFlow asks for initial values of other variables."""
+        if not tf.compat.v1.get_default_graph().building_function:
+            return super().read_value()
+        return self._recorded(self._fetch, lambda upstream: upstream)
+
+    def _fetch(self) -> tf.Tensor:
+        pieces = [part.on_server(part.variable.read_value) for part in self.parts]
+        return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
+
     def __setattr__(self, name: str, value: Any) -> None:
         """What warm starts set is set for the part, whose initializer is run."""
         if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:

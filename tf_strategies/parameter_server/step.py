@@ -88,6 +88,11 @@ class Step:
             yield
         self.effects += new_operations(graph, before)
 
+    @property
+    def taken_effect(self) -> List[tf.Operation]:
+        """What operations built now have to wait for, where a session may run them in any order."""
+        return self.effects if self.is_top else []
+
     @contextlib.contextmanager
     def merging(self) -> Iterator[None]:
         """Open during a `merge_call`. What is put off in one in a branch or loop is made when it closes."""
