@@ -20,7 +20,12 @@ _CLUSTER = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": 
 
 def test_an_evaluator_has_a_strategy_of_its_own(monkeypatch) -> None:
     monkeypatch.setenv("TF_CONFIG", _CLUSTER % "evaluator")
+    if not hasattr(tf, "estimator"):
+        with pytest.raises(tfs.ClusterConfigError, match="evaluator 0, which takes no part"):
+            tfs.CollectiveAllReduceStrategy()
+        return
     strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"])
+    assert not strategy.extended.should_checkpoint
     assert (strategy.rank, strategy.size, strategy.num_replicas_in_sync) == (0, 1, 1)
     assert strategy.cluster_resolver.task_type == "evaluator"
 

@@ -66,6 +66,7 @@ __all__ = [
     "place",
     "record_read",
     "regroup",
+    "run_before",
     "run_independently",
     "select_replica",
     "set_cardinality",
@@ -260,10 +261,15 @@ def written_resources(op):
     return list(_auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
 
 
-def variable_handle(shape, dtype, name, *, container, shared_name):
+def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None):
     """A handle to a variable that processes share by name; tf.Variable gives its own a name that no other process can know."""
     handle = tf.raw_ops.VarHandleOp(
-        shape=shape, dtype=dtype, container=container, shared_name=shared_name, debug_name=name
+        shape=shape,
+        dtype=dtype,
+        container=container,
+        shared_name=shared_name,
+        debug_name=name,
+        name=op_name,
     )
     data = _handle_data_util.create_handle_data(tf.TensorShape(shape), dtype)
     _handle_data_util.set_handle_data(handle, data)
@@ -317,6 +323,11 @@ def orderly_branches():
         yield
     finally:
         graph._add_control_dependencies = before
+
+
+def run_before(op, others):
+    """Has a session that runs the operation of its graph run others before, which were made later."""
+    op._add_control_inputs(others)
 
 
 def run_independently(op):

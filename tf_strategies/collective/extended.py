@@ -87,11 +87,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     @property
     def should_checkpoint(self) -> bool:
-        return self._workers.rank == 0
+        return self._workers.rank == 0 and self._cluster_resolver.task_type != "evaluator"
 
     @property
     def should_save_summary(self) -> bool:
-        return self._workers.rank == 0
+        return self.should_checkpoint
 
     def _get_replica_id_in_sync_group(self, replica_id: int) -> int:
         return self._workers.rank * len(self._devices) + replica_id

@@ -137,7 +137,7 @@ _open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueD
 
 
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
-    """Connects this process to the other workers of the cluster; `SingleWorker` when there are none, and for an evaluator.
+    """Connects this process to the other workers of the cluster; `SingleWorker` when there are none, or in an evaluator.
 
     A process is one worker: while it is in the group of a cluster, it is in no other of the same, and what asks for one is given
     the same.
@@ -149,7 +149,7 @@ def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
     """
     if cluster is None:
         return SingleWorker()
-    if cluster.task.role == "evaluator":
+    if cluster.task.role == "evaluator" and hasattr(tf, "estimator"):
         return SingleWorker()
     if cluster.rank is None:
         raise ClusterConfigError(

@@ -29,6 +29,7 @@ class Update(NamedTuple):
         is_write: whether it only writes `args`, and reads nothing.
         key: of what each worker deposits in place of the first argument; "" where nothing is.
         merge: in which `merge_call` of the step it was asked for.
+        token: in a graph that a session runs what stands for it: whoever runs that wants it done.
     """
 
     access: Any
@@ -39,6 +40,7 @@ class Update(NamedTuple):
     is_write: bool
     key: str
     merge: int
+    token: Any = None
 
 
 class _Job(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies._tf import compat
+from tf_strategies.estimator.coordinator import in_session_graph
+from tf_strategies.estimator.effects import new_operations
 from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
@@ -77,7 +79,8 @@ class AsynchronousUpdates(UpdateRule):
         staleness = None
         if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
             staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
-        puts_off = step is not None and step.may_put_off
+        in_session = step is not None and in_session_graph()
+        puts_off = step is not None and step.may_put_off and not in_session
         args = to_put_off(args) if puts_off else args
         update = _Update(
             variable,
@@ -88,6 +91,8 @@ class AsynchronousUpdates(UpdateRule):
             staleness is not None and is_gradient(args[0], variable),
             0 if step is None else step.merges,
         )
+        if in_session:
+            return self._make_for_session(access, step, update)
         if not puts_off:
             (update,) = self._pushed([update])
             return self._make(access, step, update)
@@ -106,17 +111,25 @@ class AsynchronousUpdates(UpdateRule):
     def _make_pending(self, access: Any, step: Step) -> None:
         """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
         updates, step.pending = step.pending, []
-        with step.taking_effect():
-            updates = self._pushed(updates)
-            pieces = [piece for update in updates for piece in update.pieces]
-            access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
-        sent = len(step.effects)
-        for _, together in itertools.groupby(updates, lambda update: update.merge):
-            # A later call may read what an earlier one has written, which a session knows nothing of.
-            with step.taking_effect(), tf.control_dependencies(step.taken_effect[sent:]):
-                for update in together:
-                    self._make(access, step, update)
-                    step.forget(update.variable)
+        updates = self._pushed(updates)
+        pieces = [piece for update in updates for piece in update.pieces]
+        access.send_together(step, ((part.device, value) for part, args in pieces for value in args))
+        for update in updates:
+            self._make(access, step, update)
+            step.forget(update.variable)
+
+    def _make_for_session(self, access: Any, step: Step, update: _Update) -> List[Any]:
+        """Makes an update, and returns all that a session has to run for it."""
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        with compat.orderly_branches():
+            (update,) = self._pushed([update])
+        effects: List[Any] = list(new_operations(graph, before))
+        if update.staleness is not None:
+            effects.append(update.staleness.op)
+        results = self._make(access, step, update)
+        step.forget(update.variable)
+        return [*results, *effects]
 
     def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
         """The updates with gradients as `CompressedPushes` carries them."""
@@ -155,7 +168,7 @@ class AsynchronousUpdates(UpdateRule):
             return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
     def _push(self, step: Step, gradient: Any) -> tf.Tensor:
-        with step.taking_effect(), tf.control_dependencies(_tensors_of([gradient])):
+        with tf.control_dependencies(_tensors_of([gradient])):
             return self._membership.push(self._pulled(step))
 
     def _on_arrival(

@@ -10,6 +10,7 @@ from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.parameter_server.servers import Servers
 from tf_strategies.parameter_server.small_tensors import is_small, join, take_apart
+from tf_strategies.parameter_server.step import current_step
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 from tf_strategies.parameter_server.wires import Wires
 
@@ -86,9 +87,20 @@ class CompressedPushes:
             for i, total in zip(mine, self._exchange(server, [pushes[i] for i in mine], broken)):
                 values[i] = total
         if taken:
-            with tf.device(self._servers.device):
-                compression.step.assign_add(1, read_value=False)
+            self._count(pushes[0].merge)
         return values
+
+    def _count(self, merge: int) -> None:
+        """Counts an exchange, once, however many calls bring what belongs to it."""
+        step = current_step()
+        if step is None:
+            self._count_one()
+        else:
+            step.once(("exchange", merge), self._count_one)
+
+    def _count_one(self) -> None:
+        with tf.device(self._servers.device):
+            self._compression.step.assign_add(1, read_value=False)
 
     def _after(self, push: Push) -> tf.Tensor:
         # Sums of velocities are velocities of sums, so that each worker may have its own.

@@ -171,6 +171,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
+            if in_session_graph():
+                self.rule.leave_out(step, result)
             with step.taking_effect():
                 self.rule.end_step(step)
         return with_effects(result, step.effects)

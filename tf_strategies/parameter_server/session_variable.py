@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.parameter_server.servers import Servers
+from tf_strategies.parameter_server.step import current_step
 from tf_strategies.parameter_server.variables import Part, ServerVariable
 
 __all__ = ["SessionVariable", "SessionVariables"]
@@ -35,8 +36,8 @@ class SessionVariable(ServerVariable):
 
     @property
     def op(self):
-        """What optimizers know the variable by; also in an update, where `handle` is that of a part."""
-        return self._handle.op
+        """What optimizers and savers know the variable by, of the variable's name; the same in an update."""
+        return self.parts[0].variable.op if len(self.parts) == 1 else self._handle.op
 
     @property
     def device(self) -> str:
@@ -104,6 +105,14 @@ class SessionVariable(ServerVariable):
                     part.variable.shape.as_list(),
                 )
             )
+
+    def _read_variable_op(self, no_copy=False):
+        """Of a step, a value is read where the step begins, also for its loops, whose gradients no handle can take part in."""
+        step = current_step()
+        if step is None or self._part_in_update() is not None:
+            return super()._read_variable_op(no_copy)
+        with step.outside_of_branches():
+            return super()._read_variable_op(no_copy)
 
     def _trains_with_reads(self) -> bool:
         """Gradients are computed when the graph is there: any read may be part of what they need."""

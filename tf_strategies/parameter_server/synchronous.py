@@ -6,6 +6,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies._tf import compat
+from tf_strategies.estimator.coordinator import in_session_graph
+from tf_strategies.estimator.effects import led_to
 from tf_strategies.native import ledger
 from tf_strategies.parameter_server.application import Application, Update, at_once
 from tf_strategies.parameter_server.bundles import Bundle, Contribution, bundles_of
@@ -55,8 +58,9 @@ class SynchronousUpdates(UpdateRule):
         key = ""
         if variable.trainable and args and is_gradient(args[0], variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
-        step.pending.append(Update(access, variable, fn, to_put_off(args), kwargs, False, key, step.merges))
-        return []
+        return self._put_off(
+            step, Update(access, variable, fn, to_put_off(args), kwargs, False, key, step.merges)
+        )
 
     def write(
         self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
@@ -65,18 +69,40 @@ class SynchronousUpdates(UpdateRule):
         if step is None:
             return access.write(variable, how, value, kwargs)
         _require_top(step, variable)
+        _require_no_gradient(step, variable)
         key = ""
         if isinstance(value, tf.Tensor) and _is_statistic(variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
 
-        def fn(variable: ServerVariable, value: Any) -> None:
-            getattr(variable, how)(value, **kwargs)
+        def fn(variable: ServerVariable, value: Any) -> Any:
+            return getattr(variable, how)(value, **kwargs)
 
-        step.pending.append(Update(access, variable, fn, (value,), {}, True, key, step.merges))
-        return []
+        return self._put_off(step, Update(access, variable, fn, (value,), {}, True, key, step.merges))
+
+    def leave_out(self, step: Step, result: Any) -> None:
+        wanted = led_to(result)
+        left = [update for update in step.pending if update.token.op not in wanted]
+        step.pending = [update for update in step.pending if update.token.op in wanted]
+        for update in left:
+            if update.key and update.variable.trainable:
+                raise ValueError(
+                    f"the gradient of {update.variable.name} is applied by an operation that is no part of what trains; with "
+                    "SyncReplicasStrategy group it into the train_op of the EstimatorSpec, or return it from the replica function"
+                )
+            done = _run(update.access, update.variable, update.fn, update.args, update.kwargs)
+            compat.run_before(
+                update.token.op, [each if isinstance(each, tf.Operation) else each.op for each in done]
+            )
+
+    def _put_off(self, step: Step, update: Update) -> List[Any]:
+        if in_session_graph():
+            update = update._replace(token=tf.constant(0, name="put_off"))
+        step.pending.append(update)
+        return [] if update.token is None else [update.token]
 
     def end_step(self, step: Step) -> None:
         if not any(update.key and update.variable.trainable for update in step.pending):
+            _require_gradients(step, self.replicas_in_sync)
             for update in step.pending:
                 _run(update.access, update.variable, update.fn, update.args, update.kwargs)
             return
@@ -155,6 +181,25 @@ def _require_top(step: Step, variable: ServerVariable) -> None:
         raise NotImplementedError(
             f"{variable.name} is updated inside tf.cond or a loop in a replica function; SyncReplicasStrategy applies gradients "
             "at the top of the function only: with mixed precision use mixed_bfloat16, which needs no loss scale"
+        )
+
+
+def _require_no_gradient(step: Step, variable: ServerVariable) -> None:
+    if not in_session_graph() or not variable.trainable:
+        return
+    if any(update.key and update.variable is variable for update in step.pending):
+        raise NotImplementedError(
+            f"{variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy applies gradients "
+            "when the step ends, and would write over it; to clip weights give the variable a constraint"
+        )
+
+
+def _require_gradients(step: Step, workers: int) -> None:
+    written = [update.variable.name for update in step.pending if update.variable.trainable]
+    if in_session_graph() and written and workers > 1:
+        raise NotImplementedError(
+            f"{written[0]} is trained by writing to it: SyncReplicasStrategy adds up the gradients that an optimizer of "
+            "tf.compat.v1.train or Keras applies; use one, or CollectiveAllReduceStrategy and all_reduce"
         )
 
 

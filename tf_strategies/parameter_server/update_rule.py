@@ -49,6 +49,15 @@ class UpdateRule(abc.ABC):
     ) -> List[Any]:
         """Calls the method `how` of each part of a variable that a replica writes to outside of updates; returns the results."""
 
+    def leave_out(self, step: Step, result: Any) -> None:
+        """In a graph that a session runs: leaves out of the step what its result does not lead to.
+
+        Args:
+            step: the step, which is to end.
+            result: what the replica function returned.
+        """
+        del step, result
+
     @abc.abstractmethod
     def end_step(self, step: Step) -> None:
         """Completes what the step began."""

@@ -97,7 +97,10 @@ class ServerVariable(compat.BaseResourceVariable):
         self._number = next(_numbers)
         unique = f"{name}_{id(self)}"
         with tf.init_scope(), tf.device(strategy.extended.worker_devices[0]):
-            handle = compat.variable_handle(shape, dtype, name, container="", shared_name=unique)
+            of_whole = f"{name}/" if in_graph_mode and len(self.parts) > 1 else None
+            handle = compat.variable_handle(
+                shape, dtype, name, container="", shared_name=unique, op_name=of_whole
+            )
         super().__init__(
             trainable=trainable,
             shape=shape,
