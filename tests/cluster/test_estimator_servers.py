@@ -22,6 +22,8 @@ _WORKER = "tests.cluster.estimator_servers_worker"
 _SECONDS = 150
 _NOTICE_SECONDS = 8
 _MANY_STEPS = 600
+# How many steps may be made after the last: each worker has read the count some steps of others ago.
+_LATE = {"async": 10, "sync": 0}
 _CHECKPOINTS_AND_EVENTS = ("*.index", "*.data-*", "checkpoint", "*.tfevents.*", "graph.pbtxt")
 
 
@@ -83,8 +85,7 @@ def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: 
         assert "initialized" not in cluster["worker0"].log()
     for kind in ("custom", "deep", "linear", "keras", "exported"):
         step, metrics = evaluated(models / kind)
-        under_way = 1 if strategy == "async" else 0  # the worker's, when the chief makes the last
-        assert 100 <= step <= 100 + under_way
+        assert 100 <= step <= 100 + _LATE[strategy]
         assert metrics["accuracy"] > 0.7, (kind, metrics)
         assert last_step(models / kind) == step
         own = models / kind / "of worker"
@@ -152,8 +153,7 @@ def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
         assert 80 <= steps_of(new_chief.log())[0] < _MANY_STEPS, "a chief restores the last checkpoint"
         for index in (0, 1):
             cluster.require_served(index)
-    late = 2 if strategy == "async" else 0
-    assert _MANY_STEPS <= last_step(tmp_path / "models" / "slow") <= _MANY_STEPS + late
+    assert _MANY_STEPS <= last_step(tmp_path / "models" / "slow") <= _MANY_STEPS + _LATE[strategy]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -36,7 +36,7 @@ def session_creator(
         checkpoint_dir: from where the chief restores.
         others: what else ChiefSessionCreator takes.
     """
-    del others["max_wait_secs"]
+    others.pop("max_wait_secs", None)  # a strategy's own timeout counts
     _have_chief_save(scaffold)
     if servers.rank:
         return _Followers(servers, scaffold, config)
