@@ -182,9 +182,9 @@ def test_an_assignment_that_the_train_op_leaves_out_is_for_who_runs_it(kind: str
         given = v1.placeholder(tf.float32, [7, 2])
 
         def replica() -> Any:
-            loss = loss_of_rows()
+            trained = adagrad(loss_of_rows(), step)
             made["load"] = v1.trainable_variables()[0].assign(given).op
-            return adagrad(loss, step)
+            return trained
 
         made: Dict[str, Any] = {}
         train_op = strategy.run(replica)

@@ -69,7 +69,6 @@ class SynchronousUpdates(UpdateRule):
         if step is None:
             return access.write(variable, how, value, kwargs)
         _require_top(step, variable)
-        _require_no_gradient(step, variable)
         key = ""
         if isinstance(value, tf.Tensor) and _is_statistic(variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
@@ -83,6 +82,7 @@ class SynchronousUpdates(UpdateRule):
         wanted = led_to(result)
         left = [update for update in step.pending if update.token.op not in wanted]
         step.pending = [update for update in step.pending if update.token.op in wanted]
+        _require_gradients_last(step)
         for update in left:
             if update.key and update.variable.trainable:
                 raise ValueError(
@@ -184,14 +184,16 @@ def _require_top(step: Step, variable: ServerVariable) -> None:
         )
 
 
-def _require_no_gradient(step: Step, variable: ServerVariable) -> None:
-    if not in_session_graph() or not variable.trainable:
-        return
-    if any(update.key and update.variable is variable for update in step.pending):
-        raise NotImplementedError(
-            f"{variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy applies gradients "
-            "when the step ends, and would write over it; to clip weights give the variable a constraint"
-        )
+def _require_gradients_last(step: Step) -> None:
+    with_gradients = set()
+    for update in step.pending:
+        if update.key and update.variable.trainable:
+            with_gradients.add(id(update.variable))
+        elif update.is_write and id(update.variable) in with_gradients:
+            raise NotImplementedError(
+                f"{update.variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy "
+                "applies gradients when the step ends, and would write over it; to clip weights give the variable a constraint"
+            )
 
 
 def _require_gradients(step: Step, workers: int) -> None:
