@@ -196,5 +196,6 @@ def test_a_script_moves_over_from_sync_replicas_optimizer(tmp_path: Path) -> Non
             assert took[-1] - took[0] < 60 * SLOW_WORKER_SECONDS / 2
             assert len(took) >= 50
         counts = re.search(r"counted=\((\d+), (\d+), (\d+)\)", cluster["chief0"].log())
-        assert counts and sum(map(int, counts.groups())) == 2 * 60
-    assert last_step(tmp_path / "models" / "custom") == 60
+        # The slowest may find at its end that the others have gone, and have made a step alone.
+        assert counts and 0 <= sum(map(int, counts.groups())) - 2 * 60 <= 1
+    assert last_step(tmp_path / "models" / "custom") in (60, 61)
