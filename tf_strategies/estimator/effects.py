@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Set
+import contextlib
+from typing import Any, Iterator, List, Sequence, Set
 
 import tensorflow as tf
 
-__all__ = ["led_to", "new_operations", "with_effects"]
+from tf_strategies._tf import compat
+
+__all__ = ["led_to", "taking_effect", "with_effects"]
 
 
-def new_operations(graph: tf.Graph, since: int) -> List[tf.Operation]:
-    """The operations with side effects that were added to a graph since it had this many."""
-    return [op for op in graph.get_operations()[since:] if op.op_def.is_stateful]
+@contextlib.contextmanager
+def taking_effect() -> Iterator[List[tf.Operation]]:
+    """Gives a list that holds, at the end, the operations with side effects that were built in the current graph for sessions.
+
+    What has side effects in a branch that is built meanwhile runs with the branch, in order.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    built: List[tf.Operation] = []
+    with compat.orderly_branches():
+        yield built
+    built += [op for op in graph.get_operations()[before:] if op.op_def.is_stateful]
 
 
 def led_to(result: Any) -> Set[tf.Operation]:

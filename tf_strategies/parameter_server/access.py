@@ -93,7 +93,7 @@ class ServerAccess:
             if step is not None:
                 step.require_on_server(part.device)
                 step.forget(part.variable)
-            with tf.device(part.device), tf.control_dependencies(step.taken_effect if step else []):
+            with tf.device(part.device):
                 results.append(getattr(part.variable, how)(piece, **kwargs))
         return results
 
@@ -139,7 +139,7 @@ class ServerAccess:
         return step.once(key, lambda: self._fetch_together(together, part.device, awaited))[id(variable)]
 
     def _fetch_together(
-        self, variables: Sequence[ServerVariable], device: str, awaited: Sequence[Any]
+        self, variables: Sequence[ServerVariable], device: str, awaited: Sequence[tf.Tensor]
     ) -> Dict[int, tf.Tensor]:
         with tf.device(device), tf.control_dependencies(awaited):
             there = [variable.parts[0].variable.read_value() for variable in variables]
@@ -154,13 +154,11 @@ class ServerAccess:
         if step is not None:
             part.on_server(lambda: self._rule.was_read(step, part, value, rows))
 
-    def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[Any]:
+    def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[tf.Tensor]:
         """What servers wait for before they read; the worker's own end of a wire does not."""
-        if step is None:
-            return ()
-        return [*(self._rule.before_reading(step) if trains else ()), *step.taken_effect]
+        return () if step is None or not trains else self._rule.before_reading(step)
 
-    def _fetch(self, variable: ServerVariable, awaited: Sequence[Any]) -> tf.Tensor:
+    def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
         with tf.control_dependencies(awaited):
             values = [part.on_server(part.variable.read_value) for part in variable.parts]
         for part, value in zip(variable.parts, values):
@@ -168,7 +166,7 @@ class ServerAccess:
         pieces = [self._wires.pull(value, part.device) for value, part in zip(values, variable.parts)]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
-    def _fetch_rows(self, part: Part, indices: tf.Tensor, awaited: Sequence[Any]) -> tf.Tensor:
+    def _fetch_rows(self, part: Part, indices: tf.Tensor, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
         numbers = self._wires.push(indices, part.device)
         with tf.control_dependencies(awaited):
             rows = part.on_server(lambda: part.variable.sparse_read(numbers))
@@ -176,7 +174,7 @@ class ServerAccess:
         return self._wires.pull(rows, part.device)
 
     def _fetch_rows_of_parts(
-        self, variable: ServerVariable, indices: tf.Tensor, awaited: Sequence[Any]
+        self, variable: ServerVariable, indices: tf.Tensor, awaited: Sequence[tf.Tensor]
     ) -> tf.Tensor:
         flat = tf.reshape(indices, [-1])
         starts = tf.constant([part.start for part in variable.parts[1:]], flat.dtype)

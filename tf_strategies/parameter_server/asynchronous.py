@@ -6,9 +6,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import tensorflow as tf
 
-from tf_strategies._tf import compat
 from tf_strategies.estimator.coordinator import in_session_graph
-from tf_strategies.estimator.effects import new_operations
+from tf_strategies.estimator.effects import taking_effect
 from tf_strategies.parameter_server.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.damping import Damping
 from tf_strategies.parameter_server.membership import Membership
@@ -79,8 +78,7 @@ class AsynchronousUpdates(UpdateRule):
         staleness = None
         if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
             staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
-        in_session = step is not None and in_session_graph()
-        puts_off = step is not None and step.may_put_off and not in_session
+        puts_off = step is not None and step.may_put_off
         args = to_put_off(args) if puts_off else args
         update = _Update(
             variable,
@@ -91,7 +89,7 @@ class AsynchronousUpdates(UpdateRule):
             staleness is not None and is_gradient(args[0], variable),
             0 if step is None else step.merges,
         )
-        if in_session:
+        if step is not None and in_session_graph():
             return self._make_for_session(access, step, update)
         if not puts_off:
             (update,) = self._pushed([update])
@@ -120,11 +118,8 @@ class AsynchronousUpdates(UpdateRule):
 
     def _make_for_session(self, access: Any, step: Step, update: _Update) -> List[Any]:
         """Makes an update, and returns all that a session has to run for it."""
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
-        with compat.orderly_branches():
+        with taking_effect() as effects:
             (update,) = self._pushed([update])
-        effects: List[Any] = list(new_operations(graph, before))
         if update.staleness is not None:
             effects.append(update.staleness.op)
         results = self._make(access, step, update)

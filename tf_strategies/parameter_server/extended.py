@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
-from tf_strategies.estimator.effects import with_effects
+from tf_strategies.estimator.effects import taking_effect, with_effects
 from tf_strategies.estimator.input import InputFnIterator
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
@@ -171,11 +171,13 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
-            if in_session_graph():
-                self.rule.leave_out(step, result)
-            with step.taking_effect():
+            if not in_session_graph():
                 self.rule.end_step(step)
-        return with_effects(result, step.effects)
+                return result
+            self.rule.leave_out(step, result)
+            with taking_effect() as effects:
+                self.rule.end_step(step)
+        return with_effects(result, effects)
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, ServerVariable):

@@ -9,7 +9,7 @@ from typing import Any, Callable, Collection, Dict, Hashable, Iterator, List, Na
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.estimator.effects import new_operations
+from tf_strategies.estimator.coordinator import in_session_graph
 
 __all__ = ["EntangledError", "Step", "current_step"]
 
@@ -39,7 +39,6 @@ class Step:
         pending: updates that were put off.
         settle: makes the updates that were put off, if they may not wait for the end of the step.
         merges: how many `merge_call`s have begun.
-        effects: what must run with the step, in a graph that runs only what is asked for.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,6 @@ class Step:
         self.pending: List[Any] = []
         self.settle: Callable[[], None] = _nothing
         self.merges = 0
-        self.effects: List[tf.Operation] = []
         self._merging: Any = None
         self._server: Optional[_OnServer] = None
 
@@ -72,32 +70,17 @@ class Step:
     @property
     def may_put_off(self) -> bool:
         """Whether an update may be made later than it is asked for: it still runs, and after what is built now."""
+        if in_session_graph():
+            return False
         if self._merging is not None and self._merging is tf.compat.v1.get_default_graph():
             return True
         return self.is_top
 
     @contextlib.contextmanager
-    def taking_effect(self) -> Iterator[None]:
-        """While open, all of what is built runs with the step."""
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if graph is None or graph is not self._graph or graph.building_function:
-            yield
-            return
-        before = len(graph.get_operations())
-        with compat.orderly_branches():
-            yield
-        self.effects += new_operations(graph, before)
-
-    @property
-    def taken_effect(self) -> List[tf.Operation]:
-        """What operations built now have to wait for, where a session may run them in any order."""
-        return self.effects if self.is_top else []
-
-    @contextlib.contextmanager
     def merging(self) -> Iterator[None]:
         """Open during a `merge_call`. What is put off in one in a branch or loop is made when it closes."""
         self.merges += 1
-        if self.may_put_off or tf.executing_eagerly():
+        if self.may_put_off or tf.executing_eagerly() or in_session_graph():
             yield
             return
         before = self._merging, self.pending, self.settle
