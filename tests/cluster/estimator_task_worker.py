@@ -9,7 +9,6 @@ status 3. An evaluator prints what it evaluated.
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Optional
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.cluster import estimator_models as models
+from tests.support.endings import ended_with
 
 
 def endless(input_context: Optional[tf.distribute.InputContext] = None) -> tf.data.Dataset:
@@ -67,10 +67,7 @@ def main() -> int:
     try:
         train(Path(sys.argv[1]), int(sys.argv[2]))
     except Exception as error:
-        lost = isinstance(error, tfs.WorkerLostError)
-        text = " ".join(str(error).split())
-        print(f"ended at {time.monotonic()} with {type(error).__name__} lost={lost}: {text}", flush=True)
-        return 3
+        return ended_with(error)
     return 0
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.support.endings import ended_with
 
 _DIFFERENCES = (
     "none",
@@ -87,10 +87,7 @@ def main() -> int:
     except Exception as error:
         if index == _MISBEHAVING and difference in _UNCAUGHT:
             raise
-        lost = isinstance(error, tfs.WorkerLostError)
-        text = " ".join(str(error).split())
-        print(f"ended at {time.monotonic()} with {type(error).__name__} lost={lost}: {text}", flush=True)
-        return 3
+        return ended_with(error)
     return 0
 
 

@@ -11,13 +11,11 @@ import pytest
 import tensorflow as tf
 
 from tests.support.checks import names_of_checks, require_checks
+from tests.support.estimators import needs_estimator
 from tests.support.leftovers import nothing_left
 from tests.support.processes import ProcessGroup, ReservedPorts, tf_config
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(tf, "estimator"),
-    reason=f"TensorFlow {tf.__version__} has no Estimator; 2.15 is the last to have it",
-)
+pytestmark = needs_estimator
 
 _CHECKS = "tests.cluster.estimator_collective_worker"
 _TASK = "tests.cluster.estimator_task_worker"

@@ -9,14 +9,13 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from tests.support.estimators import needs_estimator, needs_no_estimator  # noqa: E402
 from tests.support.processes import REPOSITORY, Process, ProcessGroup  # noqa: E402
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.launch import run as tfs_run  # noqa: E402
 
 EXAMPLE = "examples/12_estimator.py"
 TEXT = (REPOSITORY / EXAMPLE).read_text()
-HAS_ESTIMATOR = hasattr(tf, "estimator")
-with_estimator = pytest.mark.skipif(not HAS_ESTIMATOR, reason=f"TensorFlow {tf.__version__} has no Estimator")
 TASKS = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
 TASKS_WITHOUT_SERVER = [task for task in TASKS if task[0] != "ps"]
 
@@ -46,7 +45,7 @@ def test_each_tf_config_is_what_tfs_run_sets_for_that_task() -> None:
         assert cluster.task == set_by_tfs_run.task
 
 
-@with_estimator
+@needs_estimator
 @pytest.mark.parametrize("strategy", ["sync", "async", "collective"])
 def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
@@ -67,7 +66,7 @@ def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path)
         assert "Warning" not in log
 
 
-@with_estimator
+@needs_estimator
 def test_the_chief_alone_writes_checkpoints_and_the_evaluator_alone_evaluates(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         run = group.start_python(
@@ -94,7 +93,7 @@ runpy.run_path({str(REPOSITORY / EXAMPLE)!r}, run_name="__main__")
     return [str(script) if word == EXAMPLE else word for word in documented_command("sync")]
 
 
-@with_estimator
+@needs_estimator
 def test_without_tf_config_one_process_does_it_all(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         alone = group.start_python("alone", EXAMPLE, "--model-dir", str(tmp_path / "model"))
@@ -103,7 +102,7 @@ def test_without_tf_config_one_process_does_it_all(tmp_path: Path) -> None:
         alone.wait_for_text(r"^test accuracy of the exported model +0\.9\d$", timeout=5)
 
 
-@pytest.mark.skipif(HAS_ESTIMATOR, reason=f"TensorFlow {tf.__version__} has Estimator")
+@needs_no_estimator
 def test_without_estimator_every_task_ends_with_the_error(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         run = start(group, tmp_path / "model")

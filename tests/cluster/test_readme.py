@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
+from tests.support.estimators import needs_estimator
 from tests.support.processes import REPOSITORY, ProcessGroup
 
 _DATASET = """
@@ -44,7 +44,7 @@ def test_python_blocks_train_on_two_workers(block: str, tmp_path: Path) -> None:
         assert run.log().count("trained 2") == 2
 
 
-@pytest.mark.skipif(not hasattr(tf, "estimator"), reason=f"TensorFlow {tf.__version__} has no Estimator")
+@needs_estimator
 def test_the_block_of_estimator_trains_and_evaluates(tmp_path: Path) -> None:
     (block,) = python_blocks(of_estimator=True)
     script, folder = tmp_path / "readme.py", tmp_path / "model"

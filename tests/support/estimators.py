@@ -17,6 +17,7 @@ __all__ = [
     "input_fn",
     "joint_input_fn",
     "needs_estimator",
+    "needs_no_estimator",
     "rows",
     "whole_input_fn",
 ]
@@ -25,10 +26,12 @@ BATCH = 16
 FEATURES = 4
 _CATEGORIES = 20
 
+_HAS_ESTIMATOR = hasattr(tf, "estimator")
 needs_estimator = pytest.mark.skipif(
-    tf.__version__ >= "2.16",
+    not _HAS_ESTIMATOR,
     reason=f"TensorFlow {tf.__version__} has no Estimator; 2.15 was the last release with it",
 )
+needs_no_estimator = pytest.mark.skipif(_HAS_ESTIMATOR, reason=f"TensorFlow {tf.__version__} has Estimator")
 
 
 def rows(count: int = 2048, seed: int = 0) -> Dict[str, np.ndarray]:

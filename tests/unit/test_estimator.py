@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.support.estimators import needs_estimator
 from tf_strategies.compression.gradient_state import GradientState
 from tf_strategies.estimator.coordinator import carried_through
 from tf_strategies.estimator.final_errors import final_errors, with_final_errors
@@ -96,7 +97,7 @@ def test_side_effects_in_a_session_come_in_program_order() -> None:
         assert session.run(count) == 4
 
 
-@pytest.mark.skipif(not hasattr(tf, "estimator"), reason="this TensorFlow has no Estimator; 2.15 is the last")
+@needs_estimator
 def test_the_train_op_goes_on_with_what_follows() -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         first = tf.compat.v1.get_variable("first", initializer=1.0, use_resource=True)

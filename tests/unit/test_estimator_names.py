@@ -9,27 +9,25 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
+from tests.support.estimators import needs_estimator, needs_no_estimator  # noqa: E402
 
-HAS_ESTIMATOR = hasattr(tf, "estimator")
-with_estimator = pytest.mark.skipif(not HAS_ESTIMATOR, reason=f"TensorFlow {tf.__version__} has no Estimator")
-without_estimator = pytest.mark.skipif(HAS_ESTIMATOR, reason=f"TensorFlow {tf.__version__} has Estimator")
 NAMES = ("Estimator", "EvalSpec", "FinalExporter", "ModeKeys", "RunConfig", "TrainSpec", "train_and_evaluate")
 
 
-@with_estimator
+@needs_estimator
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_those_of_tensorflow(name: str) -> None:
     assert getattr(tfs.estimator, name) is getattr(tf.estimator, name)
     assert name in dir(tfs.estimator)
 
 
-@with_estimator
+@needs_estimator
 def test_a_name_that_tensorflow_does_not_have_is_none_here_either() -> None:
     with pytest.raises(AttributeError, match="no attribute 'RunConfiguration'"):
         tfs.estimator.RunConfiguration  # noqa: B018
 
 
-@with_estimator
+@needs_estimator
 def test_a_run_config_keeps_the_strategy_itself() -> None:
     strategy = tfs.SyncReplicasStrategy()
     config = tfs.estimator.RunConfig(train_distribute=strategy)
@@ -37,7 +35,7 @@ def test_a_run_config_keeps_the_strategy_itself() -> None:
     assert config.replace(save_checkpoints_steps=5).train_distribute is strategy
 
 
-@without_estimator
+@needs_no_estimator
 @pytest.mark.parametrize("name", NAMES)
 def test_without_estimator_the_error_names_the_release_and_the_keras_way(name: str) -> None:
     with pytest.raises(AttributeError) as caught:
@@ -50,7 +48,7 @@ def test_without_estimator_the_error_names_the_release_and_the_keras_way(name: s
         assert told in message
 
 
-@without_estimator
+@needs_no_estimator
 def test_without_estimator_there_is_nothing_to_find() -> None:
     assert not hasattr(tfs.estimator, "RunConfig")
     assert dir(tfs.estimator) == []
