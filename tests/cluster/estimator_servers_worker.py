@@ -126,6 +126,10 @@ CASES: Dict[str, Dict[str, Any]] = {
         "make": lambda config: estimators.custom(config, "keras", normalize=False),
         "data": estimators.joint_input_fn,
     },
+    "by_hand": {
+        "make": lambda config: estimators.custom(config, "none", normalize=False),
+        "data": estimators.input_fn("x"),
+    },
     "wide": {
         "make": lambda config: estimators.custom(config, "momentum", width=2048, normalize=False),
         "data": estimators.input_fn("x"),

@@ -185,6 +185,34 @@ def test_other_variables_on_a_worker_are_refused_by_name(tmp_path: Path) -> None
         cluster["ps0"].kill()
 
 
+def test_weights_that_are_trained_by_hand_are_refused_where_gradients_are_added_up(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=1, workers=1, chief=True) as cluster:
+        cluster.start("sync", "by_hand", str(tmp_path / "models"), "10", "10")
+        for name in ("chief0", "worker0"):
+            assert cluster[name].wait(60) == 1
+            assert "hidden/kernel:0 is trained by writing to it" in cluster[name].log()
+        cluster["ps0"].kill()
+
+
+def test_a_worker_that_finds_nothing_to_do_and_no_checkpoint_says_whom_it_waited_for(tmp_path: Path) -> None:
+    """The chief sees that `max_steps` were made; the worker, with a folder of its own, does not."""
+    arguments = "sync", "custom", str(tmp_path / "models"), "10", "5"
+    for folder in ("first", "again"):
+        (tmp_path / folder).mkdir()
+        with ServerCluster(tmp_path / folder, _WORKER, servers=1, workers=1, chief=True) as cluster:
+            cluster.start(*arguments)
+            if folder == "first":
+                cluster.require_good_end(_SECONDS)
+                continue
+            assert cluster["chief0"].wait(60) == 0
+            assert cluster["worker0"].wait(60) == 1
+            assert (
+                "worker 0" in cluster["worker0"].log()
+                and cluster.name_of("chief", 0) in cluster["worker0"].log()
+            )
+            cluster["ps0"].kill()
+
+
 def test_a_script_moves_over_from_sync_replicas_optimizer(tmp_path: Path) -> None:
     """Its SyncReplicasOptimizer(..., replicas_to_aggregate=2, total_num_replicas=3) becomes one strategy: the slowest is not
     waited for."""

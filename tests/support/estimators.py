@@ -74,7 +74,7 @@ def joint_input_fn(input_context: Optional[tf.distribute.InputContext] = None) -
 
 
 def custom(config: Any, optimizer: str = "adam", width: int = 16, normalize: bool = True) -> Any:
-    """A `model_fn` of its own; the optimizer is "adam" or "momentum" of tf.compat.v1, or "keras"."""
+    """A `model_fn` of its own; the optimizer is "adam" or "momentum" of tf.compat.v1, "keras", or "none": by hand."""
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         v1 = tf.compat.v1
@@ -112,6 +112,11 @@ def _train_op(optimizer: str, loss: tf.Tensor) -> Any:
         made.iterations = step
         loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
         return tf.group(made.get_updates(loss, tf.compat.v1.trainable_variables()))
+    if optimizer == "none":
+        (weight, *_) = tf.compat.v1.trainable_variables()
+        return tf.group(
+            weight.assign(weight - 0.1 * tf.gradients(loss, [weight])[0]).op, step.assign_add(1).op
+        )
     if optimizer == "momentum":
         return tf.compat.v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step)
     return tf.compat.v1.train.AdamOptimizer(0.02).minimize(loss, step)
