@@ -105,15 +105,17 @@ Status Plans::Make(const Collective& collective, std::shared_ptr<const Plan>* pl
   const schedule::Schedule schedule = BuildSchedule(collective, rank_, size_);
   if (collective.kind == CollectiveKind::kAllToAll) {
     // Whole segments: nothing waits for a part of one.
-    return MakePlan(schedule, kMostSegment, plan, [&](const schedule::Action& action) {
+    const auto locate = [&](const schedule::Action& action) {
       const bool sends = action.kind == schedule::ActionKind::kSend;
       return (sends ? collective.offsets : collective.receive_offsets)[action.peer];
-    });
+    };
+    return MakePlan(schedule, kMostSegment, locate, plan);
   }
   const int64_t chunk =
       std::max({int64_t{1}, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)),
                 collective.count / (kMostMessages / 4)});
-  return MakePlan(schedule, chunk, plan);
+  const bool in_parts = collective.kind == CollectiveKind::kAllReduce && !collective.offsets.empty();
+  return in_parts ? MakePlan(schedule, chunk, collective.offsets, plan) : MakePlan(schedule, chunk, plan);
 }
 
 }  // namespace tf_strategies

@@ -67,7 +67,15 @@ int Communicator::rank() const { return engine_->rank(); }
 int Communicator::size() const { return engine_->size(); }
 
 void Communicator::AllReduce(ReduceOp op, Request request) {
+  std::vector<int64_t> begins;
+  if (!request.parts.empty()) request.count = 0;
+  for (const Part& part : request.parts) {
+    TFS_CHECK_GE(part.count, 1);
+    begins.push_back(request.count);
+    request.count += part.count;
+  }
   Collective collective = Describe(CollectiveKind::kAllReduce, request);
+  collective.offsets = std::move(begins);
   collective.op = op;
   const auto& algorithms = schedule::AllReduceAlgorithms();
   const int64_t bytes = request.count * static_cast<int64_t>(DTypeSize(request.dtype));

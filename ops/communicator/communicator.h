@@ -57,6 +57,11 @@ class Communicator {
  public:
   using Done = std::function<void(const Status&)>;
 
+  struct Part {
+    void* data = nullptr;
+    int64_t count = 0;  // elements, at least 1
+  };
+
   struct Request {
     std::string name;   // for messages: "gradients/3"
     std::string shape;  // must agree between ranks: "[128,10]", "[3,3] [3]"; part of messages
@@ -65,6 +70,7 @@ class Communicator {
     DType dtype = DType::kFloat32;
     void* data = nullptr;  // [count] elements, in place; valid until done is called
     int64_t count = 0;
+    std::vector<Part> parts;       // of an all-reduce: its elements, in several places; data and count are ignored
     const void* source = nullptr;  // of an all-to-all: what is sent
     std::shared_ptr<void>
         keep_alive;  // whatever owns data and source; after a failure kept until the communicator is destroyed

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -71,13 +72,19 @@ class Engine {
     std::shared_ptr<const Collective> collective;
   };
 
+  // What the progress thread does: moves, waits for callers, who move themselves, or waits for the transport, too.
+  enum class State : uint8_t { kAwake, kResting, kAsleep };
+
   void Run();
   bool Lend();
+  void Rouse();
 
   // These need `engine_`.
   bool Turn();
   void Deliver(std::unique_lock<std::mutex>* engine);
+  void Rest(std::unique_lock<std::mutex>* engine);
   void Sleep(std::unique_lock<std::mutex>* engine);
+  bool CallersLend();
   bool StartSubmitted();
   void Start(Job job);
   void Refuse(Job job, const Status& why);
@@ -110,9 +117,13 @@ class Engine {
   Clock::time_point suspected_at_;
 
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> sleeping_{false};
+  std::atomic<State> state_{State::kAwake};
+  std::atomic<uint64_t> lent_{0};  // how often a caller's thread did all there was to do
+  uint64_t lent_before_ = 0;       // the progress thread's own: what lent_ was when it last looked
   mutable std::mutex mutex_;
-  std::vector<Job> submitted_;  // guarded by mutex_, as is what follows
+  std::condition_variable roused_;
+  bool rouse_ = false;          // guarded by mutex_, as is what follows
+  std::vector<Job> submitted_;
   std::deque<std::pair<int, std::shared_ptr<const Collective>>>
       recent_;  // by instance, the latest last; bounded
   Oldest oldest_;

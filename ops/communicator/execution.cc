@@ -80,7 +80,9 @@ void Execution::Open(int index) {
 
 void Execution::PostSend(int index) {
   const Piece& piece = plan_->pieces[index];
-  transport_->Send(piece.peer, TagOf(piece), target_.source + piece.at * element_bytes_, Bytes(piece),
+  const char* from =
+      target_.source == nullptr ? Address(piece) : target_.source + piece.at * element_bytes_;
+  transport_->Send(piece.peer, TagOf(piece), from, Bytes(piece),
                    [this, index](const Status& status) { OnSent(index, status); });
 }
 
@@ -126,7 +128,8 @@ void Execution::ReduceIfReady(int index) {
 void Execution::DivideFinals(const Piece& piece) {
   for (int i = piece.first_final; i < piece.last_final; ++i) {
     const schedule::Range& range = plan_->finals[i];
-    Divide(target_.dtype, target_.data + range.begin * element_bytes_, range.size(), transport_->size());
+    char* const final = Address(piece) + (range.begin - piece.range.begin) * element_bytes_;
+    Divide(target_.dtype, final, range.size(), transport_->size());
   }
 }
 

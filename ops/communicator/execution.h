@@ -22,8 +22,8 @@ class Execution {
   struct Target {
     ReduceOp op = ReduceOp::kNone;
     DType dtype = DType::kFloat32;
-    char* data = nullptr;
-    const char* source = nullptr;  // what sends read: data, but for an all-to-all
+    std::vector<char*> parts;      // of the buffer, as the plan has them
+    const char* source = nullptr;  // what sends read, where that is not the buffer: of an all-to-all
     uint32_t instance = 0;
     uint32_t signature = 0;
   };
@@ -55,7 +55,7 @@ class Execution {
   };
 
   size_t Bytes(const Piece& piece) const { return static_cast<size_t>(piece.range.size()) * element_bytes_; }
-  char* Address(const Piece& piece) const { return target_.data + piece.at * element_bytes_; }
+  char* Address(const Piece& piece) const { return target_.parts[piece.part] + piece.at * element_bytes_; }
   Tag TagOf(const Piece& piece) const { return {target_.instance, piece.message, target_.signature}; }
 
   void Open(int index);

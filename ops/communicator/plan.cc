@@ -46,7 +46,8 @@ std::vector<Range> Subtract(const Range& range, const std::vector<Range>& others
 
 class Planner {
  public:
-  Planner(int64_t chunk, const Locate& locate) : chunk_(chunk), locate_(locate), plan_(new Plan) {}
+  Planner(int64_t chunk, std::vector<int64_t> begins, Locate locate)
+      : chunk_(chunk), begins_(std::move(begins)), locate_(std::move(locate)), plan_(new Plan) {}
 
   // A step's sends read what was there before its receptions: they come first.
   void Add(const schedule::Step& step) {
@@ -91,15 +92,18 @@ class Planner {
 
   void Cut(const Action& action) {
     TFS_CHECK(!action.range.empty());
+    auto next_part = std::upper_bound(begins_.begin(), begins_.end(), action.range.begin);
     for (int64_t begin = action.range.begin; begin < action.range.end;) {
       const int64_t cell = begin / chunk_;
-      const int64_t end = std::min(action.range.end, (cell + 1) * chunk_);
-      Append(action, Range{begin, end}, &cells_[cell]);
+      int64_t end = std::min(action.range.end, (cell + 1) * chunk_);
+      if (next_part != begins_.end()) end = std::min(end, *next_part);
+      Append(action, Range{begin, end}, static_cast<int>(next_part - begins_.begin()) - 1, &cells_[cell]);
+      if (next_part != begins_.end() && end == *next_part) ++next_part;
       begin = end;
     }
   }
 
-  void Append(const Action& action, const Range& range, Cell* cell) {
+  void Append(const Action& action, const Range& range, int part, Cell* cell) {
     const int index = static_cast<int>(plan_->pieces.size());
     const bool sends = action.kind == ActionKind::kSend;
     int& messages = (sends ? sent_ : received_)[action.peer];
@@ -107,7 +111,8 @@ class Planner {
     piece.kind = action.kind;
     piece.peer = action.peer;
     piece.range = range;
-    piece.at = locate_ ? locate_(action) + range.begin - action.range.begin : range.begin;
+    piece.part = part;
+    piece.at = locate_ ? locate_(action) + range.begin - action.range.begin : range.begin - begins_[part];
     piece.message = static_cast<uint32_t>(messages++);
     most_messages_ = std::max(most_messages_, messages);
     plan_->pieces.push_back(piece);
@@ -144,7 +149,8 @@ class Planner {
   }
 
   const int64_t chunk_;
-  const Locate& locate_;
+  const std::vector<int64_t> begins_;
+  const Locate locate_;
   std::unordered_map<int64_t, Cell> cells_;
   std::map<int, int> sent_, received_;  // messages by peer
   int most_messages_ = 0;
@@ -152,14 +158,29 @@ class Planner {
   std::shared_ptr<Plan> plan_;
 };
 
-}  // namespace
-
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan,
-                const Locate& locate) {
-  TFS_CHECK_GE(chunk_elements, 1);
-  Planner planner(chunk_elements, locate);
+Status Make(const schedule::Schedule& schedule, Planner planner, std::shared_ptr<const Plan>* plan) {
   for (const schedule::Step& step : schedule.steps) planner.Add(step);
   return planner.Finish(plan);
+}
+
+}  // namespace
+
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                std::shared_ptr<const Plan>* plan) {
+  return MakePlan(schedule, chunk_elements, std::vector<int64_t>{0}, plan);
+}
+
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                const std::vector<int64_t>& begins, std::shared_ptr<const Plan>* plan) {
+  TFS_CHECK_GE(chunk_elements, 1);
+  TFS_CHECK(!begins.empty() && begins.front() == 0 && std::is_sorted(begins.begin(), begins.end()));
+  return Make(schedule, Planner(chunk_elements, begins, nullptr), plan);
+}
+
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, const Locate& locate,
+                std::shared_ptr<const Plan>* plan) {
+  TFS_CHECK_GE(chunk_elements, 1);
+  return Make(schedule, Planner(chunk_elements, {0}, locate), plan);
 }
 
 }  // namespace tf_strategies

@@ -1,6 +1,7 @@
 // A plan is a schedule cut into chunks, with what each chunk must wait for: what the execution of a collective reads.
 //
-// Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a range alike.
+// Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a range alike. Where
+// the buffer consists of several parts of memory, none reaches from one into another: so they need not be copied together.
 // Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It holds back
 //   a send           until the elements it reads are final,
 //   a receive-copy   until nobody needs the elements it overwrites (the memory is handed to the wire),
@@ -27,7 +28,8 @@ struct Piece {
   schedule::ActionKind kind = schedule::ActionKind::kSend;
   int peer = 0;
   schedule::Range range;
-  int64_t at = 0;                               // where its elements lie in memory: the first one's position
+  int part = 0;                                 // of the memory
+  int64_t at = 0;                               // where its elements lie in the part: the first one's position
   uint32_t message = 0;                         // position among the messages from the sender to the receiver
   int gate = 0;                                 // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
@@ -45,10 +47,18 @@ struct Plan {
 // The position in memory of the first element of an action.
 using Locate = std::function<int64_t(const schedule::Action&)>;
 
-// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count. Without `locate` the
-// memory is the buffer that the schedule numbers.
-Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, std::shared_ptr<const Plan>* plan,
-                const Locate& locate = nullptr);
+// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count. The memory is the buffer
+// that the schedule numbers, in one part.
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                std::shared_ptr<const Plan>* plan);
+
+// The same in parts: part i holds elements [begins[i], begins[i + 1]). begins ascends from 0.
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
+                const std::vector<int64_t>& begins, std::shared_ptr<const Plan>* plan);
+
+// The same with memory of the caller's own order.
+Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, const Locate& locate,
+                std::shared_ptr<const Plan>* plan);
 
 }  // namespace tf_strategies
 

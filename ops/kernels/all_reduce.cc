@@ -1,5 +1,6 @@
 // TfStrategies>AllReduce: reduces a pack of tensors, elementwise, over all ranks of a communicator.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -39,13 +40,17 @@ REGISTER_OP("TfStrategies>AllReduce")
     .Doc(R"doc(
 Reduces each tensor, elementwise, over all ranks of a communicator. Every rank gets the same bits.
 
-tensors: A pack, reduced as one message. Shapes, dtype and number agree between the ranks.
+tensors: A pack, reduced as one buffer. Shapes, dtype and number agree between the ranks.
 reduced: The results, one for each tensor.
 reduction: `mean` is the sum divided by the number of ranks once.
 communicator: Its id.
 instance: Names this collective: the same on all ranks, unique among those in flight.
 label: For messages.
 )doc");
+
+// Copying so many bytes within the cache takes as long as a message.
+constexpr size_t kLargeBytes = 64 << 10;
+constexpr size_t kMostLarge = 1024;
 
 ReduceOp ParseReduction(const std::string& name) {
   if (name == "mean") return ReduceOp::kMean;
@@ -65,58 +70,73 @@ class AllReduceKernel final : public CollectiveKernel {
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();
-    auto buffer = std::make_shared<Tensor>();
-    const absl::Status packed =
-        context->num_inputs() == 1 ? Forward(context, buffer.get()) : Pack(context, buffer.get());
-    if (!packed.ok()) return Refuse(context, communicator.get(), packed, done);
+    auto memory = std::make_shared<std::vector<Tensor>>();
+    const absl::Status laid_out = LayOut(context, memory.get());
+    if (!laid_out.ok()) return Refuse(context, communicator.get(), laid_out, done);
     Communicator::Request request = MakeRequest();
     for (int i = 0; i < context->num_inputs(); ++i) {
       request.shape += (i == 0 ? "" : " ") + context->input(i).shape().DebugString();
     }
-    request.dtype = FromTensorFlow(buffer->dtype());
-    request.data = buffer->data();
-    request.count = buffer->NumElements();
-    request.keep_alive = std::move(buffer);
+    request.dtype = FromTensorFlow(context->input_dtype(0));
+    for (const Tensor& part : *memory) {
+      if (part.NumElements() > 0) request.parts.push_back({part.data(), part.NumElements()});
+    }
+    request.keep_alive = std::move(memory);
     request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
     communicator->AllReduce(op_, std::move(request));
   }
 
  private:
-  // One tensor is reduced where it stands when nobody else needs its input value, else in a copy.
-  absl::Status Forward(OpKernelContext* context, Tensor* buffer) const {
-    const Tensor& input = context->input(0);
+  // A large tensor is reduced where it stands, small ones side by side in a copy: a message for each would cost more.
+  absl::Status LayOut(OpKernelContext* context, std::vector<Tensor>* memory) const {
+    size_t total = 0;
+    for (int i = 0; i < context->num_inputs(); ++i) total += context->input(i).TotalBytes();
+    const size_t large = std::max(kLargeBytes, total / kMostLarge);
+    std::vector<int> small;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      if (context->input(i).TotalBytes() < large && context->num_inputs() > 1) {
+        small.push_back(i);
+      } else {
+        TF_RETURN_IF_ERROR(InPlace(context, i, &memory->emplace_back()));
+      }
+    }
+    return small.empty() ? absl::OkStatus() : Pack(context, small, &memory->emplace_back());
+  }
+
+  // The output is the input's memory when nobody else needs its value, else a copy.
+  static absl::Status InPlace(OpKernelContext* context, int i, Tensor* part) {
+    const Tensor& input = context->input(i);
     Tensor* output = nullptr;
-    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, input.shape(), &output));
+    TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({i}, i, input.shape(), &output));
     if (!output->SharesBufferWith(input)) std::memcpy(output->data(), input.data(), input.TotalBytes());
-    *buffer = *output;
+    *part = *output;
     return absl::OkStatus();
   }
 
-  // Several tensors are copied side by side, each from an aligned address, so that the outputs can be views.
-  absl::Status Pack(OpKernelContext* context, Tensor* buffer) const {
-    const tensorflow::DataType dtype = context->input(0).dtype();
+  // Each tensor begins at an aligned address, so that the outputs can be views.
+  static absl::Status Pack(OpKernelContext* context, const std::vector<int>& inputs, Tensor* pack) {
+    const tensorflow::DataType dtype = context->input_dtype(0);
     const int64_t element_bytes = tensorflow::DataTypeSize(dtype);
     const int64_t aligned = tensorflow::Allocator::kAllocatorAlignment / element_bytes;
-    std::vector<int64_t> begins;
+    const auto room = [&](int i) {
+      return (context->input(i).NumElements() + aligned - 1) / aligned * aligned;
+    };
     int64_t total = 0;
-    for (int i = 0; i < context->num_inputs(); ++i) {
-      begins.push_back(total);
-      total += (context->input(i).NumElements() + aligned - 1) / aligned * aligned;
-    }
-    TF_RETURN_IF_ERROR(context->allocate_temp(dtype, TensorShape({total}), buffer));
-    char* const data = static_cast<char*>(buffer->data());
-    for (int i = 0; i < context->num_inputs(); ++i) {
+    for (int i : inputs) total += room(i);
+    TF_RETURN_IF_ERROR(context->allocate_temp(dtype, TensorShape({total}), pack));
+    int64_t begin = 0;
+    for (int i : inputs) {
       const Tensor& input = context->input(i);
-      const int64_t end = i + 1 < context->num_inputs() ? begins[i + 1] : total;
-      char* const target = data + begins[i] * element_bytes;
-      const size_t bytes = input.NumElements() * element_bytes;
+      char* const target = static_cast<char*>(pack->data()) + begin * element_bytes;
+      const size_t bytes = input.TotalBytes();
       if (bytes > 0) std::memcpy(target, input.data(), bytes);
-      std::memset(target + bytes, 0, (end - begins[i]) * element_bytes - bytes);
+      std::memset(target + bytes, 0, room(i) * element_bytes - bytes);
       Tensor view;
-      if (!view.CopyFrom(buffer->Slice(begins[i], begins[i] + input.NumElements()), input.shape())) {
+      if (!view.CopyFrom(pack->Slice(begin, begin + input.NumElements()), input.shape())) {
         return absl::InternalError(absl::StrCat("no view of shape ", input.shape().DebugString()));
       }
       context->set_output(i, view);
+      begin += room(i);
     }
     return absl::OkStatus();
   }

@@ -13,9 +13,6 @@ namespace tf_strategies {
 struct UcxOptions {
   std::string transports;   // UCX_TLS: "" for UCX's own choice, "tcp,self", ...
   std::string net_devices;  // UCX_NET_DEVICES: "" for all, "lo", "eth0", ...
-  // UCX_TCP_TX_SEG_SIZE and UCX_TCP_RX_SEG_SIZE, "512k": bytes that one system call moves; "" for UCX's own choice. What the
-  // environment says stands.
-  std::string tcp_segment = "";
 };
 
 // An opened UCX worker whose peers are not known yet: first the ranks learn each other's addresses, then Connect.

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError, OptionsError
@@ -89,17 +90,21 @@ class ConnectedWorkers:
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
         refuse_xla(name)
-        return self._ops.all_reduce(
+        totals = self._ops.all_reduce(
             list(tensors), communicator=self._communicator, reduction="sum", name=name
         )
+        _side_by_side(totals[0])
+        return totals
 
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         refuse_xla(name)
-        return self._ops.all_gather(tensor, communicator=self._communicator, name=name)
+        return _side_by_side(self._ops.all_gather(tensor, communicator=self._communicator, name=name))
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
         refuse_xla(name)
-        return self._ops.all_to_all(tensor, lengths, communicator=self._communicator, name=name)
+        result = self._ops.all_to_all(tensor, lengths, communicator=self._communicator, name=name)
+        _side_by_side(result.received)
+        return result
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         refuse_xla(name)
@@ -125,6 +130,13 @@ class ConnectedWorkers:
         """Leaves the group, whoever uses it; later collectives fail."""
         atexit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
+
+
+def _side_by_side(result: tf.Tensor) -> tf.Tensor:
+    """Lets a function start the collective that makes this as soon as its inputs are there, whatever others are in flight."""
+    if not tf.executing_eagerly():
+        compat.run_independently(result.op)
+    return result
 
 
 def _close_elsewhere(communicator) -> None:

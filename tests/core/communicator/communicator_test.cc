@@ -68,6 +68,53 @@ TEST_P(AllReduceTest, MeanDividesEachSumExactlyOnce) {
   }
 }
 
+// The same elements in parts, each in memory of its own, with a canary behind: lengths that end within, at and beyond a chunk.
+TEST_P(AllReduceTest, PartsAreReducedWhereTheyStand) {
+  const auto& [algorithm, size, eager_bytes] = GetParam();
+  Group group(size, SmallChunks(algorithm), eager_bytes);
+  const std::vector<int64_t> lengths = {1, 63, 64, 700, 1, 1, 129};
+  const int64_t count = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  auto mean = SumOf<float>(size, count);
+  for (float& value : mean) value /= static_cast<float>(size);
+  std::vector<std::vector<std::vector<float>>> parts(size);
+  std::vector<Outcome> outcomes(size);
+  std::vector<float> nothing;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto whole = InputOf<float>(rank, count);
+    auto request = RequestFor(&nothing, &outcomes[rank]);
+    auto next = whole.begin();
+    for (int64_t length : lengths) {
+      parts[rank].emplace_back(next, next + length).push_back(-1);
+      request.parts.push_back({parts[rank].back().data(), length});
+      next += length;
+    }
+    group[rank].AllReduce(ReduceOp::kMean, std::move(request));
+  }
+  for (int rank = 0; rank < size; ++rank) {
+    const Status status = outcomes[rank].Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    std::vector<float> joined;
+    for (const auto& part : parts[rank]) {
+      joined.insert(joined.end(), part.begin(), part.end() - 1);
+      EXPECT_EQ(part.back(), -1);
+    }
+    EXPECT_EQ(joined, mean) << "rank " << rank << " of " << size;
+  }
+}
+
+TEST(Communicator, OtherPartsOfTheSameBufferAreAMismatch) {
+  Group group(2, SmallChunks("auto"));
+  std::vector<std::vector<float>> data(2, std::vector<float>(1000));
+  std::vector<Outcome> outcomes(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    auto request = RequestFor(&data[rank], &outcomes[rank]);
+    const int64_t first = rank == 0 ? 400 : 401;
+    request.parts = {{data[rank].data(), first}, {data[rank].data() + first, 1000 - first}};
+    group[rank].AllReduce(ReduceOp::kSum, std::move(request));
+  }
+  for (Outcome& outcome : outcomes) EXPECT_EQ(outcome.Wait().code(), Code::kMismatch);
+}
+
 TEST(Communicator, MinAndMaxComeFromTheRightRank) {
   Group group(5, SmallChunks("binary_blocks"));
   ExpectAllReduce<int64_t>(group, ReduceOp::kMin, 500, InputOf<int64_t>(0, 500));
