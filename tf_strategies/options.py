@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
 
-ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks")
+ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical")
 TRANSPORTS = ("auto", "shared_memory", "tcp")
 PLACEMENTS = ("bytes", "round_robin")
 SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
@@ -25,9 +25,10 @@ class CommunicationOptions:
     """Options of collective communication, the same on every worker (only `timeout` may differ).
 
     Args:
-        algorithm: the all-reduce algorithm: "auto" (chosen by group size and bytes), "ring",
-            "recursive_doubling", "halving_doubling" or "binary_blocks".
-        bytes_per_pack: gradients are packed into all-reduces of about this many bytes.
+        algorithm: the all-reduce algorithm: "auto" (chosen by group, bytes and wire), "ring", "recursive_doubling",
+            "halving_doubling", "binary_blocks", or "hierarchical" (inside hosts first, then across; each host needs as many
+            workers as the others, and TF_CONFIG lists them host by host).
+        bytes_per_pack: gradients are packed into all-reduces of about this many bytes; a larger one closes its pack.
         chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB.
         timeout: seconds a collective, and the forming of the group, may wait for other workers.
         transport: "auto" (shared memory where peers share a host, else the network), "shared_memory", "tcp".

@@ -141,13 +141,17 @@ int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity) {
 void tfs_worker_close(int64_t worker) { tf_strategies::TakeWorker(worker); }
 
 int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
-                             const int64_t* address_sizes, const uint8_t* same_host, const char* peer_names,
-                             const char* algorithm, int64_t chunk_bytes, double timeout_seconds,
-                             int64_t* communicator) {
+                             const int64_t* address_sizes, const uint8_t* same_host, int ranks_per_host,
+                             int by_network, const char* peer_names, const char* algorithm,
+                             int64_t chunk_bytes, double timeout_seconds, int64_t* communicator) {
   auto opened = tf_strategies::TakeWorker(worker);
   if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
   if (size < 1)
     return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
+  if (ranks_per_host < 1 || size % ranks_per_host != 0) {
+    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks cannot have " +
+                                                 std::to_string(ranks_per_host) + " on each host"));
+  }
   std::vector<std::string> peers;
   std::vector<bool> shared;
   for (int r = 0; r < size; ++r) {
@@ -162,6 +166,8 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
 
   tf_strategies::CommunicatorOptions options;
   options.algorithm = algorithm;
+  options.ranks_per_host = ranks_per_host;
+  if (by_network != 0) options.wire = tf_strategies::schedule::Wire::kNetwork;
   options.chunk_bytes = chunk_bytes;
   options.timeout_seconds = timeout_seconds;
   options.peer_names = tf_strategies::Lines(peer_names);

@@ -26,11 +26,13 @@ TFS_EXPORT void tfs_worker_close(int64_t worker);  // of a worker that did not b
 
 // Takes the worker over, also when it fails. addresses: the concatenation of all ranks' addresses, by rank;
 // address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host;
-// peer_names: the names of the ranks joined by '\n'.
+// ranks_per_host: the ranks of each host, which follow one another, or 1; by_network: 1 where not all bytes go through shared
+// memory, both the same on all ranks; peer_names: the names of the ranks joined by '\n'.
 TFS_EXPORT int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
                                         const int64_t* address_sizes, const uint8_t* same_host,
-                                        const char* peer_names, const char* algorithm, int64_t chunk_bytes,
-                                        double timeout_seconds, int64_t* communicator);
+                                        int ranks_per_host, int by_network, const char* peer_names,
+                                        const char* algorithm, int64_t chunk_bytes, double timeout_seconds,
+                                        int64_t* communicator);
 TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 
 // code: a Code. Poisons the communicator; also the verdict on a suspicion.

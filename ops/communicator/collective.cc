@@ -33,10 +33,11 @@ std::vector<int64_t> Lengths(const std::vector<int64_t>& offsets) {
   return lengths;
 }
 
-schedule::Schedule BuildSchedule(const Collective& collective, int rank, int size) {
+schedule::Schedule BuildSchedule(const Collective& collective, int rank, const schedule::Group& group) {
+  const int size = group.size;
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      return schedule::AllReduceAlgorithms()[collective.algorithm].build(rank, size, collective.count);
+      return schedule::AllReduceAlgorithms()[collective.algorithm].build(rank, group, collective.count);
     case CollectiveKind::kBroadcast:
       return schedule::BroadcastTree(rank, size, collective.count, collective.root);
     case CollectiveKind::kAllGather: return schedule::RingAllGather(rank, size, collective.offsets);
@@ -102,7 +103,7 @@ Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* pla
 }
 
 Status Plans::Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const {
-  const schedule::Schedule schedule = BuildSchedule(collective, rank_, size_);
+  const schedule::Schedule schedule = BuildSchedule(collective, rank_, group_);
   if (collective.kind == CollectiveKind::kAllToAll) {
     // Whole segments: nothing waits for a part of one.
     const auto locate = [&](const schedule::Action& action) {

@@ -12,6 +12,7 @@
 #include "ops/base/dtype.h"
 #include "ops/base/status.h"
 #include "ops/communicator/plan.h"
+#include "ops/schedule/group.h"
 
 namespace tf_strategies {
 
@@ -47,7 +48,8 @@ struct Collective {
 // Makes plans, and keeps those it has made. Not thread-safe.
 class Plans {
  public:
-  Plans(int rank, int size, int64_t chunk_bytes) : rank_(rank), size_(size), chunk_bytes_(chunk_bytes) {}
+  Plans(int rank, const schedule::Group& group, int64_t chunk_bytes)
+      : rank_(rank), group_(group), chunk_bytes_(chunk_bytes) {}
   Status For(const Collective& collective, std::shared_ptr<const Plan>* plan);
 
  private:
@@ -56,7 +58,8 @@ class Plans {
 
   Status Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const;
 
-  const int rank_, size_;
+  const int rank_;
+  const schedule::Group group_;
   const int64_t chunk_bytes_;
   std::map<Key, std::shared_ptr<const Plan>> plans_;
 };

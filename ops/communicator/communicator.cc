@@ -80,7 +80,7 @@ void Communicator::AllReduce(ReduceOp op, Request request) {
   const auto& algorithms = schedule::AllReduceAlgorithms();
   const int64_t bytes = request.count * static_cast<int64_t>(DTypeSize(request.dtype));
   const schedule::Algorithm* algorithm = engine_->options().algorithm == "auto"
-                                             ? &schedule::Choose(size(), bytes)
+                                             ? &schedule::Choose(engine_->group(), bytes)
                                              : schedule::FindAlgorithm(engine_->options().algorithm);
   if (algorithm == nullptr) {
     const Status unknown =

@@ -19,12 +19,15 @@
 
 #include "ops/base/dtype.h"
 #include "ops/base/status.h"
+#include "ops/schedule/group.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies {
 
 struct CommunicatorOptions {
   std::string algorithm = "auto";       // or a name of schedule::AllReduceAlgorithms
+  int ranks_per_host = 1;               // as schedule::Group has it; the same on all ranks, as is the wire
+  schedule::Wire wire = schedule::Wire::kSharedMemory;
   int64_t chunk_bytes = 256 << 10;      // unit of pipelining; the same on all ranks
   double timeout_seconds = 600;         // how long a collective may wait for its peers
   double verdict_seconds = 2;           // how long a suspicion waits for the control plane

@@ -47,7 +47,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options
       size_(transport_->size()),
       options_(std::move(options)),
       on_failure_(std::move(on_failure)),
-      plans_(rank_, size_, options_.chunk_bytes),
+      plans_(rank_, group(), options_.chunk_bytes),
       uses_(kInstances, 0) {
   stats_.all_reduce.resize(schedule::AllReduceAlgorithms().size());
   thread_ = std::thread([this] { Run(); });

@@ -40,6 +40,7 @@ class Engine {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  schedule::Group group() const { return {size_, options_.ranks_per_host, options_.wire}; }
   const CommunicatorOptions& options() const { return options_; }
 
   // Thread-safe, all of them; see Communicator.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/schedule/group.h"
 #include "ops/schedule/step.h"
 
 namespace tf_strategies::schedule {
@@ -17,8 +18,8 @@ Schedule HalvingDoubling(int rank, int size, int64_t count);    // any size: ext
 Schedule BinaryBlocks(int rank, int size, int64_t count);
 
 // All-reduce over hosts with `per_host` ranks each, numbered host by host: inside the hosts by rings, across
-// them by `across`. per_host divides size. Not among AllReduceAlgorithms(): no group runs it yet.
-using BuildAllReduce = Schedule (*)(int rank, int size, int64_t count);
+// them by `across`. per_host divides size.
+using BuildAllReduce = Schedule (*)(int rank, const Group& group, int64_t count);
 Schedule Hierarchical(int rank, int size, int64_t count, int per_host, BuildAllReduce across);
 
 // Broadcast of the root's buffer along a binomial tree.

@@ -27,31 +27,53 @@ int LargestGap(int size) {
 // model (cost.h) with the latency of shared memory, 3 to 5 us, and 4 GB/s, and are tested against it.
 struct Row {
   const char* algorithm;
-  bool (*applies)(int size, int64_t bytes);
+  bool (*applies)(const Group& group, int64_t bytes);
 };
 
 constexpr Row kTable[] = {
+    // Through the network of a host goes 2n once, instead of once for each of its ranks.
+    {"hierarchical",
+     [](const Group& group, int64_t bytes) {
+       return 1 < group.per_host && group.per_host < group.size && bytes > 32 << 10;
+     }},
     // 2^k ranks: half the steps while a message costs no more than its latency.
-    {"recursive_doubling", [](int size, int64_t bytes) { return IsPowerOfTwo(size) && bytes <= 16 << 10; }},
-    {"halving_doubling", [](int size, int64_t) { return IsPowerOfTwo(size); }},
+    {"recursive_doubling",
+     [](const Group& group, int64_t bytes) { return IsPowerOfTwo(group.size) && bytes <= 16 << 10; }},
+    {"halving_doubling", [](const Group& group, int64_t) { return IsPowerOfTwo(group.size); }},
     // A number or two a rank: there is nothing to cut.
-    {"recursive_doubling", [](int size, int64_t bytes) { return bytes < 16 * int64_t{size}; }},
+    {"recursive_doubling",
+     [](const Group& group, int64_t bytes) { return bytes < 16 * int64_t{group.size}; }},
     // Short messages over a wide gap, where one rank serves many.
     {"recursive_doubling",
-     [](int size, int64_t bytes) { return size > 8 && bytes <= LargestGap(size) * int64_t{2 << 10}; }},
+     [](const Group& group, int64_t bytes) {
+       return group.size > 8 && bytes <= LargestGap(group.size) * int64_t{2 << 10};
+     }},
     // Three blocks of 7, or two of 3, in a row move the bytes slower than the few steps of a short ring.
-    {"ring", [](int size, int64_t bytes) { return (size == 3 || size == 7) && bytes > 64 << 20; }},
-    {"binary_blocks", [](int, int64_t) { return true; }},
+    {"ring",
+     [](const Group& group, int64_t bytes) {
+       return (group.size == 3 || group.size == 7) && bytes > 64 << 20;
+     }},
+    {"binary_blocks", [](const Group&, int64_t) { return true; }},
 };
+
+template <Schedule (*kBuild)(int, int, int64_t)>
+Schedule WhereverTheyAre(int rank, const Group& group, int64_t count) {
+  return kBuild(rank, group.size, count);
+}
+
+Schedule InsideHostsFirst(int rank, const Group& group, int64_t count) {
+  return Hierarchical(rank, group.size, count, group.per_host, WhereverTheyAre<BinaryBlocks>);
+}
 
 }  // namespace
 
 const std::vector<Algorithm>& AllReduceAlgorithms() {
   static const std::vector<Algorithm>* const algorithms = new std::vector<Algorithm>{
-      {"ring", Ring},
-      {"recursive_doubling", RecursiveDoubling},
-      {"halving_doubling", HalvingDoubling},
-      {"binary_blocks", BinaryBlocks},
+      {"ring", WhereverTheyAre<Ring>},
+      {"recursive_doubling", WhereverTheyAre<RecursiveDoubling>},
+      {"halving_doubling", WhereverTheyAre<HalvingDoubling>},
+      {"binary_blocks", WhereverTheyAre<BinaryBlocks>},
+      {"hierarchical", InsideHostsFirst},
   };
   return *algorithms;
 }
@@ -63,11 +85,11 @@ const Algorithm* FindAlgorithm(const std::string& name) {
   return nullptr;
 }
 
-const Algorithm& Choose(int size, int64_t bytes) {
-  TFS_CHECK_GE(size, 1);
+const Algorithm& Choose(const Group& group, int64_t bytes) {
+  TFS_CHECK_GE(group.size, 1);
   TFS_CHECK_GE(bytes, 0);
   const Row* row = kTable;
-  while (!row->applies(size, bytes)) ++row;
+  while (!row->applies(group, bytes)) ++row;
   return *FindAlgorithm(row->algorithm);
 }
 

@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "ops/schedule/group.h"
 #include "ops/schedule/step.h"
 
 namespace tf_strategies::schedule {
 
 struct Algorithm {
-  const char* name;  // "ring", "recursive_doubling", "halving_doubling", "binary_blocks"
-  Schedule (*build)(int rank, int size, int64_t count);
+  const char* name;  // "ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical"
+  Schedule (*build)(int rank, const Group& group, int64_t count);
 };
 
 // All of them, in a fixed order: the position is the algorithm's id on the wire and in statistics.
@@ -21,8 +22,8 @@ const std::vector<Algorithm>& AllReduceAlgorithms();
 // Returns nullptr when no algorithm has that name.
 const Algorithm* FindAlgorithm(const std::string& name);
 
-// The algorithm for a message of `bytes` bytes among `size` ranks: a function of its arguments alone, so that all ranks agree.
-const Algorithm& Choose(int size, int64_t bytes);
+// The algorithm for a message of `bytes` bytes: a function of its arguments alone, so that all ranks agree.
+const Algorithm& Choose(const Group& group, int64_t bytes);
 
 }  // namespace tf_strategies::schedule
 

@@ -68,6 +68,14 @@ def _open_transport(name: str, options: CommunicationOptions, net_devices: str) 
     )
 
 
+def _not_hierarchical(hosts: list[str]) -> str:
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(hosts))}
+    return (
+        "algorithm='hierarchical' needs as many workers, and at least two, on each host, listed host by host in TF_CONFIG; these "
+        f"workers are on hosts {', '.join(str(numbers[name]) for name in hosts)}; use algorithm='auto'"
+    )
+
+
 class Communicator:
     """The data plane of one worker, and its link to the control plane.
 
@@ -122,11 +130,17 @@ class Communicator:
             undo.callback(self._control.close)
             mine = {"address": base64.b64encode(address).decode(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
+            hosts = [each["host"] for each in theirs]
+            ranks_per_host = host.ranks_per_host(hosts)
+            if options.algorithm == "hierarchical" and ranks_per_host == 1 and self.size > 1:
+                raise BootstrapError(_not_hierarchical(hosts))
             self.id = core.connect(
                 worker,
                 rank=self.rank,
                 addresses=[base64.b64decode(each["address"], validate=True) for each in theirs],
-                same_host=[each["host"] == mine["host"] for each in theirs],
+                same_host=[each == mine["host"] for each in hosts],
+                ranks_per_host=ranks_per_host,
+                by_network=options.transport == "tcp" or len(set(hosts)) > 1,
                 peer_names=names,
                 algorithm=options.algorithm,
                 chunk_bytes=options.chunk_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import fcntl
+import itertools
 import os
 import socket
 import struct
@@ -19,6 +20,21 @@ def identity() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc")]
     return " ".join([boot, *namespaces])
+
+
+def ranks_per_host(hosts: list[str]) -> int:
+    """How many ranks each host has, if all have as many and those of a host follow one another; 1 otherwise.
+
+    Args:
+        hosts: the host of each rank.
+
+    Example:
+        >>> ranks_per_host(["a", "a", "b", "b"]), ranks_per_host(["a", "b", "a", "b"]), ranks_per_host(["a", "a", "b"])
+        (2, 1, 1)
+    """
+    runs = [len(list(ranks)) for _, ranks in itertools.groupby(hosts)]
+    even = len(set(runs)) == 1 and len(runs) == len(set(hosts))
+    return runs[0] if even else 1
 
 
 def interface_of(host: str) -> str | None:

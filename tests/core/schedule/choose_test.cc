@@ -69,10 +69,19 @@ TEST(Choose, IsCloseToTheBestOfTheCostModel) {
   }
 }
 
+TEST(Choose, GoesHostByHostWhereSeveralHostsHaveSeveralRanks) {
+  EXPECT_STREQ(Choose({8, 4, Wire::kNetwork}, kMegabyte).name, "hierarchical");
+  EXPECT_STREQ(Choose({6, 2, Wire::kNetwork}, 64 << 10).name, "hierarchical");
+  EXPECT_STREQ(Choose({8, 4, Wire::kNetwork}, 4 << 10).name, "recursive_doubling");
+  EXPECT_STREQ(Choose({8, 8, Wire::kSharedMemory}, kMegabyte).name, "halving_doubling");
+  EXPECT_STREQ(Choose({8, 1, Wire::kNetwork}, kMegabyte).name, "halving_doubling");
+}
+
 TEST(AllReduceAlgorithms, KeepTheirPositions) {
-  const std::string names[] = {"ring", "recursive_doubling", "halving_doubling", "binary_blocks"};
-  ASSERT_EQ(AllReduceAlgorithms().size(), 4u);
-  for (size_t i = 0; i < 4; ++i) {
+  const std::string names[] = {"ring", "recursive_doubling", "halving_doubling", "binary_blocks",
+                               "hierarchical"};
+  ASSERT_EQ(AllReduceAlgorithms().size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(AllReduceAlgorithms()[i].name, names[i]);
     EXPECT_EQ(FindAlgorithm(names[i]), &AllReduceAlgorithms()[i]);
   }
