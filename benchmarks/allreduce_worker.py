@@ -101,7 +101,8 @@ def serve_horovod(folder: Path, rank: int, ranks: int) -> None:
     )
     hvd.init()
     prepare = looped(lambda x: hvd.allreduce(x, op=hvd.Sum, name="benchmark"), rank, ranks)
-    serve(folder, rank, barrier=hvd.barrier, prepare=prepare)
+    meet = prepare(1)
+    serve(folder, rank, barrier=lambda: meet(1), prepare=prepare)
 
 
 def _rendezvous_port(folder: Path, rank: int, ranks: int) -> int:

@@ -10,6 +10,7 @@ wake all the time is stopped by signal between its turns. What each took while i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -25,9 +26,11 @@ __all__ = ["Answer", "Command", "Group", "GroupError", "Measured", "calls_for", 
 
 FEWEST_CALLS, MOST_CALLS = 3, 2000
 _MEASURE_SECONDS = 0.15
+_FIRST_BYTES = 1 << 10
 _SURE_SECONDS = 0.03
 _ORDER_SECONDS = 180
 _END_SECONDS = 5
+_PR_SET_PDEATHSIG = 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -104,6 +107,7 @@ class Group:
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
+                        preexec_fn=_end_with_parent,
                     )
                 )
         return self
@@ -128,6 +132,10 @@ class Group:
     @property
     def idle_share(self) -> float:
         return self._idle_processor / self._idle_seconds if self._idle_seconds else 0.0
+
+    def start(self) -> None:
+        """Returns when the group is up. Raises as `order`."""
+        self.order(_FIRST_BYTES, FEWEST_CALLS)
 
     def order(self, size: int, calls: int) -> Answer:
         """Has the group run so many calls of so many bytes.
@@ -234,6 +242,10 @@ def _noting_failure(group: Group, failed: dict[str, GroupError]) -> Iterator[Non
         yield
     except GroupError as error:
         failed[group.name] = error
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _stat(pid: int) -> list[str]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from pathlib import Path
-from typing import Callable
+from typing import Callable, TextIO
 
 __all__ = ["Calls", "serve", "total"]
 
@@ -38,7 +39,7 @@ def serve(folder: Path, rank: int, *, barrier: Callable[[], object], prepare: Ca
         prepare: given a number of elements, allocates, does one all-reduce and checks its sum, and returns the
             function that does so many.
     """
-    with (folder / f"orders.{rank}").open() as orders, (folder / "answers").open("w") as answers:
+    with _pipe(folder / f"orders.{rank}", "r") as orders, _pipe(folder / "answers", "w") as answers:
         run = prepare(_FIRST // 4)
         before, held = _memory("VmRSS"), 0
         for line in orders:
@@ -54,6 +55,14 @@ def serve(folder: Path, rank: int, *, barrier: Callable[[], object], prepare: Ca
             extra = _memory("VmHWM") - before - size
             answers.write(json.dumps({"rank": rank, "seconds": seconds, "extra_bytes": extra}) + "\n")
             answers.flush()
+
+
+def _pipe(path: Path, mode: str) -> TextIO:
+    """Opens a pipe of the front without waiting for the front, which may be gone."""
+    flags = os.O_RDONLY if mode == "r" else os.O_WRONLY
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return open(descriptor, mode)
 
 
 def _memory(field: str) -> int:
