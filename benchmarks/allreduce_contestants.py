@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from benchmarks.contest import Command
-from tf_strategies.launch.ports import ReservedPorts
 
 __all__ = ["ALGORITHMS", "CONTESTANTS", "CORE_PROGRAM", "WIRES", "Contestant"]
 
@@ -31,8 +30,8 @@ _MPI_WIRES = {
     "shared_memory": ("--mca", "pml", "ob1", "--mca", "btl", "sm,self"),
     "tcp": ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"),
 }
-# Rabenseifner's algorithm, which Open MPI's own rules take late.
-_MPI_TUNED = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "6")
+# The ring, which Open MPI's own rules take for other sizes and numbers of ranks than ours.
+_MPI_RING = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _without_mpi() -> str:
 
 _TENSORFLOW = _without("tensorflow", "`make setup` and run this with .venv/tf-newest/bin/python")
 
-# `limit` copies what a rank must move in its own memory; it takes part wherever the core does.
+# `copy` only copies what a rank must move, in its own memory: the limit of shared memory. It takes part wherever the core does.
 CONTESTANTS: dict[str, Contestant] = {
     "core": Contestant("core", _without_core, _core("--algorithm", "auto")),
     **{
@@ -119,10 +118,13 @@ CONTESTANTS: dict[str, Contestant] = {
     "op": Contestant("op", _TENSORFLOW, _python("benchmarks.allreduce_worker", "ours")),
     "ring": Contestant("TF RING", _TENSORFLOW, _python("benchmarks.allreduce_worker", "ring")),
     "horovod": Contestant(
-        "Horovod", _without("horovod", _MAKE_PEERS), _python("benchmarks.allreduce_worker", "horovod"), stops=True
+        "Horovod",
+        _without("horovod", _MAKE_PEERS),
+        _python("benchmarks.allreduce_worker", "horovod"),
+        stops=True,
     ),
     "gloo": Contestant("Gloo", _without("torch", _MAKE_PEERS), _python("benchmarks.allreduce_peers", "gloo")),
     "openmpi": Contestant("Open MPI", _without_mpi, _mpi()),
-    "openmpi_tuned": Contestant("Open MPI, tuned", _without_mpi, _mpi(*_MPI_TUNED)),
+    "openmpi_ring": Contestant("Open MPI, ring", _without_mpi, _mpi(*_MPI_RING)),
     "copy": Contestant("copy", _without_core, _core("--copy")),
 }

@@ -77,7 +77,9 @@ class Group:
         idle_share: processor time taken while it was not its turn, as a share of one core.
     """
 
-    def __init__(self, name: str, commands: Sequence[Command], ranks: int, folder: Path, *, stops: bool = False) -> None:
+    def __init__(
+        self, name: str, commands: Sequence[Command], ranks: int, folder: Path, *, stops: bool = False
+    ) -> None:
         self.name = name
         self._ranks, self._folder, self._stops = ranks, folder, stops
         self._commands = commands
@@ -174,7 +176,9 @@ class Group:
         return [json.loads(line) for line in lines]
 
     def _log(self) -> str:
-        texts = [path.read_text(errors="replace").strip()[-1500:] for path in sorted(self._folder.glob("*.log"))]
+        texts = [
+            path.read_text(errors="replace").strip()[-1500:] for path in sorted(self._folder.glob("*.log"))
+        ]
         return "\n".join(dict.fromkeys(text for text in texts if text))
 
     def _pids(self) -> list[int]:
@@ -191,7 +195,9 @@ class Group:
                 os.kill(pid, number)
 
 
-def contest(groups: Sequence[Group], size: int, rounds: int) -> tuple[dict[str, Measured], dict[str, GroupError]]:
+def contest(
+    groups: Sequence[Group], size: int, rounds: int
+) -> tuple[dict[str, Measured], dict[str, GroupError]]:
     """Measures a size: in every round each group once, every round another group first.
 
     Before the first round each warms up, and says how long a call takes, from which follows how many make a measurement.
