@@ -31,7 +31,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench tools clean
+.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench bench-peers tools clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -152,8 +152,13 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 soak: $(NEW)/.built ## 4 workers for 20,000 steps: memory, descriptors and threads flat, weights bit-identical (10-20 minutes)
 	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak $(SOAK)
 
-bench: $(NEW)/.built ## all-reduce against TensorFlow's own, in one run
-	$(NEW)/bin/python -m benchmarks.allreduce
+bench: $(NEW)/.built tools ## all-reduce against TensorFlow's own, in one run (3 minutes)
+	$(NEW)/bin/python -m benchmarks.allreduce --workers 2,4 --bytes 4096,262144,4194304,67108864 --wires shared_memory \
+	    --contestants core,op,ring --folder out/bench
+
+# The ops are those of .venv/tf2.15: one checkout has one library for a TensorFlow, and this is the same.
+bench-peers: $(PEERS)/.installed $(OLD)/.built tools ## set up Horovod, PyTorch and Open MPI in .venv/peers, to be measured against (5 minutes)
+	@echo "now: $(PEERS)/bin/python -m benchmarks.allreduce"
 
 clean: ## remove what was built; the virtual environments stay (rm -r .venv)
 	rm -rf .build .bazel tf_strategies/native/lib tf_strategies.egg-info .pytest_cache .mypy_cache .ruff_cache

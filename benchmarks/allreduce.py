@@ -7,22 +7,23 @@
 Contestants, float32 sum, one process a rank on this machine:
 
 - `core`, `core_ring` and so on: the C++ core without TensorFlow, `auto` and each algorithm; in place.
-- `op`: ours in TensorFlow. `ring`: MultiWorkerMirroredStrategy. `horovod`: Horovod with Gloo. All calls of a measurement are a
-  loop inside one tf.function; threads of TensorFlow: one intra-op and one inter-op a process.
-- `gloo`: Gloo through torch.distributed. `openmpi`: Open MPI through mpi4py as it comes; `openmpi_ring`: its ring. In place, a loop
-  in Python.
+- `op`: ours in TensorFlow. `ring`: MultiWorkerMirroredStrategy. `horovod`: Horovod with Gloo. All calls of a measurement are
+  a loop inside one tf.function; a process has one intra-op and one inter-op thread.
+- `gloo`: Gloo through torch.distributed. `openmpi`: Open MPI through mpi4py as it comes; `openmpi_ring`: with its ring. In
+  place, a loop in Python.
 
 For each wire and number of workers all of them are up at once. For each size every one warms up, its sum is checked, and a
-first measurement says how many calls take 0.15 s (3 to 2000). Then, `--rounds` times, each measures once while the others sleep,
-another one first in every round. All ranks of a group start together; times are rank 0's. Horovod's processes are stopped
-between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes); what the others take while they
-wait is printed.
+first measurement says how many calls take 0.15 s (3 to 2000). Then, `--rounds` times, each measures once while the others
+sleep, another one first in every round. All ranks of a group start together; times are rank 0's. Horovod's processes are
+stopped between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes); what all take while
+they wait is printed.
 
 Wires: `shared_memory` is what each uses by itself on one host: for `ring`, `horovod` and `gloo`, which know no other, TCP on
-loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before. benchmarks/limits.py has
-the limits, benchmarks/contestant.py what counts as memory, benchmarks/allreduce_report.py the targets. Contestants that are missing here
-are named and left out. In the folder: allreduce.csv, written size by size, allreduce.md and a plot for each wire. Takes about half an
-hour with everything; Ctrl-C ends it with what there is.
+loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before.
+
+benchmarks/limits.py has the limits, benchmarks/contestant.py what counts as memory, benchmarks/allreduce_report.py the
+targets. Contestants that are missing here are named and left out. In the folder: allreduce.csv, written size by size,
+allreduce.md and a plot for each wire. Takes about half an hour with everything; Ctrl-C ends it with what there is.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def table(rows: Sequence[Row], wire: str, workers: int) -> str:
         cells = [f"{size:,}", *(_milliseconds(point.get(name)) for name in names)]
         for _, one, others in ratios:
             found = ratio(point, one, others)
-            cells.append("–" if found is None else f"{found:.2f}×")
+            cells.append("–" if found is None else _times(found))
         lines.append(f"| {' | '.join([*cells, _milliseconds(point.get(_LIMIT))])} |")
     return "\n".join(lines)
 
@@ -198,7 +198,7 @@ def verdicts(rows: Sequence[Row], wire: str) -> str:
             lines.append(f"| {target.text} | not measured | | |")
             continue
         value, workers, size = found.worst
-        shown = f"{value:.2f}×" if target.factor >= 1 else f"{1 / value:.2f}× the time"
+        shown = _times(value) if target.factor >= 1 else f"{_times(1 / value)} the time"
         lines.append(
             f"| {target.text} | {found.met} of {found.points} | {shown} | P={workers}, {size:,} bytes |"
         )
@@ -301,7 +301,13 @@ def _draw(panel, line: Sequence[Row], label: str, color: str, style: str) -> Non
 
 
 def _milliseconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if 0.001 <= value < 1000 else f"{value:.0f}" if value >= 1000 else "< 0.001"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
 
 def main(arguments: Sequence[str]) -> None:

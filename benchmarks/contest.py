@@ -265,9 +265,9 @@ def _stat(pid: int) -> list[str]:
 def _descendants(root: int) -> list[int]:
     """A process and all that descend from it."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := _stat(int(entry))):
-            children.setdefault(int(fields[1]), []).append(int(entry))
+    for entry in Path("/proc").glob("[0-9]*"):
+        if fields := _stat(int(entry.name)):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
     found = [root]
     for pid in found:
         found += children.get(pid, [])

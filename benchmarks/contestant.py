@@ -5,7 +5,8 @@ runs so many all-reduces of BYTES of float32 and writes a line of JSON: its rank
 The orders end when nobody holds the pipe any more. ops/bench/allreduce_bench.cc does the same for the core.
 
 `extra_bytes` is what the process needs beyond the message: the peak of its resident memory (VmHWM) since this size began,
-warm-up with it, less what was resident when the group had done one all-reduce of 1 KB, less one message.
+warm-up with it, less what was resident when the group had done one all-reduce of 1 KB, less one message. So it has all
+buffers, kept ones too; of a TensorFlow op, which is not in place, the result beside its operand.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _pipe(path: Path, mode: str) -> TextIO:
     flags = os.O_RDONLY if mode == "r" else os.O_WRONLY
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
-    return open(descriptor, mode)
+    return os.fdopen(descriptor, mode)
 
 
 def _memory(field: str) -> int:

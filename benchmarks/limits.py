@@ -7,8 +7,8 @@ Shared memory: each of these bytes is copied once at least, by one of C cores. T
 processes copy 2(P−1)/P·n bytes each, at once (`copy` in benchmarks/allreduce_contestants.py), so that with P > C they share the
 cores as ranks do. The time of that is the limit; reading a second operand and adding come on top.
 
-TCP on one host: `ucx_perftest` (tag_bw, messages of 256 KB, UCX_TLS=tcp on lo) measures the bytes per second B of one stream, whose
-sender and receiver keep a core each. C cores carry min(C, P)/2 such streams: the limit is 2(P−1)·n / (B·min(C, P)/2).
+TCP on one host: `ucx_perftest` (tag_bw, messages of 256 KB, UCX_TLS=tcp on lo) measures the bytes per second B of one stream,
+whose sender and receiver keep a core each. C cores carry min(C, P)/2 such streams: the limit is 2(P−1)·n / (B·min(C, P)/2).
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from tf_strategies.launch.ports import ReservedPorts
 
 __all__ = ["LimitError", "tcp_bytes_per_second", "tcp_limit"]
 
-_MESSAGE_BYTES = 256 << 10
-_MESSAGES = 4000
+_TEST = ("-t", "tag_bw", "-s", str(256 << 10), "-n", "4000", "-f")
 _RUNS = 5
 _RUN_SECONDS = 60
 _MIB = 1 << 20
@@ -61,35 +60,34 @@ def _measure(package: Path) -> float:
         "LD_LIBRARY_PATH": str(package / "lib"),
     }
     with ReservedPorts(1) as reserved:
-        port = str(reserved.ports[0])
-    program = [str(package / "bin" / "ucx_perftest"), "-p", port]
-    test = ["-t", "tag_bw", "-s", str(_MESSAGE_BYTES), "-n", str(_MESSAGES), "-f"]
-    with subprocess.Popen(
-        ["stdbuf", "-oL", *program],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as server:
-        try:
-            if server.stdout is None or "Waiting" not in server.stdout.readline():
-                raise LimitError(f"{program[0]} does not start")
-            client = subprocess.run(
-                [program[0], "127.0.0.1", *program[1:], *test],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=_RUN_SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise LimitError(f"ucx_perftest did not end within {_RUN_SECONDS} s") from error
-        finally:
-            server.kill()
+        program = [str(package / "bin" / "ucx_perftest"), "-p", str(reserved.ports[0])]
+        with subprocess.Popen(
+            ["stdbuf", "-oL", *program],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as server:
+            try:
+                first = server.stdout.readline() if server.stdout else ""
+                if "Waiting" not in first:
+                    raise LimitError(f"{program[0]} does not start: {first}")
+                client = subprocess.run(
+                    [program[0], "127.0.0.1", *program[1:], *_TEST],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=_RUN_SECONDS,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise LimitError(f"ucx_perftest did not end within {_RUN_SECONDS} s") from error
+            finally:
+                server.kill()
     return parse_bandwidth(client.stdout + client.stderr)
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second of what `ucx_perftest -t tag_bw -f` prints: the second but last number but one is MB/s overall.
+    """Bytes per second of what `ucx_perftest -t tag_bw -f` prints: of a line of eight numbers the sixth is MB/s overall.
 
     Raises:
         LimitError: there is no such line.
