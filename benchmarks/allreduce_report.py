@@ -252,22 +252,21 @@ def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
     figure, panels = pyplot.subplots(
         down, across, figsize=(7 * across, 5 * down), layout="constrained", squeeze=False
     )
+    drawn = [name for name in CONTESTANTS if name != "copy"]
+    colors = dict(zip(drawn, pyplot.get_cmap("tab20").colors))
     for panel, count in zip(panels.flat, workers):
         here = sorted((row for row in mine if row["workers"] == count), key=lambda row: row["bytes"])
-        for number, (name, contestant) in enumerate(CONTESTANTS.items()):
+        for name in drawn:
             line = [row for row in here if row["contestant"] == name]
-            if line and name != "copy":
-                _draw(
-                    panel,
-                    line,
-                    contestant.title,
-                    f"C{number % 10}",
-                    "--" if name in _FIXED_ALGORITHMS else "-",
-                )
+            if line:
+                style = "--" if name in _FIXED_ALGORITHMS else "-"
+                _draw(panel, line, CONTESTANTS[name].title, colors[name], style)
+        least = min(row["min_ms"] for row in here if row["contestant"] != "copy")
         limits = {row["bytes"]: row["limit_ms"] for row in here if row["limit_ms"] is not None}
         if limits:
             panel.loglog(*zip(*limits.items()), color="black", linestyle=":", label="limit")
         panel.set(title=f"P = {count}", xlabel="bytes", ylabel="milliseconds")
+        panel.set_ylim(bottom=least / 2)
         panel.grid(True, which="major", alpha=0.3)
     for panel in panels.flat[len(workers) :]:
         panel.set_visible(False)
@@ -292,7 +291,7 @@ def write_report(rows: Sequence[Row], folder: Path) -> Iterator[Path]:
         yield path
 
 
-def _draw(panel, line: Sequence[Row], label: str, color: str, style: str) -> None:
+def _draw(panel, line: Sequence[Row], label: str, color: object, style: str) -> None:
     sizes = [row["bytes"] for row in line]
     panel.loglog(sizes, [row["median_ms"] for row in line], style, marker=".", label=label, color=color)
     panel.fill_between(

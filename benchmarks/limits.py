@@ -24,7 +24,7 @@ from tf_strategies.launch.ports import ReservedPorts
 
 __all__ = ["LimitError", "tcp_bytes_per_second", "tcp_limit"]
 
-_TEST = ("-t", "tag_bw", "-s", str(256 << 10), "-n", "4000", "-f")
+_TEST = ("-t", "tag_bw", "-s", str(256 << 10), "-n", "2000", "-f")
 _RUNS = 5
 _RUN_SECONDS = 60
 _MIB = 1 << 20
