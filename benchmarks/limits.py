@@ -25,7 +25,7 @@ from tf_strategies.launch.ports import ReservedPorts
 __all__ = ["LimitError", "tcp_bytes_per_second", "tcp_limit"]
 
 _TEST = ("-t", "tag_bw", "-s", str(256 << 10), "-n", "2000", "-f")
-_RUNS = 5
+_RUNS = 3
 _RUN_SECONDS = 60
 _MIB = 1 << 20
 
@@ -40,7 +40,7 @@ def tcp_limit(size: int, ranks: int, bytes_per_second: float, cores: int) -> flo
 
 
 def tcp_bytes_per_second() -> float:
-    """The median of five runs of ucx_perftest.
+    """The median of three runs of ucx_perftest.
 
     Raises:
         LimitError: it is missing, or failed.

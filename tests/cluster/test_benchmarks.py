@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from benchmarks.allreduce_contestants import CONTESTANTS
 from tests.support.processes import REPOSITORY, light_environment
 
 pytestmark = pytest.mark.any_line
+needs_core = pytest.mark.skipif(bool(CONTESTANTS["core"].missing()), reason="run `make tools` first")
 
 
 def run(folder, *arguments: str) -> tuple[str, list[dict]]:
@@ -47,7 +49,7 @@ def test_contestants_are_measured_and_those_missing_are_named(tmp_path):
     assert (tmp_path / "allreduce_shared_memory.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.skipif(bool(CONTESTANTS["core"].missing()), reason="run `make tools` first")
+@needs_core
 def test_tcp_has_the_limit_of_ucx_perftest(tmp_path):
     text, rows = run(
         tmp_path, "--workers", "3", "--bytes", "1048576", "--wires", "tcp", "--contestants", "core,core_ring"
@@ -57,8 +59,31 @@ def test_tcp_has_the_limit_of_ucx_perftest(tmp_path):
     assert "one stream of TCP on lo" in text
     core, ring, _ = rows
     assert ring["ratio_to_core"] == pytest.approx(ring["median_ms"] / core["median_ms"])
-    # The ring cuts the message in three and needs no more than one such part at a time beside it, and what TCP buffers.
-    assert 0 <= ring["extra_bytes"] < 64 << 20
+
+
+@needs_core
+def test_an_interrupted_run_leaves_what_it_has(tmp_path):
+    # As many points as nobody waits for.
+    command = [
+        sys.executable, "-m", "benchmarks.allreduce", "--workers", ",".join(["2"] * 500), "--bytes", "1024,65536",
+        "--wires", "shared_memory", "--rounds", "1", "--contestants", "core", "--folder", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=light_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        lines = iter(process.stdout.readline, "")
+        assert any("P=2 65,536 bytes: core" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=30)
+    assert "interrupted" in text
+    assert process.returncode == 0
+    assert {row["bytes"] for row in allreduce_report.read(tmp_path / "allreduce.csv")} == {1024, 65536}
+    assert "## shared_memory" in (tmp_path / "allreduce.md").read_text()
 
 
 @pytest.mark.parametrize(
