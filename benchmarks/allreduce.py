@@ -1,114 +1,228 @@
-"""All-reduce as a TensorFlow op: ours against TensorFlow's own RING, in one run, in turn.
+"""All-reduce: the core and the TensorFlow op against what else there is, in one run, in turn.
 
-    python -m benchmarks.allreduce [--workers 2,3,4] [--bytes 4096,262144,4194304,67108864] [--csv out/allreduce.csv]
+    make tools bench-peers
+    .venv/peers/bin/python -m benchmarks.allreduce [--workers 2,3,4,6] [--bytes 1024,...,67108864] [--wires shared_memory,tcp]
+        [--rounds 7] [--contestants core,op,...] [--folder out/allreduce]
 
-For each number of workers, real processes on this machine hold both; for each size they run a tf.function that loops over
-the all-reduce (float32, mean), first one implementation, then the other, `--repeats` times after a warm-up. Printed are
-the median and the spread of milliseconds for one all-reduce on worker 0, the ratio of the medians, and the bus bandwidth of
-ours: 2(P−1)/P · bytes / time. Takes about two minutes.
+Contestants, float32 sum, one process a rank on this machine:
+
+- `core`, `core_ring` and so on: the C++ core without TensorFlow, `auto` and each algorithm; in place.
+- `op`: ours in TensorFlow. `ring`: MultiWorkerMirroredStrategy. `horovod`: Horovod with Gloo. All calls of a measurement are
+  a loop inside one tf.function; a process has one intra-op and one inter-op thread.
+- `gloo`: Gloo through torch.distributed. `openmpi`: Open MPI through mpi4py as it comes; `openmpi_ring`: with its ring. In
+  place, a loop in Python.
+
+For each wire and number of workers all of them are up at once. For each size every one warms up, its sum is checked, and a
+first measurement says how many calls take 0.15 s (3 to 2000). Then, `--rounds` times, each measures once while the others
+sleep, another one first in every round. All ranks of a group start together; times are rank 0's. Horovod's processes are
+stopped between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes); what all take while
+they wait is printed.
+
+Wires: `shared_memory` is what each uses by itself on one host: for `ring`, `horovod` and `gloo`, which know no other, TCP on
+loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before.
+
+benchmarks/limits.py has the limits, benchmarks/contestant.py what counts as memory, benchmarks/allreduce_report.py the
+targets. Contestants that are missing here are named and left out. In the folder: allreduce.csv, written size by size,
+allreduce.md and a plot for each wire. Takes about half an hour with everything; Ctrl-C ends it with what there is.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
-import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
 from pathlib import Path
+from typing import Iterator, Sequence
 
+from benchmarks import allreduce_report, limits
+from benchmarks.allreduce_contestants import CONTESTANTS, WIRES
+from benchmarks.contest import Group, GroupError, Measured, contest
 from tf_strategies.launch.ports import ReservedPorts
 
-_SECONDS_A_GROUP = 600
-_COLUMNS = ("workers", "bytes", "algorithm", "transport", "ours_ms", "ours_min", "ours_max", "ring_ms", "ring_min",
-            "ring_max", "ratio", "bus_gb_per_s")  # fmt: skip
+_BYTES = tuple(1024 * 4**step for step in range(9))
+_MOST_WORKERS = 64
 
 
-def measure(
-    workers: int, sizes: Sequence[int], repeats: int, options: Sequence[str]
-) -> list[dict[str, object]]:
-    """Runs one group of worker processes and returns a row for each size.
+class Sweep:
+    """All points in turn; rows go to the CSV file as they come.
 
-    Raises:
-        RuntimeError: the group failed; its output is in the message.
+    Attributes:
+        rows: so far.
+        failures: of contestants that fell out, in words.
     """
-    with ReservedPorts(workers) as ring_ports, tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results.json"
-        command = [
-            sys.executable, "-m", "tf_strategies.launch.run", "--workers", str(workers), "-m",
-            "benchmarks.allreduce_worker", "--ring-addresses", ",".join(ring_ports.addresses),
-            "--bytes", ",".join(map(str, sizes)), "--repeats", str(repeats), "--results", str(results), *options,
-        ]  # fmt: skip
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_GROUP
+
+    def __init__(self, names: Sequence[str], options: argparse.Namespace) -> None:
+        self.rows: list[dict] = []
+        self.failures: list[str] = []
+        self._names = names
+        self._options = options
+        self._done = 0
+        self._total = len(options.wires) * len(options.workers) * len(options.bytes)
+        self._started = time.monotonic()
+
+    def run(self, path: Path) -> None:
+        """Measures everything."""
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(allreduce_report.COLUMNS))
+            writer.writeheader()
+            for wire in self._options.wires:
+                bandwidth = _tcp_bandwidth() if wire == "tcp" else None
+                for workers in self._options.workers:
+                    for rows in self._measure(wire, workers, bandwidth):
+                        self.rows += rows
+                        writer.writerows(rows)
+                        file.flush()
+
+    def _measure(self, wire: str, workers: int, bandwidth: float | None) -> Iterator[list[dict]]:
+        """The rows of one size after the other."""
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            groups = self._start(stack, folder, wire, workers)
+            for size in self._options.bytes:
+                measured, failed = contest(groups, size, self._options.rounds)
+                for name, error in failed.items():
+                    self._fell_out(wire, workers, error)
+                    groups = [group for group in groups if group.name != name]
+                if bandwidth is not None:
+                    limit = limits.tcp_limit(size, workers, bandwidth, os.cpu_count() or 1)
+                else:
+                    limit = _median(measured, "copy") if wire == "shared_memory" else None
+                yield allreduce_report.rows_of(wire, workers, size, measured, limit)
+                self._tell(wire, workers, size, measured)
+            idle = (f"{group.name} {group.idle_share:.1%}" for group in groups)
+            print(f"  of one core, while it was others' turn: {', '.join(idle)}", flush=True)
+
+    def _start(self, stack: contextlib.ExitStack, folder: Path, wire: str, workers: int) -> list[Group]:
+        """Starts all at once, and leaves out whom that fails."""
+        groups = []
+        for name in self._names:
+            contestant = CONTESTANTS[name]
+            ports = stack.enter_context(ReservedPorts(workers))
+            commands = contestant.commands(wire, workers, folder / name, ports.addresses)
+            group = Group(name, commands, workers, folder / name, stops=contestant.stops)
+            groups.append(stack.enter_context(group))
+        up = []
+        for group in groups:
+            try:
+                group.start()
+                up.append(group)
+            except GroupError as error:
+                self._fell_out(wire, workers, error)
+        return up
+
+    def _fell_out(self, wire: str, workers: int, error: GroupError) -> None:
+        self.failures.append(f"{wire}, P={workers}: {error}")
+        print(f"  left out: {self.failures[-1]}", flush=True)
+
+    def _tell(self, wire: str, workers: int, size: int, measured: dict[str, Measured]) -> None:
+        self._done += 1
+        left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
+        times = ", ".join(
+            f"{name} {1e3 * _median(measured, name):.3g}" for name in measured if name != "copy"
         )
-        if done.returncode:
-            raise RuntimeError(
-                f"{workers} workers ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-            )
-        return [_row(workers, measured) for measured in json.loads(results.read_text())]
+        print(f"{wire} P={workers} {size:,} bytes: {times} ms; about {left / 60:.0f} min left", flush=True)
 
 
-def _row(workers: int, measured: dict) -> dict[str, object]:
-    row: dict[str, object] = {"workers": workers, **{key: measured[key] for key in _COLUMNS[1:4]}}
-    for name in ("ours", "ring"):
-        times = [1e3 * seconds for seconds in measured[name]]
-        row.update(
-            {f"{name}_ms": statistics.median(times), f"{name}_min": min(times), f"{name}_max": max(times)}
-        )
-    row["ratio"] = row["ring_ms"] / row["ours_ms"]
-    row["bus_gb_per_s"] = 2 * (workers - 1) / workers * measured["bytes"] / row["ours_ms"] / 1e6
-    return row
+def _median(measured: dict[str, Measured], name: str) -> float | None:
+    return statistics.median(measured[name].seconds) if name in measured else None
 
 
-def _print_row(row: dict) -> None:
-    print(
-        f"| {row['workers']} | {row['bytes']:>10,} | {row['algorithm']:<18} "
-        f"| {row['ours_ms']:8.3f} ({row['ours_min']:.3f}–{row['ours_max']:.3f}) "
-        f"| {row['ring_ms']:8.3f} ({row['ring_min']:.3f}–{row['ring_max']:.3f}) "
-        f"| {row['ratio']:6.1f} | {row['bus_gb_per_s']:6.2f} |",
-        flush=True,
-    )
+def _tcp_bandwidth() -> float | None:
+    try:
+        found = limits.tcp_bytes_per_second()
+    except limits.LimitError as error:
+        print(f"no limit for TCP: {error}", flush=True)
+        return None
+    print(f"one stream of TCP on lo (ucx_perftest, 256 KB): {found / 1e9:.2f} GB/s", flush=True)
+    return found
+
+
+def _present(wanted: Sequence[str]) -> list[str]:
+    """Those that can take part here; says why others cannot."""
+    present = []
+    for name in wanted:
+        reason = CONTESTANTS[name].missing()
+        if reason:
+            print(f"without {name}: {reason}")
+        else:
+            present.append(name)
+    return present
 
 
 def _integers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=_integers, default=[2, 3, 4])
-    parser.add_argument("--bytes", type=_integers, default=[4 << 10, 256 << 10, 4 << 20, 64 << 20])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--algorithm", default="auto")
-    parser.add_argument("--transport", default="auto")
-    parser.add_argument("--csv", type=Path, default=Path("out/allreduce.csv"))
-    arguments = parser.parse_args()
+def _names(text: str) -> list[str]:
+    return text.split(",")
 
-    options = ["--algorithm", arguments.algorithm, "--transport", arguments.transport]
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}\n"
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=_integers, default=[2, 3, 4, 6])
+    parser.add_argument("--bytes", type=_integers, default=list(_BYTES))
+    parser.add_argument("--wires", type=_names, default=list(WIRES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--contestants", type=_names, default=[name for name in CONTESTANTS if name != "copy"]
     )
-    print("| P | bytes | algorithm | ours, ms (min–max) | TF RING, ms (min–max) | RING / ours | bus GB/s |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    rows = []
-    for workers in arguments.workers:
-        for row in measure(workers, arguments.bytes, arguments.repeats, options):
-            _print_row(row)
-            rows.append(row)
-    arguments.csv.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.csv.open("w", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"\nTransport: {rows[-1]['transport']}. CSV: {arguments.csv}")
+    parser.add_argument("--folder", type=Path, default=Path("out/allreduce"))
+    options = parser.parse_args(arguments)
+    for wrong, expected in (
+        (
+            [each for each in options.workers if not 2 <= each <= _MOST_WORKERS],
+            f"--workers are 2 to {_MOST_WORKERS}",
+        ),
+        ([each for each in options.bytes if each < 4 or each % 4], "--bytes are multiples of 4"),
+        ([each for each in options.wires if each not in WIRES], f"--wires are of {', '.join(WIRES)}"),
+        (
+            [each for each in options.contestants if each not in CONTESTANTS],
+            f"--contestants are of {', '.join(CONTESTANTS)}",
+        ),
+        ([options.rounds] if options.rounds < 1 else [], "--rounds is 1 at least"),
+    ):
+        if wrong:
+            parser.error(f"{expected}; got {', '.join(map(str, wrong))}")
+    options.bytes = sorted(set(options.bytes))
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parse(arguments)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}"
+    )
+    names = _present(dict.fromkeys(options.contestants))
+    if not names:
+        print("nobody is left to measure", file=sys.stderr)
+        return 1
+    if not CONTESTANTS["copy"].missing() and "copy" not in names:
+        names.append("copy")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    sweep = Sweep(names, options)
+    try:
+        sweep.run(options.folder / "allreduce.csv")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    if not sweep.rows:
+        return 1
+    try:
+        written = list(allreduce_report.write_report(sweep.rows, options.folder))
+    except ModuleNotFoundError as error:
+        written = []
+        print(f"no plot: {error}", file=sys.stderr)
+    print((options.folder / "allreduce.md").read_text())
+    print(f"In {options.folder}: allreduce.csv, {', '.join(path.name for path in written) or 'allreduce.md'}")
+    for failure in sweep.failures:
+        print(f"left out: {failure}", file=sys.stderr)
+    return 1 if sweep.failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,7 @@
-"""One worker of benchmarks.allreduce: measures both implementations in turn; worker 0 writes the results."""
+"""One rank of a contestant of benchmarks.allreduce that is a TensorFlow op: ours, TensorFlow's RING, or Horovod's.
+
+All calls of an order are one loop inside one tf.function.
+"""
 
 from __future__ import annotations
 
@@ -6,110 +9,140 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Callable
 
 import tensorflow as tf
 
-from tf_strategies.cluster import Cluster
-from tf_strategies.native import collective_ops
-from tf_strategies.native.communicator import Communicator
-from tf_strategies.options import CommunicationOptions
+from benchmarks.contestant import Calls, serve, total
 
-_BYTES_A_LOOP = 256 << 20
-_MOST_CALLS = 50
+_START_SECONDS = 120
+# The front stops Horovod's processes between their turns, and Gloo counts that time.
+_GLOO_SECONDS = 24 * 3600
 
 Step = Callable[[tf.Tensor], tf.Tensor]
 
 
-def calls_for(size: int) -> int:
-    return max(3, min(_MOST_CALLS, _BYTES_A_LOOP // size))
+def looped(step: Step, rank: int, ranks: int) -> Callable[[int], Calls]:
+    """What `serve` prepares a size with."""
+
+    def prepare(count: int) -> Calls:
+        @tf.function
+        def loop(x: tf.Tensor, calls: tf.Tensor) -> tf.Tensor:
+            for _ in tf.range(calls):
+                x = step(x)
+            return x
+
+        summed = loop(tf.fill([count], float(rank + 1)), tf.constant(1))
+        if not bool(tf.reduce_all(summed == total(ranks))):
+            raise RuntimeError(f"the sum of {count} elements is wrong: {summed}, not {total(ranks)}")
+        x = tf.zeros([count])
+        return lambda calls: loop(x, tf.constant(calls))
+
+    return prepare
 
 
-def looped(step: Step, calls: int) -> Step:
-    @tf.function
-    def loop(x: tf.Tensor) -> tf.Tensor:
-        for _ in tf.range(calls):
-            x = step(x)
-        return x
+def serve_ours(folder: Path, transport: str) -> None:
+    from tf_strategies.cluster import Cluster
+    from tf_strategies.native import collective_ops
+    from tf_strategies.native.communicator import Communicator
+    from tf_strategies.options import CommunicationOptions
 
-    return loop
-
-
-def ours(group: Communicator, calls: int) -> Step:
-    return looped(
-        lambda x: collective_ops.all_reduce([x], communicator=group, reduction="mean", name="benchmark")[0],
-        calls,
+    cluster = Cluster.from_tf_config()
+    if cluster is None:
+        raise SystemExit("benchmarks.allreduce_worker is started by benchmarks.allreduce")
+    options = CommunicationOptions(transport=transport, timeout=_START_SECONDS)
+    group = Communicator.connect(cluster, options)
+    serve(
+        folder,
+        group.rank,
+        barrier=lambda: collective_ops.barrier(communicator=group, name="start together"),
+        prepare=looped(
+            lambda x: collective_ops.all_reduce([x], communicator=group, name="benchmark")[0],
+            group.rank,
+            group.size,
+        ),
     )
+    group.close()
 
 
-def ring(strategy: tf.distribute.Strategy, calls: int) -> Step:
-    def step(x: tf.Tensor) -> tf.Tensor:
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, tf.identity(x))
-
-    return looped(lambda x: strategy.run(step, args=(x,)), calls)
-
-
-def seconds_a_call(loop: Step, x: tf.Tensor, calls: int, group: Communicator) -> float:
-    collective_ops.barrier(communicator=group, name="start together")
-    start = time.perf_counter()
-    loop(x).numpy()
-    return (time.perf_counter() - start) / calls
-
-
-def all_reduce_calls(group: Communicator) -> dict[str, int]:
-    return {
-        row["algorithm"]: row["calls"] for row in group.stats()["collectives"] if row["kind"] == "all_reduce"
-    }
-
-
-def measure(size: int, repeats: int, group: Communicator, strategy: tf.distribute.Strategy) -> dict:
-    calls = calls_for(size)
-    x = tf.ones([size // 4])
-    loops = {"ours": ours(group, calls), "ring": ring(strategy, calls)}
-    before = all_reduce_calls(group)
-    for loop in loops.values():
-        seconds_a_call(loop, x, calls, group)
-    (algorithm,) = (name for name, count in all_reduce_calls(group).items() if count != before.get(name, 0))
-    times: dict[str, list[float]] = {name: [] for name in loops}
-    for _ in range(repeats):
-        for name, loop in loops.items():
-            times[name].append(seconds_a_call(loop, x, calls, group))
-    return {"bytes": size, "algorithm": algorithm, "transport": group.stats()["transport"], **times}
-
-
-def ring_strategy(addresses: list[str], rank: int) -> tf.distribute.Strategy:
-    task = {"type": "worker", "index": rank}
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+def serve_ring(folder: Path) -> None:
+    config = json.loads(os.environ["TF_CONFIG"])
+    rank, ranks = config["task"]["index"], len(config["cluster"]["worker"])
     implementation = tf.distribute.experimental.CommunicationImplementation.RING
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+    def replica(x: tf.Tensor) -> tf.Tensor:
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(x))
+
+    prepare = looped(lambda x: strategy.run(replica, args=(x,)), rank, ranks)
+    meet = prepare(1)
+    serve(folder, rank, barrier=lambda: meet(1), prepare=prepare)
+
+
+def serve_horovod(folder: Path, rank: int, ranks: int) -> None:
+    import horovod.tensorflow as hvd
+
+    os.environ.update(
+        HOROVOD_CONTROLLER="gloo",
+        HOROVOD_CPU_OPERATIONS="gloo",
+        HOROVOD_GLOO_IFACE="lo",
+        HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+        HOROVOD_GLOO_RENDEZVOUS_PORT=str(_rendezvous_port(folder, rank, ranks)),
+        HOROVOD_GLOO_TIMEOUT_SECONDS=str(_GLOO_SECONDS),
+        HOROVOD_HOSTNAME="localhost",
+        HOROVOD_RANK=str(rank),
+        HOROVOD_SIZE=str(ranks),
+        HOROVOD_LOCAL_RANK=str(rank),
+        HOROVOD_LOCAL_SIZE=str(ranks),
+        HOROVOD_CROSS_RANK="0",
+        HOROVOD_CROSS_SIZE="1",
+    )
+    hvd.init()
+    prepare = looped(lambda x: hvd.allreduce(x, op=hvd.Sum, name="benchmark"), rank, ranks)
+    meet = prepare(1)
+    serve(folder, rank, barrier=lambda: meet(1), prepare=prepare)
+
+
+def _rendezvous_port(folder: Path, rank: int, ranks: int) -> int:
+    """Rank 0 opens the server where Horovod's ranks find one another, and tells the others its port by a file."""
+    told = folder / "rendezvous"
+    if rank == 0:
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.http.http_server import RendezvousServer
+
+        server = RendezvousServer(verbose=0)
+        port = server.start()
+        server.init(get_host_assignments(parse_hosts(f"localhost:{ranks}"), ranks))
+        (folder / "rendezvous.new").write_text(str(port))
+        (folder / "rendezvous.new").rename(told)
+        return port
+    end = time.monotonic() + _START_SECONDS
+    while not told.exists():
+        if time.monotonic() > end:
+            raise SystemExit(f"rank 0 opened no rendezvous within {_START_SECONDS} s")
+        time.sleep(0.05)
+    return int(told.read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--ring-addresses", type=lambda text: text.split(","), required=True)
-    parser.add_argument("--bytes", type=lambda text: [int(part) for part in text.split(",")], required=True)
-    parser.add_argument("--repeats", type=int, required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--algorithm", required=True)
-    parser.add_argument("--transport", required=True)
+    parser.add_argument("implementation", choices=["ours", "ring", "horovod"])
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--transport", default="auto")
     arguments = parser.parse_args()
-
-    cluster = Cluster.from_tf_config()
-    if cluster is None:
-        raise SystemExit(
-            "benchmarks.allreduce_worker is started by benchmarks.allreduce, which sets TF_CONFIG"
-        )
-    options = CommunicationOptions(algorithm=arguments.algorithm, transport=arguments.transport, timeout=120)
-    strategy = ring_strategy(arguments.ring_addresses, cluster.rank)
-    group = Communicator.connect(cluster, options)
-    results = [measure(size, arguments.repeats, group, strategy) for size in arguments.bytes]
-    collective_ops.barrier(communicator=group, name="all measured")
-    if group.rank == 0:
-        arguments.results.write_text(json.dumps(results))
-    group.close()
+    if arguments.implementation == "ours":
+        serve_ours(arguments.folder, arguments.transport)
+    elif arguments.implementation == "ring":
+        serve_ring(arguments.folder)
+    else:
+        serve_horovod(arguments.folder, arguments.rank, arguments.ranks)
 
 
 if __name__ == "__main__":
     main()
+    # Servers and background threads of TensorFlow and Horovod would hold the process up.
+    os._exit(0)

@@ -4,17 +4,29 @@
 //
 // Prints, for each message size (float32 sum), the median and the least time of one call on rank 0 in microseconds, and
 // the bus bandwidth 2(P-1)/P x bytes / median.
+//
+//   allreduce_bench --serve FOLDER [--copy] [--ranks P] ...
+//
+// One contestant of benchmarks.allreduce instead (benchmarks/contestant.py has the protocol): rank r reads lines
+// "BYTES CALLS" from FOLDER/orders.r, runs so many calls, and answers with a line of JSON in FOLDER/answers. With --copy a
+// call only copies what a rank must move, 2(P-1)/P x bytes, in its own memory: the limit.
 
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -35,14 +47,18 @@ constexpr int kMostCalls = 20000;
 struct Arguments {
   int ranks = 2;
   double seconds = 1;
+  std::string serve;  // the folder of the contest
+  bool copy = false;
   UcxOptions ucx;
   CommunicatorOptions options;
   std::vector<int64_t> sizes;
 };
 
-// Where the processes leave their addresses for each other.
+// Where the processes leave their addresses for each other, and meet when they have no communicator.
 struct Board {
   std::atomic<int> posted{0};
+  std::atomic<int> arrived{0};
+  std::atomic<int> turn{0};
   size_t bytes[kMaxRanks];
   char address[kMaxRanks][UcxWorker::kMaxAddressBytes];
 };
@@ -88,7 +104,114 @@ void Measure(Communicator& communicator, const Arguments& arguments, int64_t byt
   std::fflush(stdout);
 }
 
+void Barrier(Communicator& communicator) {
+  std::promise<Status> promise;
+  Communicator::Request request;
+  request.name = "start together";
+  request.done = [&](const Status& status) { promise.set_value(status); };
+  communicator.Barrier(std::move(request));
+  DieUnless(promise.get_future().get());
+}
+
+void Meet(Board* board, int ranks) {
+  const int turn = board->turn.load();
+  if (board->arrived.fetch_add(1) == ranks - 1) {
+    board->arrived.store(0);
+    board->turn.store(turn + 1);
+  }
+  while (board->turn.load() == turn) sched_yield();
+}
+
+// What a contestant does with an order.
+struct Contestant {
+  int rank;
+  std::function<void()> barrier;
+  std::function<void(int64_t bytes)> prepare;  // allocates, warms up, checks
+  std::function<void()> call;
+};
+
+// A line of /proc/self/status, in bytes: "VmRSS", or "VmHWM", the highest of it.
+int64_t MemoryOf(const std::string& field) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(field + ":", 0) == 0) return std::atoll(line.c_str() + field.size() + 1) << 10;
+  }
+  return 0;
+}
+
+// As benchmarks/contestant.py. Orders are BYTES, a multiple of 4, and CALLS.
+void Serve(const Contestant& contestant, const std::string& folder) {
+  // Without waiting for the front, which may be gone.
+  const int held_open =
+      open((folder + "/orders." + std::to_string(contestant.rank)).c_str(), O_RDONLY | O_NONBLOCK);
+  const int answers = open((folder + "/answers").c_str(), O_WRONLY | O_NONBLOCK);
+  if (held_open < 0 || answers < 0) DieUnless(InvalidArgument("no orders or no answers in " + folder));
+  fcntl(held_open, F_SETFL, 0);
+  FILE* orders = fdopen(held_open, "r");
+  contestant.prepare(1 << 10);
+  const int64_t before = MemoryOf("VmRSS");
+  int64_t held = 0;
+  long long bytes = 0;
+  for (int calls = 0; std::fscanf(orders, "%lld %d", &bytes, &calls) == 2;) {
+    if (bytes != held) {
+      std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins anew
+      contestant.prepare(bytes);
+      held = bytes;
+    }
+    contestant.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int call = 0; call < calls; ++call) contestant.call();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    char text[128];
+    const int length = std::snprintf(
+        text, sizeof(text), "{\"rank\": %d, \"seconds\": %.9f, \"extra_bytes\": %lld}\n", contestant.rank,
+        seconds.count() / calls, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes);
+    if (write(answers, text, length) != length) return;
+  }
+}
+
+void ServeAllReduce(Communicator& communicator, const std::string& folder) {
+  std::vector<float> data;
+  Contestant contestant;
+  contestant.rank = communicator.rank();
+  contestant.barrier = [&] { Barrier(communicator); };
+  contestant.call = [&] { AllReduce(communicator, ReduceOp::kSum, &data); };
+  contestant.prepare = [&](int64_t bytes) {
+    data = std::vector<float>();
+    data.assign(static_cast<size_t>(bytes / 4), static_cast<float>(communicator.rank() + 1));
+    contestant.call();
+    const int ranks = communicator.size();
+    for (float value : data) {
+      if (value != static_cast<float>(ranks * (ranks + 1) / 2)) DieUnless(Internal("the sum is wrong"));
+    }
+    std::fill(data.begin(), data.end(), 0.0f);
+  };
+  Serve(contestant, folder);
+}
+
+void ServeCopy(int rank, const Arguments& arguments, Board* board) {
+  std::vector<char> from, to;
+  Contestant contestant;
+  contestant.rank = rank;
+  contestant.barrier = [&] { Meet(board, arguments.ranks); };
+  contestant.prepare = [&](int64_t bytes) {
+    from.assign(static_cast<size_t>(bytes), 1);
+    to.assign(static_cast<size_t>(bytes), 2);
+  };
+  contestant.call = [&] {
+    size_t left = 2 * (arguments.ranks - 1) * from.size() / arguments.ranks;
+    while (left > 0) {
+      const size_t part = std::min(left, from.size());
+      std::memcpy(to.data(), from.data(), part);
+      asm volatile("" ::"r"(to.data()) : "memory");
+      left -= part;
+    }
+  };
+  Serve(contestant, arguments.serve);
+}
+
 void RunRank(int rank, const Arguments& arguments, Board* board) {
+  if (arguments.copy) return ServeCopy(rank, arguments, board);
   std::unique_ptr<UcxWorker> worker;
   DieUnless(UcxWorker::Open(arguments.ucx, &worker));
   board->bytes[rank] = worker->address().size();
@@ -101,6 +224,7 @@ void RunRank(int rank, const Arguments& arguments, Board* board) {
   DieUnless(UcxWorker::Connect(std::move(worker), rank, std::move(addresses),
                                std::vector<bool>(arguments.ranks, true), &transport));
   Communicator communicator(std::move(transport), arguments.options, nullptr);
+  if (!arguments.serve.empty()) return ServeAllReduce(communicator, arguments.serve);
   for (int64_t bytes : arguments.sizes) Measure(communicator, arguments, bytes);
   if (rank == 0) std::printf("transport: %s\n", communicator.DescribeTransport().c_str());
 }
@@ -113,6 +237,10 @@ Arguments Parse(int argc, char** argv) {
       arguments.sizes.push_back(std::atoll(argv[i]));
       continue;
     }
+    if (flag == "--copy") {
+      arguments.copy = true;
+      continue;
+    }
     const std::string value = i + 1 < argc ? argv[++i] : "";
     if (flag == "--ranks") {
       arguments.ranks = std::atoi(value.c_str());
@@ -123,6 +251,8 @@ Arguments Parse(int argc, char** argv) {
       if (value.find("tcp") != std::string::npos) arguments.ucx.net_devices = "lo";
     } else if (flag == "--chunk") {
       arguments.options.chunk_bytes = std::atoll(value.c_str());
+    } else if (flag == "--serve") {
+      arguments.serve = value;
     } else if (flag == "--seconds") {
       arguments.seconds = std::atof(value.c_str());
     } else {
@@ -132,6 +262,7 @@ Arguments Parse(int argc, char** argv) {
   if (arguments.ranks < 1 || arguments.ranks > kMaxRanks || arguments.options.chunk_bytes < 1) {
     DieUnless(InvalidArgument("--ranks must be 1 to 64 and --chunk at least 1"));
   }
+  if (arguments.copy && arguments.serve.empty()) DieUnless(InvalidArgument("--copy needs --serve"));
   if (arguments.sizes.empty()) arguments.sizes = {4 << 10, 256 << 10, 4 << 20, 64 << 20};
   return arguments;
 }
@@ -141,11 +272,14 @@ int Main(int argc, char** argv) {
   void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) DieUnless(Internal("no shared memory for the addresses"));
   auto* board = new (shared) Board;
-  std::printf("%d ranks\n%12s %12s %12s %10s\n", arguments.ranks, "bytes", "median us", "least us",
-              "bus GB/s");
-  std::fflush(stdout);
+  if (arguments.serve.empty()) {
+    std::printf("%d ranks\n%12s %12s %12s %10s\n", arguments.ranks, "bytes", "median us", "least us",
+                "bus GB/s");
+    std::fflush(stdout);
+  }
   for (int rank = 1; rank < arguments.ranks; ++rank) {
     if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       RunRank(rank, arguments, board);
       std::_Exit(0);
     }

@@ -1,0 +1,319 @@
+"""What benchmarks.allreduce measured, as tables, verdicts and plots.
+
+    python -m benchmarks.allreduce_report out/allreduce/allreduce.csv
+
+writes them again from the CSV of a run, beside it. A row is one contestant at one point: wire, workers, bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import statistics
+import sys
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from benchmarks.allreduce_contestants import ALGORITHMS, CONTESTANTS
+from benchmarks.contest import Measured
+
+__all__ = ["COLUMNS", "TARGETS", "Target", "Verdict", "read", "rows_of", "table", "verdict", "write_report"]
+
+COLUMNS = {
+    "wire": str, "workers": int, "bytes": int, "contestant": str, "calls": int, "rounds": int, "median_ms": float,
+    "min_ms": float, "max_ms": float, "ratio_to_core": float, "limit_ms": float, "extra_bytes": int,
+}  # fmt: skip
+_KIB, _MIB = 1 << 10, 1 << 20
+_FIXED_ALGORITHMS = tuple(f"core_{name}" for name in ALGORITHMS)
+_OPEN_MPI = ("openmpi", "openmpi_ring")
+# A row's limit and memory take part in comparisons as if they had been measured.
+_LIMIT = "limit"
+
+Row = dict
+Point = dict  # contestant -> median in ms, at one wire, workers, bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Something to reach: `one` takes `factor` times less than the best of `others`, at the points that count.
+
+    A factor below 1 allows it to take more: 1 / 1.5 is "within 1.5 times".
+    """
+
+    text: str
+    one: str
+    others: tuple[str, ...]
+    factor: float
+    workers: int | None = None
+    from_bytes: int = 0
+    below_bytes: int | None = None
+
+    def counts(self, workers: int, size: int) -> bool:
+        return (
+            (self.workers is None or workers == self.workers)
+            and size >= self.from_bytes
+            and (self.below_bytes is None or size < self.below_bytes)
+        )
+
+
+TARGETS = (
+    Target("op ≥ 6× TF RING", "op", ("ring",), 6),
+    Target("op ≥ 2.5× Horovod", "op", ("horovod",), 2.5),
+    Target("op ≥ 12× TF RING, P=2, from 4 MB", "op", ("ring",), 12, workers=2, from_bytes=4 * _MIB),
+    Target("op ≥ 3× Horovod, P=2, from 4 MB", "op", ("horovod",), 3, workers=2, from_bytes=4 * _MIB),
+    Target("core ≥ 2× Gloo from 64 KB", "core", ("gloo",), 2, from_bytes=64 * _KIB),
+    Target("core ≥ 1.3× the better Open MPI from 64 KB", "core", _OPEN_MPI, 1.3, from_bytes=64 * _KIB),
+    Target("core ≥ the better Open MPI below 64 KB", "core", _OPEN_MPI, 1, below_bytes=64 * _KIB),
+    Target("op within 1.5× of the core", "op", ("core",), 1 / 1.5),
+    Target("auto within 10 % of the best algorithm", "core", _FIXED_ALGORITHMS, 1 / 1.1),
+    Target(
+        "core, 64 MB, P=2, within 1.5× of the limit", "core", (_LIMIT,), 1 / 1.5, workers=2, from_bytes=64 * _MIB
+    ),
+)  # fmt: skip
+_RATIOS = (
+    ("op vs RING", "op", ("ring",)),
+    ("op vs Horovod", "op", ("horovod",)),
+    ("core vs Gloo", "core", ("gloo",)),
+    ("core vs better Open MPI", "core", _OPEN_MPI),
+    ("op / core", "core", ("op",)),
+    ("core / best algorithm", _FIXED_ALGORITHMS, ("core",)),
+    ("core / limit", _LIMIT, ("core",)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """At how many of the points a target is met, and the worst of them: its ratio, workers and bytes."""
+
+    met: int
+    points: int
+    worst: tuple[float, int, int]
+
+
+def rows_of(
+    wire: str, workers: int, size: int, measured: dict[str, Measured], limit_seconds: float | None
+) -> list[Row]:
+    """The rows of one point. The ratio is the median over that of the core; None where there is no core or no limit."""
+    core = statistics.median(measured["core"].seconds) if "core" in measured else None
+    rows = []
+    for name, each in measured.items():
+        median = statistics.median(each.seconds)
+        rows.append(
+            {
+                "wire": wire,
+                "workers": workers,
+                "bytes": size,
+                "contestant": name,
+                "calls": each.calls,
+                "rounds": len(each.seconds),
+                "median_ms": 1e3 * median,
+                "min_ms": 1e3 * min(each.seconds),
+                "max_ms": 1e3 * max(each.seconds),
+                "ratio_to_core": None if core is None else median / core,
+                "limit_ms": None if limit_seconds is None else 1e3 * limit_seconds,
+                "extra_bytes": each.extra_bytes,
+            }
+        )
+    return rows
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a CSV file."""
+    with path.open(newline="") as file:
+        return [
+            {name: kind(row[name]) if row[name] else None for name, kind in COLUMNS.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def points(rows: Sequence[Row], wire: str) -> dict[tuple[int, int], Point]:
+    """By workers and bytes the medians of the contestants, and the limit."""
+    found: dict[tuple[int, int], Point] = {}
+    for row in rows:
+        if row["wire"] == wire:
+            point = found.setdefault((row["workers"], row["bytes"]), {})
+            point[row["contestant"]] = row["median_ms"]
+            if row["limit_ms"] is not None:
+                point[_LIMIT] = row["limit_ms"]
+    return found
+
+
+def ratio(point: Point, one: str | tuple[str, ...], others: Sequence[str]) -> float | None:
+    """How many times less the best of `one` takes than the best of the others; None where one side is missing."""
+    ones = [point[name] for name in ([one] if isinstance(one, str) else one) if name in point]
+    theirs = [point[name] for name in others if name in point]
+    return min(theirs) / min(ones) if ones and theirs else None
+
+
+def verdict(target: Target, rows: Sequence[Row], wire: str) -> Verdict | None:
+    """Holds a target against what was measured on a wire; None where nothing of it was."""
+    ratios = [
+        (found, workers, size)
+        for (workers, size), point in points(rows, wire).items()
+        if target.counts(workers, size) and (found := ratio(point, target.one, target.others)) is not None
+    ]
+    if not ratios:
+        return None
+    return Verdict(sum(found >= target.factor for found, _, _ in ratios), len(ratios), min(ratios))
+
+
+def table(rows: Sequence[Row], wire: str, workers: int) -> str:
+    """Markdown: bytes down, milliseconds of a call across (medians), then ratios and the limit."""
+    mine = {size: point for (count, size), point in points(rows, wire).items() if count == workers}
+    names = [name for name in CONTESTANTS if name != "copy" and any(name in point for point in mine.values())]
+    ratios = [
+        entry for entry in _RATIOS if any(ratio(point, *entry[1:]) is not None for point in mine.values())
+    ]
+    heads = [
+        "bytes", *(CONTESTANTS[name].title for name in names), *(title for title, *_ in ratios), "limit"
+    ]  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for size, point in sorted(mine.items()):
+        cells = [f"{size:,}", *(_milliseconds(point.get(name)) for name in names)]
+        for _, one, others in ratios:
+            found = ratio(point, one, others)
+            cells.append("–" if found is None else _times(found))
+        lines.append(f"| {' | '.join([*cells, _milliseconds(point.get(_LIMIT))])} |")
+    return "\n".join(lines)
+
+
+def spread(rows: Sequence[Row], wire: str, workers: int) -> str:
+    """In words, how far the rounds lay apart: (max − min) / median."""
+    spreads = [
+        ((row["max_ms"] - row["min_ms"]) / row["median_ms"], row["contestant"], row["bytes"])
+        for row in rows
+        if (row["wire"], row["workers"]) == (wire, workers) and row["contestant"] != "copy"
+    ]
+    worst, name, size = max(spreads)
+    middle = statistics.median(each for each, _, _ in spreads)
+    return f"Spread, (max − min) / median: {middle:.0%} in the middle, {worst:.0%} at most ({name}, {size:,} bytes)."
+
+
+def verdicts(rows: Sequence[Row], wire: str) -> str:
+    """Markdown: every target, at how many points it is met, and the worst of them."""
+    lines = ["| target | met at | worst | where |", "|---|---|---|---|"]
+    for target in TARGETS:
+        found = verdict(target, rows, wire)
+        if found is None:
+            lines.append(f"| {target.text} | not measured | | |")
+            continue
+        value, workers, size = found.worst
+        shown = _times(value) if target.factor >= 1 else f"{_times(1 / value)} the time"
+        lines.append(
+            f"| {target.text} | {found.met} of {found.points} | {shown} | P={workers}, {size:,} bytes |"
+        )
+    return "\n".join(lines)
+
+
+def memory(rows: Sequence[Row], wire: str) -> str:
+    """Markdown: at the largest message the most memory that a rank needed beyond it, in bytes of the message."""
+    largest = max(row["bytes"] for row in rows if row["wire"] == wire)
+    mine = [row for row in rows if (row["wire"], row["bytes"]) == (wire, largest)]
+    workers = sorted({row["workers"] for row in mine})
+    lines = [
+        f"| {largest:,} bytes | {' | '.join(f'P={count}' for count in workers)} |",
+        "|---" * (len(workers) + 1) + "|",
+    ]
+    for name, contestant in CONTESTANTS.items():
+        of = {row["workers"]: row["extra_bytes"] / largest for row in mine if row["contestant"] == name}
+        if of and name != "copy":
+            cells = (f"{of[count]:.2f}×" if count in of else "–" for count in workers)
+            lines.append(f"| {contestant.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def report(rows: Sequence[Row]) -> str:
+    """All of it as Markdown."""
+    parts = ["# All-reduce, float32 sum, milliseconds of a call (medians)"]
+    for wire in dict.fromkeys(row["wire"] for row in rows):
+        parts.append(f"## {wire}")
+        for workers in sorted({row["workers"] for row in rows if row["wire"] == wire}):
+            parts += [f"### P = {workers}", table(rows, wire, workers), spread(rows, wire, workers)]
+        parts += ["### Targets", verdicts(rows, wire)]
+        parts += ["### Memory beyond the message, of the rank that needs most", memory(rows, wire)]
+    return "\n\n".join(parts) + "\n"
+
+
+def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
+    """Log-log: milliseconds against bytes with the spread as a band, one panel for each number of workers.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is missing.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    mine = [row for row in rows if row["wire"] == wire]
+    workers = sorted({row["workers"] for row in mine})
+    across = min(2, len(workers))
+    down = -(-len(workers) // across)
+    figure, panels = pyplot.subplots(
+        down, across, figsize=(7 * across, 5 * down), layout="constrained", squeeze=False
+    )
+    drawn = [name for name in CONTESTANTS if name != "copy"]
+    colors = dict(zip(drawn, pyplot.get_cmap("tab20").colors))
+    for panel, count in zip(panels.flat, workers):
+        here = sorted((row for row in mine if row["workers"] == count), key=lambda row: row["bytes"])
+        for name in drawn:
+            line = [row for row in here if row["contestant"] == name]
+            if line:
+                style = "--" if name in _FIXED_ALGORITHMS else "-"
+                _draw(panel, line, CONTESTANTS[name].title, colors[name], style)
+        least = min(row["min_ms"] for row in here if row["contestant"] != "copy")
+        limits = {row["bytes"]: row["limit_ms"] for row in here if row["limit_ms"] is not None}
+        if limits:
+            panel.loglog(*zip(*limits.items()), color="black", linestyle=":", label="limit")
+        panel.set(title=f"P = {count}", xlabel="bytes", ylabel="milliseconds")
+        panel.set_ylim(bottom=least / 2)
+        panel.grid(True, which="major", alpha=0.3)
+    for panel in panels.flat[len(workers) :]:
+        panel.set_visible(False)
+    panels[0][0].legend(fontsize=8)
+    figure.suptitle(f"all-reduce, {wire}")
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
+
+
+def write_report(rows: Sequence[Row], folder: Path) -> Iterator[Path]:
+    """Writes allreduce.md and a plot for each wire; yields what it wrote.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is missing; the Markdown is written before.
+    """
+    path = folder / "allreduce.md"
+    path.write_text(report(rows))
+    yield path
+    for wire in dict.fromkeys(row["wire"] for row in rows):
+        path = folder / f"allreduce_{wire}.png"
+        plot(rows, wire, path)
+        yield path
+
+
+def _draw(panel, line: Sequence[Row], label: str, color: object, style: str) -> None:
+    sizes = [row["bytes"] for row in line]
+    panel.loglog(sizes, [row["median_ms"] for row in line], style, marker=".", label=label, color=color)
+    panel.fill_between(
+        sizes, [row["min_ms"] for row in line], [row["max_ms"] for row in line], color=color, alpha=0.15
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if 0.001 <= value < 1000 else f"{value:.0f}" if value >= 1000 else "< 0.001"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def main(arguments: Sequence[str]) -> None:
+    (path,) = map(Path, arguments)
+    for written in write_report(read(path), path.parent):
+        print(written)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,102 @@
+"""benchmarks.allreduce with real contestants, those that this environment has."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import allreduce, allreduce_report
+from benchmarks.allreduce_contestants import CONTESTANTS
+from tests.support.processes import REPOSITORY, light_environment
+
+pytestmark = pytest.mark.any_line
+needs_core = pytest.mark.skipif(bool(CONTESTANTS["core"].missing()), reason="run `make tools` first")
+
+
+def run(folder, *arguments: str) -> tuple[str, list[dict]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.allreduce", "--rounds", "2", "--folder", str(folder), *arguments],
+        cwd=REPOSITORY,
+        env=light_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, allreduce_report.read(folder / "allreduce.csv")
+
+
+def test_contestants_are_measured_and_those_missing_are_named(tmp_path):
+    wanted = ("core", "core_binary_blocks", "op", "ring", "horovod", "gloo", "openmpi")
+    text, rows = run(
+        tmp_path, "--workers", "2", "--bytes", "1024,65536", "--wires", "shared_memory",
+        "--contestants", ",".join(wanted),
+    )  # fmt: skip
+    present = [name for name in (*wanted, "copy") if not CONTESTANTS[name].missing()]
+    assert {"op", "ring"} <= set(present)
+    assert [(row["bytes"], row["contestant"]) for row in rows] == [
+        (size, name) for size in (1024, 65536) for name in present
+    ]
+    for row in rows:
+        assert (row["wire"], row["workers"], row["rounds"]) == ("shared_memory", 2, 2)
+        assert 0 < row["min_ms"] <= row["median_ms"] <= row["max_ms"] < 10_000
+    for name in set(wanted) - set(present):
+        assert f"without {name}: {CONTESTANTS[name].missing()}" in text
+    assert allreduce_report.table(rows, "shared_memory", 2) in text
+    assert (tmp_path / "allreduce_shared_memory.png").read_bytes().startswith(b"\x89PNG")
+
+
+@needs_core
+def test_tcp_has_the_limit_of_ucx_perftest(tmp_path):
+    text, rows = run(
+        tmp_path, "--workers", "3", "--bytes", "1048576", "--wires", "tcp", "--contestants", "core,core_ring"
+    )
+    assert [row["contestant"] for row in rows] == ["core", "core_ring", "copy"]
+    assert {row["limit_ms"] > 0 for row in rows} == {True}
+    assert "one stream of TCP on lo" in text
+    core, ring, _ = rows
+    assert ring["ratio_to_core"] == pytest.approx(ring["median_ms"] / core["median_ms"])
+
+
+@needs_core
+def test_an_interrupted_run_leaves_what_it_has(tmp_path):
+    # As many points as nobody waits for.
+    command = [
+        sys.executable, "-m", "benchmarks.allreduce", "--workers", ",".join(["2"] * 500), "--bytes", "1024,65536",
+        "--wires", "shared_memory", "--rounds", "1", "--contestants", "core", "--folder", str(tmp_path),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=light_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        lines = iter(process.stdout.readline, "")
+        assert any("P=2 65,536 bytes: core" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=30)
+    assert "interrupted" in text
+    assert process.returncode == 0
+    assert {row["bytes"] for row in allreduce_report.read(tmp_path / "allreduce.csv")} == {1024, 65536}
+    assert "## shared_memory" in (tmp_path / "allreduce.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "1,2"], "--workers are 2 to 64; got 1"),
+        (["--bytes", "1024,6"], "--bytes are multiples of 4; got 6"),
+        (["--wires", "rdma"], "--wires are of shared_memory, tcp; got rdma"),
+        (["--contestants", "core,nccl"], "got nccl"),
+        (["--rounds", "0"], "--rounds is 1 at least; got 0"),
+    ],
+)
+def test_bad_options_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        allreduce.main(arguments)
+    assert message in capsys.readouterr().err
