@@ -20,7 +20,7 @@ def serve_gloo(folder: Path, rank: int, ranks: int) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
 
     def prepare(count: int) -> Calls:
-        data = torch.full([count], float(rank + 1))
+        data = torch.from_numpy(np.full(count, rank + 1, np.float32))
         distributed.all_reduce(data)
         _check(data.numpy(), ranks)
         data.zero_()

@@ -1,4 +1,4 @@
-// What the processor that runs this can do.
+// What the processor that runs this can do, and what only it can.
 #ifndef OPS_BASE_CPU_H_
 #define OPS_BASE_CPU_H_
 
@@ -6,6 +6,15 @@ namespace tf_strategies {
 
 bool HasAvx2();    // with FMA and F16C
 bool HasAvx512();  // F, BW, DQ and VL
+
+// For a loop that polls: lets the core's other hardware thread run for some cycles.
+inline void RelaxCpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 }  // namespace tf_strategies
 

@@ -29,10 +29,12 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ops/channel/huge_pages.h"
 #include "ops/communicator/communicator.h"
 #include "ops/transport/ucx.h"
 
@@ -63,13 +65,37 @@ struct Board {
   char address[kMaxRanks][UcxWorker::kMaxAddressBytes];
 };
 
+// Large buffers have huge pages, where the machine has them, as those of NumPy that the peers get.
+template <typename T>
+struct Allocator {
+  using value_type = T;
+  Allocator() = default;
+  template <typename U>
+  Allocator(const Allocator<U>&) {}
+
+  T* allocate(size_t count) {
+    constexpr size_t kAlignment = 64;
+    const size_t bytes = (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    void* memory = std::aligned_alloc(kAlignment, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    channel::PreferHugePages(memory, bytes);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t) { std::free(memory); }
+  bool operator==(const Allocator&) const { return true; }
+  bool operator!=(const Allocator&) const { return false; }
+};
+
+template <typename T>
+using Data = std::vector<T, Allocator<T>>;
+
 void DieUnless(const Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "allreduce_bench: %s\n", status.ToString().c_str());
   std::_Exit(1);
 }
 
-void AllReduce(Communicator& communicator, ReduceOp op, std::vector<float>* data) {
+void AllReduce(Communicator& communicator, ReduceOp op, Data<float>* data) {
   std::promise<Status> promise;
   Communicator::Request request;
   request.name = "benchmark";
@@ -82,10 +108,10 @@ void AllReduce(Communicator& communicator, ReduceOp op, std::vector<float>* data
 
 void Measure(Communicator& communicator, const Arguments& arguments, int64_t bytes) {
   using Clock = std::chrono::steady_clock;
-  std::vector<float> data(static_cast<size_t>(bytes / 4), 0.0f);
+  Data<float> data(static_cast<size_t>(bytes / 4), 0.0f);
   std::vector<double> times;
   const auto end = Clock::now() + std::chrono::duration<double>(arguments.seconds);
-  std::vector<float> more{1};
+  Data<float> more{1};
   for (int call = -kWarmUps; more[0] > 0 && call < kMostCalls; ++call) {
     const auto start = Clock::now();
     AllReduce(communicator, ReduceOp::kSum, &data);
@@ -171,13 +197,13 @@ void Serve(const Contestant& contestant, const std::string& folder) {
 }
 
 void ServeAllReduce(Communicator& communicator, const std::string& folder) {
-  std::vector<float> data;
+  Data<float> data;
   Contestant contestant;
   contestant.rank = communicator.rank();
   contestant.barrier = [&] { Barrier(communicator); };
   contestant.call = [&] { AllReduce(communicator, ReduceOp::kSum, &data); };
   contestant.prepare = [&](int64_t bytes) {
-    data = std::vector<float>();
+    data = Data<float>();
     data.assign(static_cast<size_t>(bytes / 4), static_cast<float>(communicator.rank() + 1));
     contestant.call();
     const int ranks = communicator.size();
@@ -190,7 +216,7 @@ void ServeAllReduce(Communicator& communicator, const std::string& folder) {
 }
 
 void ServeCopy(int rank, const Arguments& arguments, Board* board) {
-  std::vector<char> from, to;
+  Data<char> from, to;
   Contestant contestant;
   contestant.rank = rank;
   contestant.barrier = [&] { Meet(board, arguments.ranks); };
@@ -212,6 +238,8 @@ void ServeCopy(int rank, const Arguments& arguments, Board* board) {
 
 void RunRank(int rank, const Arguments& arguments, Board* board) {
   if (arguments.copy) return ServeCopy(rank, arguments, board);
+  CommunicatorOptions options = arguments.options;
+  options.ranks_here = arguments.ranks;
   std::unique_ptr<UcxWorker> worker;
   DieUnless(UcxWorker::Open(arguments.ucx, &worker));
   board->bytes[rank] = worker->address().size();
@@ -223,7 +251,7 @@ void RunRank(int rank, const Arguments& arguments, Board* board) {
   std::unique_ptr<Transport> transport;
   DieUnless(UcxWorker::Connect(std::move(worker), rank, std::move(addresses),
                                std::vector<bool>(arguments.ranks, true), &transport));
-  Communicator communicator(std::move(transport), arguments.options, nullptr);
+  Communicator communicator(std::move(transport), options, nullptr);
   if (!arguments.serve.empty()) return ServeAllReduce(communicator, arguments.serve);
   for (int64_t bytes : arguments.sizes) Measure(communicator, arguments, bytes);
   if (rank == 0) std::printf("transport: %s\n", communicator.DescribeTransport().c_str());
@@ -248,7 +276,10 @@ Arguments Parse(int argc, char** argv) {
       arguments.options.algorithm = value;
     } else if (flag == "--transports") {
       arguments.ucx.transports = value;
-      if (value.find("tcp") != std::string::npos) arguments.ucx.net_devices = "lo";
+      if (value.find("tcp") != std::string::npos) {
+        arguments.ucx.net_devices = "lo";
+        arguments.options.wire = schedule::Wire::kNetwork;
+      }
     } else if (flag == "--chunk") {
       arguments.options.chunk_bytes = std::atoll(value.c_str());
     } else if (flag == "--serve") {

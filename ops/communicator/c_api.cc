@@ -149,8 +149,9 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   if (size < 1)
     return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
   if (ranks_per_host < 1 || size % ranks_per_host != 0) {
-    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks cannot have " +
-                                                 std::to_string(ranks_per_host) + " on each host"));
+    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) +
+                                                 " ranks cannot have " + std::to_string(ranks_per_host) +
+                                                 " on each host"));
   }
   std::vector<std::string> peers;
   std::vector<bool> shared;
@@ -167,6 +168,8 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   tf_strategies::CommunicatorOptions options;
   options.algorithm = algorithm;
   options.ranks_per_host = ranks_per_host;
+  options.ranks_here =
+      static_cast<int>(std::count_if(same_host, same_host + size, [](uint8_t is) { return is != 0; }));
   if (by_network != 0) options.wire = tf_strategies::schedule::Wire::kNetwork;
   options.chunk_bytes = chunk_bytes;
   options.timeout_seconds = timeout_seconds;

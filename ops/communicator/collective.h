@@ -30,9 +30,10 @@ struct Collective {
   ReduceOp op = ReduceOp::kNone;
   DType dtype = DType::kByte;
   int64_t count = 0;
-  int root = 0;                          // of a broadcast
-  std::vector<int64_t> offsets;          // of an all-gather; of an all-to-all those of what is sent; of an all-reduce where its
-                                         // parts begin, if it has several
+  int root = 0;  // of a broadcast
+  std::vector<int64_t>
+      offsets;  // of an all-gather; of an all-to-all those of what is sent; of an all-reduce where its
+                // parts begin, if it has several
   std::vector<int64_t> receive_offsets;  // of an all-to-all
   int algorithm = -1;                    // of an all-reduce: position in schedule::AllReduceAlgorithms
 

@@ -25,9 +25,10 @@
 namespace tf_strategies {
 
 struct CommunicatorOptions {
-  std::string algorithm = "auto";       // or a name of schedule::AllReduceAlgorithms
-  int ranks_per_host = 1;               // as schedule::Group has it; the same on all ranks, as is the wire
+  std::string algorithm = "auto";  // or a name of schedule::AllReduceAlgorithms
+  int ranks_per_host = 1;          // as schedule::Group has it; the same on all ranks, as is the wire
   schedule::Wire wire = schedule::Wire::kSharedMemory;
+  int ranks_here = 1;                   // that share the cores of this rank's host, itself included
   int64_t chunk_bytes = 256 << 10;      // unit of pipelining; the same on all ranks
   double timeout_seconds = 600;         // how long a collective may wait for its peers
   double verdict_seconds = 2;           // how long a suspicion waits for the control plane
@@ -73,7 +74,7 @@ class Communicator {
     DType dtype = DType::kFloat32;
     void* data = nullptr;  // [count] elements, in place; valid until done is called
     int64_t count = 0;
-    std::vector<Part> parts;       // of an all-reduce: its elements, in several places; data and count are ignored
+    std::vector<Part> parts;  // of an all-reduce: its elements, in several places; data and count are ignored
     const void* source = nullptr;  // of an all-to-all: what is sent
     std::shared_ptr<void>
         keep_alive;  // whatever owns data and source; after a failure kept until the communicator is destroyed

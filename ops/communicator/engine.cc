@@ -2,14 +2,18 @@
 
 #include <set>
 
+#include "ops/base/cpu.h"
 #include "ops/schedule/choose.h"
 
 namespace tf_strategies {
 namespace {
 
-// How long the progress thread polls after the last event before it sleeps on the transport's event. Where processes
+// How long the progress thread polls after the last event before it sleeps on the transport's event. Where ranks
 // outnumber cores every microsecond is taken from a peer: 4 MB among 4 on two cores took 2.5 ms with 5 us, 4.5 ms with 60.
-constexpr std::chrono::microseconds kSpin{5};
+constexpr std::chrono::microseconds kSpin{50};
+constexpr std::chrono::microseconds kSpinInCrowd{5};
+// So long whoever polls keeps the core after an event, if there is one for each rank; then it offers it to others.
+constexpr std::chrono::microseconds kKeepCore{20};
 constexpr int kSleepMs = 50;
 // While callers lend their threads the progress thread looks so often for what they left; the transport is not armed, so
 // that peers do not signal it at every message.
@@ -47,6 +51,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options
       size_(transport_->size()),
       options_(std::move(options)),
       on_failure_(std::move(on_failure)),
+      crowded_(options_.ranks_here > static_cast<int>(std::thread::hardware_concurrency())),
       plans_(rank_, group(), options_.chunk_bytes),
       uses_(kInstances, 0) {
   stats_.all_reduce.resize(schedule::AllReduceAlgorithms().size());
@@ -134,10 +139,15 @@ CommunicatorStats Engine::stats() const {
 bool Engine::Lend() {
   std::unique_lock<std::mutex> engine(engine_, std::try_to_lock);
   if (!engine.owns_lock() || !running_.empty()) return false;
-  const auto end = Clock::now() + kLend;
+  const auto begin = Clock::now();
+  auto last_event = begin;
   do {
-    if (!Turn()) std::this_thread::yield();
-  } while (!running_.empty() && Clock::now() < end);
+    if (Turn()) {
+      last_event = Clock::now();
+    } else {
+      Pause(last_event);
+    }
+  } while (!running_.empty() && Clock::now() - begin < kLend);
   const bool idle = running_.empty();
   if (idle) lent_.fetch_add(1);
   Deliver(&engine);
@@ -154,18 +164,27 @@ void Engine::Rouse() {
   transport_->Wake();
 }
 
+void Engine::Pause(Clock::time_point last_event) const {
+  if (crowded_ || Clock::now() - last_event > kKeepCore) {
+    std::this_thread::yield();
+  } else {
+    RelaxCpu();
+  }
+}
+
 void Engine::Run() {
+  const auto spin = crowded_ ? kSpinInCrowd : kSpin;
   auto last_event = Clock::now();
   while (!stopping_.load()) {
     std::unique_lock<std::mutex> engine(engine_);
     if (Turn()) {
       last_event = Clock::now();
       Deliver(&engine);
-    } else if (running_.empty() || Clock::now() - last_event > kSpin) {
+    } else if (running_.empty() || Clock::now() - last_event > spin) {
       running_.empty() && CallersLend() ? Rest(&engine) : Sleep(&engine);
     } else {
       engine.unlock();
-      std::this_thread::yield();
+      Pause(last_event);
     }
   }
   std::unique_lock<std::mutex> engine(engine_);

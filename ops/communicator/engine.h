@@ -78,6 +78,7 @@ class Engine {
 
   void Run();
   bool Lend();
+  void Pause(Clock::time_point last_event) const;
   void Rouse();
 
   // These need `engine_`.
@@ -108,6 +109,7 @@ class Engine {
   const int rank_, size_;
   const CommunicatorOptions options_;
   const std::function<void(const Failure&)> on_failure_;
+  const bool crowded_;  // more ranks than cores
 
   std::mutex engine_;
   Plans plans_;                                  // guarded by engine_, as are the transport and what follows
@@ -123,7 +125,7 @@ class Engine {
   uint64_t lent_before_ = 0;       // the progress thread's own: what lent_ was when it last looked
   mutable std::mutex mutex_;
   std::condition_variable roused_;
-  bool rouse_ = false;          // guarded by mutex_, as is what follows
+  bool rouse_ = false;  // guarded by mutex_, as is what follows
   std::vector<Job> submitted_;
   std::deque<std::pair<int, std::shared_ptr<const Collective>>>
       recent_;  // by instance, the latest last; bounded

@@ -80,8 +80,7 @@ void Execution::Open(int index) {
 
 void Execution::PostSend(int index) {
   const Piece& piece = plan_->pieces[index];
-  const char* from =
-      target_.source == nullptr ? Address(piece) : target_.source + piece.at * element_bytes_;
+  const char* from = target_.source == nullptr ? Address(piece) : target_.source + piece.at * element_bytes_;
   transport_->Send(piece.peer, TagOf(piece), from, Bytes(piece),
                    [this, index](const Status& status) { OnSent(index, status); });
 }

@@ -28,10 +28,10 @@ struct Piece {
   schedule::ActionKind kind = schedule::ActionKind::kSend;
   int peer = 0;
   schedule::Range range;
-  int part = 0;                                 // of the memory
-  int64_t at = 0;                               // where its elements lie in the part: the first one's position
-  uint32_t message = 0;                         // position among the messages from the sender to the receiver
-  int gate = 0;                                 // how many earlier pieces must be complete
+  int part = 0;          // of the memory
+  int64_t at = 0;        // where its elements lie in the part: the first one's position
+  uint32_t message = 0;  // position among the messages from the sender to the receiver
+  int gate = 0;          // how many earlier pieces must be complete
   int first_dependent = 0, last_dependent = 0;  // dependents[first, last) wait for this piece
   int first_final = 0, last_final = 0;          // finals[first, last): what this piece is the last to write
 };

@@ -49,10 +49,8 @@ constexpr Row kTable[] = {
        return group.size > 8 && bytes <= LargestGap(group.size) * int64_t{2 << 10};
      }},
     // Three blocks of 7, or two of 3, in a row move the bytes slower than the few steps of a short ring.
-    {"ring",
-     [](const Group& group, int64_t bytes) {
-       return (group.size == 3 || group.size == 7) && bytes > 64 << 20;
-     }},
+    {"ring", [](const Group& group,
+                int64_t bytes) { return (group.size == 3 || group.size == 7) && bytes > 64 << 20; }},
     {"binary_blocks", [](const Group&, int64_t) { return true; }},
 };
 

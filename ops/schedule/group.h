@@ -10,7 +10,8 @@ enum class Wire {
 };
 
 struct Group {
-  Group(int ranks, int ranks_per_host = 1, Wire joined_by = Wire::kSharedMemory)  // NOLINT: a number of ranks is a group
+  Group(int ranks, int ranks_per_host = 1,
+        Wire joined_by = Wire::kSharedMemory)  // NOLINT: a number of ranks is a group
       : size(ranks), per_host(ranks_per_host), wire(joined_by) {}
 
   int size;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.compressed_traffic_worker import STEPS
+from tests.cluster.hierarchical_worker import SHAPES
 from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config
 
@@ -59,6 +61,35 @@ def test_what_compressed_gradients_send_is_what_the_interfaces_count(hosts: TwoH
             for name, text in found.items():
                 told, counted = json.loads(text)
                 assert told <= counted <= 1.06 * told + STEPS * _SMALL_MESSAGES, (name, told, counted)
+
+
+def test_hosts_with_two_workers_each_send_the_buffer_once(hosts: TwoHosts, tmp_path: Path) -> None:
+    """Hierarchical: 2(H−1)/H = 1 times its bytes leave a host; binary blocks: 2(H−1)/H times by each of its workers."""
+    addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(2)]
+    with ProcessGroup(tmp_path) as group:
+        for index in range(4):
+            module = ("-m", "tests.cluster.hierarchical_worker", "auto", "hierarchical", "binary_blocks")
+            command = hosts.command(index // 2, sys.executable, *module)
+            group.start(
+                f"worker{index}",
+                command,
+                env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+            )
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        size = 4 * sum(math.prod(shape) for shape in SHAPES)
+        for index in range(4):
+            sent = json.loads(group[f"worker{index}"].log().partition(" sent ")[2])
+            for algorithm, times in (("auto", 1), ("hierarchical", 1), ("binary_blocks", 2)):
+                assert times * size <= sent[algorithm] <= 1.1 * times * size, sent
+
+
+def test_hierarchical_is_refused_where_a_host_has_one_worker(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.hierarchical_worker", "hierarchical")
+        assert set(group.wait_all(timeout=60).values()) == {1}
+        for index in range(2):
+            log = group[f"worker{index}"].log()
+            assert re.search(r"BootstrapError: .*needs as many workers.* on hosts 0, 1; use", log), log
 
 
 def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> None:

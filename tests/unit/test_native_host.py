@@ -18,6 +18,14 @@ def test_two_processes_of_this_host_have_one_identity() -> None:
     assert other.stdout.strip() == host.identity()
 
 
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [("a", 1), ("aa", 2), ("aabb", 2), ("aaabbb", 3), ("ab", 1), ("abab", 1), ("aab", 1), ("aabba", 1)],
+)
+def test_ranks_per_host_counts_where_hosts_follow_one_another(hosts: str, expected: int) -> None:
+    assert host.ranks_per_host(list(hosts)) == expected
+
+
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.0.0.77", "::1"])
 def test_loopback_addresses_are_on_the_loopback_interface(name: str) -> None:
     assert host.interface_of(name) == "lo"
