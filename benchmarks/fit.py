@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import importlib.util
 import json
 import os
 import platform
@@ -40,6 +41,7 @@ STEPS = {"mlp": 30, "resnet50": 6, "embedding": 30}
 _PEERS = ("mwms", "horovod")
 _SYNCHRONOUS = ("ours", *_PEERS)
 _AGREEMENT = 1e-6
+_NO_HOROVOD = "not installed: `make bench-peers`, and run this with .venv/peers/bin/python"
 _COLUMNS = (
     "model",
     "batch",
@@ -75,6 +77,9 @@ def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dic
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups: dict[str, Group] = {}
         for system in arguments.systems:
+            if system == "horovod" and importlib.util.find_spec("horovod") is None:
+                left_out[system] = _NO_HOROVOD
+                continue
             with _leaving_out(system, left_out), contextlib.ExitStack() as undo:
                 group = undo.enter_context(_group(system, model, workers, folder / system, arguments, stack))
                 group.order(0, 1)
@@ -101,7 +106,7 @@ def _leaving_out(system: str, left_out: dict[str, str]) -> Iterator[None]:
         if system not in _PEERS:
             raise
         print(error, file=sys.stderr)
-        left_out[system] = str(error).strip().splitlines()[-1]
+        left_out[system] = str(error).strip().splitlines()[-1].replace("|", "/")
 
 
 def _group(
@@ -232,14 +237,13 @@ def plot(rows: Sequence[dict], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def main() -> None:
-    names = lambda text: text.split(",")  # noqa: E731
+def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=names, default=list(BATCHES))
+    parser.add_argument("--models", type=_names, default=list(BATCHES))
     parser.add_argument(
         "--workers", type=lambda text: [int(part) for part in text.split(",")], default=[2, 4]
     )
-    parser.add_argument("--systems", type=names, default=list(SYSTEMS))
+    parser.add_argument("--systems", type=_names, default=list(SYSTEMS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, help=f"measured in a round; by default {STEPS}")
     parser.add_argument("--batch", type=int, help=f"a worker; by default {BATCHES}")
@@ -247,13 +251,29 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="inter-op, intra-op and OpenMP, a process")
     parser.add_argument("--transport", default="auto", help="of ours")
     parser.add_argument("--folder", type=Path, default=Path("out/fit"))
-    arguments = parser.parse_args()
-    for name, given, known in (
+    arguments = parser.parse_args(argv)
+    for option, given, known in (
         ("models", arguments.models, BATCHES),
         ("systems", arguments.systems, SYSTEMS),
     ):
-        if not set(given) <= set(known):
-            parser.error(f"--{name}: got {','.join(given)}; known are {', '.join(known)}")
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"--{option} are of {', '.join(known)}; got {', '.join(unknown)}")
+    if min(arguments.workers) < 2:
+        parser.error(f"--workers are 2 at least; got {min(arguments.workers)}")
+    for option in ("rounds", "steps", "batch", "threads"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            parser.error(f"--{option} is 1 at least; got {value}")
+    return arguments
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = read_arguments(argv)
     os.environ.pop("TF_CONFIG", None)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print(

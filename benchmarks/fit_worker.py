@@ -62,12 +62,8 @@ def mwms(_: argparse.Namespace) -> System:
 
 
 def horovod(arguments: argparse.Namespace) -> System:
-    try:
-        import horovod.tensorflow.keras as hvd
-    except ImportError as error:
-        raise SystemExit(
-            f"{error}: Horovod is not in this environment; `make bench-peers` makes one, .venv/peers"
-        ) from None
+    import horovod.tensorflow.keras as hvd
+
     from benchmarks.horovod_ranks import join
 
     join(arguments.folder, arguments.rank, arguments.ranks)
