@@ -10,6 +10,7 @@ import tensorflow as tf
 INPUTS, WIDTHS, CLASSES = 784, (3072, 3072, 1024), 10
 IMAGE_CLASSES = 1000
 WORDS, FEATURES, LENGTH = 200_000, 64, 20
+_RATE = 0.01
 
 keras = tf.keras
 
@@ -47,6 +48,13 @@ MODELS: dict[str, Callable[[int], keras.Model]] = {
     "resnet50": build_resnet50,
     "embedding": build_embedding,
 }
+
+
+def make_optimizer(name: str) -> object:
+    """Plain SGD. That of Keras 2 adds to the whole table when few rows have a gradient; its older one, to those rows."""
+    if name == "embedding" and not hasattr(keras, "ops"):
+        return keras.optimizers.legacy.SGD(_RATE)
+    return keras.optimizers.SGD(_RATE)
 
 
 def compile_model(model: keras.Model, optimizer: object) -> None:

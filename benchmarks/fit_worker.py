@@ -19,11 +19,10 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.fit_models import MODELS, compile_model, endless_batches
+from benchmarks.fit_models import MODELS, compile_model, endless_batches, make_optimizer
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
 _UNCOUNTED = 2
-_RATE = 0.01
 
 
 class Clock(tf.keras.callbacks.Callback):
@@ -93,7 +92,7 @@ class Trainer:
     @staticmethod
     def _make(system: System, arguments: argparse.Namespace) -> tf.keras.Model:
         model = MODELS[arguments.model](arguments.image_size)
-        compile_model(model, system.optimizer(tf.keras.optimizers.SGD(_RATE)))
+        compile_model(model, system.optimizer(make_optimizer(arguments.model)))
         return model
 
     def seconds_a_step(self, steps: int) -> float:

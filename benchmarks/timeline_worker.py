@@ -12,7 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import tf_strategies as tfs
-from benchmarks.fit_models import MODELS, compile_model, endless_batches
+from benchmarks.fit_models import MODELS, compile_model, endless_batches, make_optimizer
 
 _WARM_UP = 5
 
@@ -31,7 +31,7 @@ def main() -> None:
     strategy = tfs.CollectiveAllReduceStrategy(options)
     with strategy.scope():
         model = MODELS[arguments.model](arguments.image_size)
-        compile_model(model, tf.keras.optimizers.SGD(0.01))
+        compile_model(model, make_optimizer(arguments.model))
     batches = endless_batches(arguments.model, arguments.batch, arguments.image_size, seed=rank)
     data = strategy.distribute_datasets_from_function(lambda _: batches)
     model.fit(data, steps_per_epoch=_WARM_UP, verbose=0)
