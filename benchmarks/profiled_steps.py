@@ -1,6 +1,6 @@
 """What TensorFlow's profiler recorded of training steps, as spans.
 
-The profiler's own span of an async operation ends when its kernel has been started. So an all-reduce is taken from the begin of
+The profiler's own span of an async operation ends when its kernel has been started. So a collective is taken from the begin of
 the executor's event "ProcessAsync::Start" to the end of its "ProcessAsync::Done", which name operation and step.
 """
 
@@ -17,7 +17,9 @@ from benchmarks.spans import Span
 
 __all__ = ["read_steps"]
 
-_ALL_REDUCE = "TfStrategies>AllReduce"
+_COLLECTIVES = frozenset(
+    f"TfStrategies>{each}" for each in ("AllReduce", "AllGather", "AllToAll", "Broadcast")
+)
 _START, _DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 _PROCESS = "ExecutorState::Process"
 _OPERATION = re.compile(r"(?P<name>[^:\s]+):(?P<type>_?[A-Z]\w*)")
@@ -33,16 +35,18 @@ class _Event(NamedTuple):
 
 
 def read_steps(folder: Path) -> list[list[Span]]:
-    """The steps below the folder of a profile, in order of time; those alone that have as many all-reduces as most.
+    """The steps below the folder of a profile, in order of time; those alone that have as many collectives as most.
 
     Raises:
-        ValueError: it holds no step with an all-reduce.
+        ValueError: it holds no step with a collective.
     """
     events = [event for path in sorted(folder.rglob("*.xplane.pb")) for event in _events(path)]
     flights = _flights(events)
     counts = collections.Counter(len(each) for each in flights.values())
     if not counts:
-        raise ValueError(f"{folder} has a profile of {len(events)} events, and no {_ALL_REDUCE} among them")
+        raise ValueError(
+            f"{folder} has a profile of {len(events)} events, and no collective of ours among them"
+        )
     usual = counts.most_common(1)[0][0]
     steps = [[*each, *_computing(events, step)] for step, each in flights.items() if len(each) == usual]
     return sorted(steps, key=lambda step: min(span.begin for span in step))
@@ -72,18 +76,18 @@ def _value(stat: xplane_pb2.XStat, texts: dict[int, str]) -> Any:
 
 
 def _flights(events: list[_Event]) -> dict[int, list[Span]]:
-    """By step, the all-reduces of which begin and end were recorded."""
+    """By step, the collectives of which begin and end were recorded."""
     ends = {
         (event.facts["step_id"], event.facts["name"]): event.end
         for event in events
-        if event.name == _DONE and event.facts.get("kernel_type") == _ALL_REDUCE
+        if event.name == _DONE and event.facts.get("kernel_type") in _COLLECTIVES
     }
     flights: dict[int, list[Span]] = {}
     for event in events:
-        if event.name == _START and event.facts.get("kernel_type") == _ALL_REDUCE:
+        if event.name == _START and event.facts.get("kernel_type") in _COLLECTIVES:
             step, name = event.facts["step_id"], event.facts["name"]
             if (step, name) in ends:
-                flights.setdefault(step, []).append(Span("all_reduce", name, event.begin, ends[step, name]))
+                flights.setdefault(step, []).append(Span("collective", name, event.begin, ends[step, name]))
     return flights
 
 

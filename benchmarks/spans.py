@@ -15,9 +15,9 @@ class Span:
     """One operation of a step.
 
     Attributes:
-        kind: one of `COMPUTING`, or "all_reduce". "forward" is also what belongs to neither, such as metrics.
+        kind: one of `COMPUTING`, or "collective". "forward" is also what belongs to neither, such as metrics.
         name: of the operation in its graph.
-        begin, end: seconds on one clock. An all-reduce begins with its submission, and ends when its sums are there.
+        begin, end: seconds on one clock. A collective begins with its submission, and ends when its result is there.
     """
 
     kind: str
@@ -30,17 +30,17 @@ class Step:
     """The spans of one training step on one worker.
 
     Raises:
-        ValueError: there is no backprop or no all-reduce among them.
+        ValueError: there is no backprop or no collective among them.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: span.begin)
         kinds = {span.kind for span in self.spans}
-        if not {"backprop", "all_reduce"} <= kinds:
-            raise ValueError(f"a step has spans of backprop and of all-reduce; got only {sorted(kinds)}")
+        if not {"backprop", "collective"} <= kinds:
+            raise ValueError(f"a step has spans of backprop and of collectives; got only {sorted(kinds)}")
         computing = union(_times(self.spans, COMPUTING))
         backprop = _times(self.spans, ("backprop",))
-        flights = _times(self.spans, ("all_reduce",))
+        flights = _times(self.spans, ("collective",))
         self.begin = self.spans[0].begin
         self.end = max(span.end for span in self.spans)
         self.backprop_end = max(end for _, end in backprop)
@@ -50,7 +50,7 @@ class Step:
         self.hidden_by_backprop = length(common(union(flights), union(backprop)))
 
     def row(self) -> dict[str, float]:
-        """Times in ms, and shares of the time in which at least one all-reduce is in flight."""
+        """Times in ms, and shares of the time in which at least one collective is in flight."""
         return {
             "step_ms": 1e3 * (self.end - self.begin),
             "communication_ms": 1e3 * self.communication,

@@ -3,12 +3,12 @@
     python -m benchmarks.timeline [--model mlp] [--workers 2] [--steps 20] [--folder out/timeline]
 
 Trains with `CollectiveAllReduceStrategy` and Keras `fit`, one thread a process, and profiles steps on worker 0 with TensorFlow's
-profiler. Printed are, as medians over the steps: the time in which at least one all-reduce is in flight, from submission to
+profiler. Printed are, as medians over the steps: the time in which at least one collective is in flight, from submission to
 completion; the share of it in which operations of the step run at the same time, and of backprop among them; and how long
-before the end of backprop the first all-reduce leaves. The last all-reduce of a step sums the metrics.
+before the end of backprop the first collective leaves. The last collective of a step sums the metrics.
 
 Writes to the folder timeline.csv, a row a step, and of the step whose share is the median: step.csv, every span, and timeline.png
-(needs matplotlib), computation in the first row, an all-reduce in each row below.
+(needs matplotlib), computation in the first row, a collective in each row below.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tf_strategies.launch.ports import ReservedPorts
 
 BATCHES = {"mlp": 32, "resnet50": 8, "embedding": 256}
 _SECONDS = 900
-_COLORS = {"forward": "tab:blue", "backprop": "tab:orange", "update": "tab:green", "all_reduce": "tab:red"}
+_COLORS = {"forward": "tab:blue", "backprop": "tab:orange", "update": "tab:green", "collective": "tab:red"}
 _TITLES = {
     "step_ms": "step, ms",
-    "communication_ms": "all-reduce in flight, ms",
+    "communication_ms": "collectives in flight, ms",
     "hidden_ms": "… while operations run, ms",
     "hidden_share": "share hidden behind computation",
     "hidden_by_backprop_share": "share hidden behind backprop",
-    "first_before_end_of_backprop_ms": "first all-reduce before the end of backprop, ms",
+    "first_before_end_of_backprop_ms": "first collective before the end of backprop, ms",
 }
 
 
@@ -59,13 +59,13 @@ def record(arguments: argparse.Namespace) -> list[Step]:
 
 
 def draw(step: Step, title: str, path: Path) -> None:
-    """Computation in the first row, an all-reduce in each row below, in the order of submission."""
+    """Computation in the first row, a collective in each row below, in the order of submission."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import patches, pyplot
 
-    flights = [span for span in step.spans if span.kind == "all_reduce"]
+    flights = [span for span in step.spans if span.kind == "collective"]
     figure, panel = pyplot.subplots(figsize=(12, 1.5 + 0.35 * (len(flights) + 1)))
     rows = [("computation", [span for span in step.spans if span.kind in COMPUTING])]
     rows += [(_short(flight.name), [flight]) for flight in flights]

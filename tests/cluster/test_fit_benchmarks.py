@@ -60,7 +60,7 @@ def test_systems_train_in_turn(tmp_path):
     assert is_picture(tmp_path / "fit.png")
 
 
-def test_a_timeline_shows_where_the_all_reduces_of_a_step_are(tmp_path):
+def test_a_timeline_shows_where_the_collectives_of_a_step_are(tmp_path):
     text = run("benchmarks.timeline", "--steps", "4", "--batch", "4", folder=tmp_path, timeout=120)
     rows = [{key: float(value) for key, value in row.items()} for row in read(tmp_path / "timeline.csv")]
     assert 1 <= len(rows) <= 4
@@ -72,8 +72,8 @@ def test_a_timeline_shows_where_the_all_reduces_of_a_step_are(tmp_path):
     share = statistics.median(row["hidden_share"] for row in rows)
     assert f"| share hidden behind computation | {share:.0%} (" in text
     spans = read(tmp_path / "step.csv")
-    assert {span["kind"] for span in spans} == {"forward", "backprop", "update", "all_reduce"}
-    flights = [span for span in spans if span["kind"] == "all_reduce"]
+    assert {span["kind"] for span in spans} == {"forward", "backprop", "update", "collective"}
+    flights = [span for span in spans if span["kind"] == "collective"]
     # 60 MB in packs of 8 MB, and the metrics.
     assert len(flights) >= 4
     # A product for each of four kernels, and one for each input but the first.

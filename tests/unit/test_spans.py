@@ -42,8 +42,8 @@ def test_a_step_by_hand():
             Span("forward", "f", 0.0, 2.0),
             Span("backprop", "b2", 2.0, 4.0),
             Span("backprop", "b1", 4.0, 6.0),
-            Span("all_reduce", "pack 0", 5.0, 9.0),
-            Span("all_reduce", "pack 1", 8.0, 11.0),
+            Span("collective", "pack 0", 5.0, 9.0),
+            Span("collective", "pack 1", 8.0, 11.0),
             Span("update", "u", 9.0, 10.0),
         ]
     )
@@ -60,6 +60,6 @@ def test_a_step_by_hand():
     )
 
 
-def test_a_step_needs_backprop_and_an_all_reduce():
+def test_a_step_needs_backprop_and_a_collective():
     with pytest.raises(ValueError, match=r"got only \['backprop'\]"):
         Step([Span("backprop", "b", 0.0, 1.0)])
