@@ -1,6 +1,6 @@
 """Step time of Keras `fit`: ours against MultiWorkerMirroredStrategy and Horovod, and the step without communication.
 
-    python -m benchmarks.fit [--models mlp,resnet50,embedding] [--workers 2,4] [--systems ...] [--folder out/fit]
+    python -m benchmarks.fit [--models mlp,resnet50,embedding] [--workers P,...] [--systems ...] [--folder out/fit]
 
 The models: "mlp" of 15 million weights, batch 32 a worker; "resnet50" on random images of 1000 classes; "embedding", a table of
 200,000 rows of 64 with sparse gradients, batch 256. SGD, one thread a process, data from memory. The systems:
@@ -13,8 +13,8 @@ The models: "mlp" of 15 million weights, batch 32 a worker; "resnet50" on random
 
 The processes of all systems stay up and train by turns, one epoch each a round. A round's figure is the median step on worker 0;
 given are the median, least and greatest of the rounds, and the ratio of the medians. A system that cannot run here is left out
-with the reason. Writes fit.csv, fit.md and fit.png (needs matplotlib) to the folder. Takes five minutes, and ten more for
-resnet50, whose processes need 1.5 GB each.
+with the reason, and one that takes processor time from others while it waits is named. Writes fit.csv, fit.md and fit.png (needs
+matplotlib) to the folder. Takes a quarter of an hour. A process of resnet50 needs 2 GB, so by default P is 2 there.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from tf_strategies.launch.ports import ReservedPorts
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
 BATCHES = {"mlp": 32, "resnet50": 8, "embedding": 256}
+WORKERS = {"mlp": [2, 4], "resnet50": [2], "embedding": [2, 4]}
 STEPS = {"mlp": 30, "resnet50": 6, "embedding": 30}
 _PEERS = ("mwms", "horovod")
 _SYNCHRONOUS = ("ours", *_PEERS)
 _AGREEMENT = 1e-6
+_NOTABLE = 0.03
 _NO_HOROVOD = "not installed: `make bench-peers`, and run this with .venv/peers/bin/python"
 _COLUMNS = (
     "model",
@@ -93,6 +95,11 @@ def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dic
                     with _leaving_out(system, left_out):
                         rounds[system].append(groups[system].order(0, steps).seconds)
         for system in names:
+            if groups[system].idle_share > _NOTABLE:
+                print(
+                    f"{groups[system].name} took {groups[system].idle_share:.0%} of a core while it waited",
+                    file=sys.stderr,
+                )
             if system in _SYNCHRONOUS and system not in left_out:
                 _require_agreement(system, workers, folder / system)
     return _rows(model, arguments.batch or BATCHES[model], workers, rounds, left_out)
@@ -241,7 +248,9 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=_names, default=list(BATCHES))
     parser.add_argument(
-        "--workers", type=lambda text: [int(part) for part in text.split(",")], default=[2, 4]
+        "--workers",
+        type=lambda text: [int(part) for part in text.split(",")],
+        help=f"by default {WORKERS}",
     )
     parser.add_argument("--systems", type=_names, default=list(SYSTEMS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -259,7 +268,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"--{option} are of {', '.join(known)}; got {', '.join(unknown)}")
-    if min(arguments.workers) < 2:
+    if arguments.workers and min(arguments.workers) < 2:
         parser.error(f"--workers are 2 at least; got {min(arguments.workers)}")
     for option in ("rounds", "steps", "batch", "threads"):
         value = getattr(arguments, option)
@@ -286,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\n".join(lines), flush=True)
     rows = []
     for model in arguments.models:
-        for workers in arguments.workers:
+        for workers in arguments.workers or WORKERS[model]:
             for row in measure(model, workers, arguments):
                 rows.append(row)
                 lines.append(table_row(row))
