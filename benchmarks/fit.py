@@ -1,0 +1,315 @@
+"""Step time of Keras `fit`: ours against MultiWorkerMirroredStrategy and Horovod, and the step without communication.
+
+    python -m benchmarks.fit [--models mlp,resnet50,embedding] [--workers P,...] [--systems ...] [--folder out/fit]
+
+The models: "mlp" of 15 million weights, batch 32 a worker; "resnet50" on random images of 1000 classes; "embedding", a table of
+200,000 rows of 64 with sparse gradients, batch 256. SGD, one thread a process, data from memory. The systems:
+
+- ours: `CollectiveAllReduceStrategy`, over shared memory unless `--transport` says otherwise;
+- mwms: `tf.distribute.MultiWorkerMirroredStrategy`; Keras 2 only (TensorFlow 2.15, or TF_USE_LEGACY_KERAS=1);
+- horovod: `horovod.tensorflow.keras`, in the environment that `make bench-peers` makes: .venv/peers/bin/python -m benchmarks.fit;
+- alone: one process that trains the same batch by itself, with the machine for itself;
+- side_by_side: P such processes at once, which share the machine and say nothing to each other: the ideal for P workers here.
+
+The processes of all systems stay up and train by turns, one epoch each a round. A round's figure is the median step on worker 0;
+given are the median, least and greatest of the rounds, and the ratio of the medians. A system that cannot run here is left out
+with the reason, and one that takes processor time from others while it waits is named. Writes fit.csv, fit.md and fit.png (needs
+matplotlib) to the folder. Takes a quarter of an hour. A process of resnet50 needs 2 GB, so by default P is 2 there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from benchmarks.contest import Command, Group, GroupError
+from tf_strategies.launch.ports import ReservedPorts
+
+SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
+BATCHES = {"mlp": 32, "resnet50": 8, "embedding": 256}
+WORKERS = {"mlp": [2, 4], "resnet50": [2], "embedding": [2, 4]}
+STEPS = {"mlp": 30, "resnet50": 6, "embedding": 30}
+_PEERS = ("mwms", "horovod")
+_SYNCHRONOUS = ("ours", *_PEERS)
+_AGREEMENT = 1e-6
+_NOTABLE = 0.03
+_NO_HOROVOD = "not installed: `make bench-peers`, and run this with .venv/peers/bin/python"
+_COLUMNS = (
+    "model",
+    "batch",
+    "workers",
+    "system",
+    "step_ms",
+    "step_min",
+    "step_max",
+    "over_ours",
+    "share_of_ideal",
+    "left_out",
+)
+# What the project wants: at least so many times as fast as a peer, and at least this share of the ideal.
+_WANTED_OVER_PEER = {
+    ("mlp", 2, "mwms"): 3,
+    ("mlp", 4, "mwms"): 3,
+    ("mlp", 2, "horovod"): 2,
+    ("mlp", 4, "horovod"): 2,
+}
+_WANTED_OF_IDEAL = {("resnet50", 2): 0.9}
+
+
+def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """A row for each system.
+
+    Raises:
+        RuntimeError: ours or a process without communication failed, or the workers of a system ended with different weights.
+    """
+    rounds: dict[str, list[float]] = {system: [] for system in arguments.systems}
+    left_out: dict[str, str] = {}
+    steps = arguments.steps or STEPS[model]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        groups: dict[str, Group] = {}
+        for system in arguments.systems:
+            if system == "horovod" and importlib.util.find_spec("horovod") is None:
+                left_out[system] = _NO_HOROVOD
+                continue
+            with _leaving_out(system, left_out), contextlib.ExitStack() as undo:
+                group = undo.enter_context(_group(system, model, workers, folder / system, arguments, stack))
+                group.order(0, 1)
+                groups[system] = group
+                stack.push(undo.pop_all())
+        names = list(groups)
+        for number in range(arguments.rounds):
+            first = number % max(1, len(names))
+            for system in [*names[first:], *names[:first]]:
+                if system not in left_out:
+                    with _leaving_out(system, left_out):
+                        rounds[system].append(groups[system].order(0, steps).seconds)
+        for system in names:
+            if groups[system].idle_share > _NOTABLE:
+                print(
+                    f"{groups[system].name} took {groups[system].idle_share:.0%} of a core while it waited",
+                    file=sys.stderr,
+                )
+            if system in _SYNCHRONOUS and system not in left_out:
+                _require_agreement(system, workers, folder / system)
+    return _rows(model, arguments.batch or BATCHES[model], workers, rounds, left_out)
+
+
+@contextlib.contextmanager
+def _leaving_out(system: str, left_out: dict[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except GroupError as error:
+        if system not in _PEERS:
+            raise
+        print(error, file=sys.stderr)
+        left_out[system] = str(error).strip().splitlines()[-1].replace("|", "/")
+
+
+def _group(
+    system: str,
+    model: str,
+    workers: int,
+    folder: Path,
+    arguments: argparse.Namespace,
+    stack: contextlib.ExitStack,
+) -> Group:
+    ranks = 1 if system == "alone" else workers
+    addresses = stack.enter_context(ReservedPorts(ranks)).addresses
+    commands = []
+    for rank in range(ranks):
+        argv = [
+            sys.executable, "-m", "benchmarks.fit_worker", "--system", system, "--model", model,
+            "--batch", str(arguments.batch or BATCHES[model]), "--image-size", str(arguments.image_size),
+            "--transport", arguments.transport, "--folder", str(folder), "--rank", str(rank), "--ranks", str(ranks),
+        ]  # fmt: skip
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), str(arguments.threads)
+        )
+        environment = {**threads, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        if system in ("ours", "mwms"):
+            task = {"type": "worker", "index": rank}
+            environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        commands.append(Command(argv, environment))
+    # The threads of Horovod wake all the time. A stopped worker of TensorFlow's strategy would be taken for lost.
+    return Group(f"{system} ({model}, P={workers})", commands, ranks, folder, stops=system == "horovod")
+
+
+def _require_agreement(system: str, workers: int, folder: Path) -> None:
+    sums = [float((folder / f"weights.{rank}").read_text()) for rank in range(workers)]
+    if not max(sums) - min(sums) <= _AGREEMENT * max(sums):
+        raise RuntimeError(
+            f"{system}: the weights of the workers differ; the sums of their squares are {sums}"
+        )
+
+
+def _rows(
+    model: str, batch: int, workers: int, rounds: dict[str, list[float]], left_out: dict[str, str]
+) -> list[dict[str, object]]:
+    medians = {
+        system: 1e3 * statistics.median(each) for system, each in rounds.items() if system not in left_out
+    }
+    ours, ideal = medians.get("ours"), medians.get("side_by_side")
+    rows: list[dict[str, object]] = []
+    for system, seconds in rounds.items():
+        row: dict[str, object] = dict.fromkeys(_COLUMNS, "")
+        row.update(model=model, batch=batch, workers=workers, system=system)
+        if system in left_out:
+            row["left_out"] = left_out[system]
+        else:
+            row.update(step_ms=medians[system], step_min=1e3 * min(seconds), step_max=1e3 * max(seconds))
+            row["over_ours"] = medians[system] / ours if ours else ""
+            row["share_of_ideal"] = ideal / medians[system] if ideal else ""
+        rows.append(row)
+    return rows
+
+
+def table_row(row: dict) -> str:
+    """Of the Markdown table."""
+    if row["left_out"]:
+        return f"| {row['model']} | {row['workers']} | {row['system']} | left out: {row['left_out']} | | |"
+    spread = f"{row['step_ms']:.1f} ({row['step_min']:.1f}–{row['step_max']:.1f})"
+    over_ours = f"{row['over_ours']:.2f}" if row["over_ours"] else ""
+    share = f"{row['share_of_ideal']:.0%}" if row["share_of_ideal"] else ""
+    return f"| {row['model']} | {row['workers']} | {row['system']} | {spread} | {over_ours} | {share} |"
+
+
+def verdicts(rows: Sequence[dict]) -> list[str]:
+    """What was wanted and what came, a line for each."""
+    lines = []
+    for row in rows:
+        place = f"{row['model']}, P={row['workers']}"
+        wanted = _WANTED_OVER_PEER.get((row["model"], row["workers"], row["system"]))
+        if wanted and row["over_ours"]:
+            met = "reached" if row["over_ours"] >= wanted else "NOT reached"
+            lines.append(
+                f"- {place}: {row['system']} / ours = {row['over_ours']:.2f}, wanted ≥ {wanted}: {met}"
+            )
+        wanted = _WANTED_OF_IDEAL.get((row["model"], row["workers"]))
+        if wanted and row["system"] == "ours" and row["share_of_ideal"]:
+            met = "reached" if row["share_of_ideal"] >= wanted else "NOT reached"
+            lines.append(
+                f"- {place}: ours at {row['share_of_ideal']:.0%} of {row['workers']} processes side by side without "
+                f"communication, wanted ≥ {wanted:.0%}: {met}"
+            )
+    return lines
+
+
+def plot(rows: Sequence[dict], path: Path) -> None:
+    """A panel a model, a group of bars a number of workers, a bar a system."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    figure, panels = pyplot.subplots(1, len(models), figsize=(5 * len(models), 4), squeeze=False)
+    for panel, model in zip(panels[0], models):
+        counts = list(dict.fromkeys(row["workers"] for row in rows if row["model"] == model))
+        for number, system in enumerate(systems):
+            mine = [
+                row
+                for row in rows
+                if (row["model"], row["system"]) == (model, system) and not row["left_out"]
+            ]
+            places = [
+                counts.index(row["workers"]) + (number - (len(systems) - 1) / 2) * 0.8 / len(systems)
+                for row in mine
+            ]
+            heights = [row["step_ms"] for row in mine]
+            bars = [
+                [row["step_ms"] - row["step_min"] for row in mine],
+                [row["step_max"] - row["step_ms"] for row in mine],
+            ]
+            panel.bar(
+                places, heights, 0.8 / len(systems), yerr=bars, capsize=2, label=system.replace("_", " ")
+            )
+        panel.set_xticks(range(len(counts)), [f"P = {count}" for count in counts])
+        panel.set_title(model)
+        panel.set_ylabel("ms a step")
+        panel.set_ylim(bottom=0)
+    panels[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=_names, default=list(BATCHES))
+    parser.add_argument(
+        "--workers",
+        type=lambda text: [int(part) for part in text.split(",")],
+        help=f"by default {WORKERS}",
+    )
+    parser.add_argument("--systems", type=_names, default=list(SYSTEMS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help=f"measured in a round; by default {STEPS}")
+    parser.add_argument("--batch", type=int, help=f"a worker; by default {BATCHES}")
+    parser.add_argument("--image-size", type=int, default=224, help="of resnet50")
+    parser.add_argument("--threads", type=int, default=1, help="inter-op, intra-op and OpenMP, a process")
+    parser.add_argument("--transport", default="auto", help="of ours")
+    parser.add_argument("--folder", type=Path, default=Path("out/fit"))
+    arguments = parser.parse_args(argv)
+    for option, given, known in (
+        ("models", arguments.models, BATCHES),
+        ("systems", arguments.systems, SYSTEMS),
+    ):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"--{option} are of {', '.join(known)}; got {', '.join(unknown)}")
+    if arguments.workers and min(arguments.workers) < 2:
+        parser.error(f"--workers are 2 at least; got {min(arguments.workers)}")
+    for option in ("rounds", "steps", "batch", "threads"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            parser.error(f"--{option} is 1 at least; got {value}")
+    return arguments
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = read_arguments(argv)
+    os.environ.pop("TF_CONFIG", None)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}\n"
+    )
+    lines = [
+        "| model | P | system | ms a step (min–max) | × ours | of the ideal |",
+        "|---|---|---|---|---|---|",
+    ]
+    print("\n".join(lines), flush=True)
+    rows = []
+    for model in arguments.models:
+        for workers in arguments.workers or WORKERS[model]:
+            for row in measure(model, workers, arguments):
+                rows.append(row)
+                lines.append(table_row(row))
+                print(lines[-1], flush=True)
+    lines += ["", *verdicts(rows)]
+    print("\n".join(["", *verdicts(rows)]))
+    (arguments.folder / "fit.md").write_text("\n".join(lines) + "\n")
+    with (arguments.folder / "fit.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, _COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    plot(rows, arguments.folder / "fit.png")
+    print(f"Written: {arguments.folder}/fit.csv, fit.md, fit.png")
+
+
+if __name__ == "__main__":
+    main()
