@@ -1,6 +1,6 @@
 """The contestants of benchmarks.allreduce: how their processes are started, and which of them this environment has.
 
-All get float32 data, one thread a process for computing, and no binding to cores.
+All get float32 data, one thread a process for computing, huge pages (as with tfs-run), and no binding to cores.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from benchmarks.contest import Command
+from tf_strategies.launch.environment import HUGE_PAGES
 
 __all__ = ["ALGORITHMS", "CONTESTANTS", "CORE_PROGRAM", "WIRES", "Contestant"]
 
@@ -23,7 +24,13 @@ CORE_PROGRAM = Path(__file__).resolve().parents[1] / ".build" / "core" / "bin" /
 
 _MAKE_PEERS = "`make bench-peers` and run this with .venv/peers/bin/python"
 _THREADS = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-_ENVIRONMENT = {**_THREADS, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
+_ENVIRONMENT = {
+    **_THREADS,
+    **HUGE_PAGES,
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "PYTHONUNBUFFERED": "1",
+}
 _MPIRUN = Path(sys.executable).with_name("mpirun")
 _MPI_SETTINGS = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 _MPI_WIRES = {

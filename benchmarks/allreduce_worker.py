@@ -8,17 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from pathlib import Path
 from typing import Callable
 
 import tensorflow as tf
 
+from benchmarks import horovod_ranks
 from benchmarks.contestant import Calls, serve, total
 
 _START_SECONDS = 120
-# The front stops Horovod's processes between their turns, and Gloo counts that time.
-_GLOO_SECONDS = 24 * 3600
 
 Step = Callable[[tf.Tensor], tf.Tensor]
 
@@ -84,46 +82,11 @@ def serve_ring(folder: Path) -> None:
 def serve_horovod(folder: Path, rank: int, ranks: int) -> None:
     import horovod.tensorflow as hvd
 
-    os.environ.update(
-        HOROVOD_CONTROLLER="gloo",
-        HOROVOD_CPU_OPERATIONS="gloo",
-        HOROVOD_GLOO_IFACE="lo",
-        HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
-        HOROVOD_GLOO_RENDEZVOUS_PORT=str(_rendezvous_port(folder, rank, ranks)),
-        HOROVOD_GLOO_TIMEOUT_SECONDS=str(_GLOO_SECONDS),
-        HOROVOD_HOSTNAME="localhost",
-        HOROVOD_RANK=str(rank),
-        HOROVOD_SIZE=str(ranks),
-        HOROVOD_LOCAL_RANK=str(rank),
-        HOROVOD_LOCAL_SIZE=str(ranks),
-        HOROVOD_CROSS_RANK="0",
-        HOROVOD_CROSS_SIZE="1",
-    )
+    horovod_ranks.join(folder, rank, ranks)
     hvd.init()
     prepare = looped(lambda x: hvd.allreduce(x, op=hvd.Sum, name="benchmark"), rank, ranks)
     meet = prepare(1)
     serve(folder, rank, barrier=lambda: meet(1), prepare=prepare)
-
-
-def _rendezvous_port(folder: Path, rank: int, ranks: int) -> int:
-    """Rank 0 opens the server where Horovod's ranks find one another, and tells the others its port by a file."""
-    told = folder / "rendezvous"
-    if rank == 0:
-        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-        from horovod.runner.http.http_server import RendezvousServer
-
-        server = RendezvousServer(verbose=0)
-        port = server.start()
-        server.init(get_host_assignments(parse_hosts(f"localhost:{ranks}"), ranks))
-        (folder / "rendezvous.new").write_text(str(port))
-        (folder / "rendezvous.new").rename(told)
-        return port
-    end = time.monotonic() + _START_SECONDS
-    while not told.exists():
-        if time.monotonic() > end:
-            raise SystemExit(f"rank 0 opened no rendezvous within {_START_SECONDS} s")
-        time.sleep(0.05)
-    return int(told.read_text())
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
     python -m benchmarks.fit [--models mlp,resnet50,embedding] [--workers P,...] [--systems ...] [--folder out/fit]
 
 The models: "mlp" of 15 million weights, batch 32 a worker; "resnet50" on random images of 1000 classes; "embedding", a table of
-200,000 rows of 64 with sparse gradients, batch 256. SGD, one thread a process, data from memory. The systems:
+200,000 rows of 64 with sparse gradients, batch 256. SGD, one thread a process, huge pages (as with tfs-run), data from memory.
+The systems:
 
 - ours: `CollectiveAllReduceStrategy`, over shared memory unless `--transport` says otherwise;
 - mwms: `tf.distribute.MultiWorkerMirroredStrategy`; Keras 2 only (TensorFlow 2.15, or TF_USE_LEGACY_KERAS=1);
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Iterator, Sequence
 
 from benchmarks.contest import Command, Group, GroupError
+from tf_strategies.launch.environment import HUGE_PAGES
 from tf_strategies.launch.ports import ReservedPorts
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
@@ -136,7 +138,7 @@ def _group(
         threads = dict.fromkeys(
             ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), str(arguments.threads)
         )
-        environment = {**threads, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment = {**threads, **HUGE_PAGES, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
         if system in ("ours", "mwms"):
             task = {"type": "worker", "index": rank}
             environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": task})

@@ -28,7 +28,7 @@ class CommunicationOptions:
         algorithm: the all-reduce algorithm: "auto" (chosen by group, bytes and wire), "ring", "recursive_doubling",
             "halving_doubling", "binary_blocks", or "hierarchical" (inside hosts first, then across; each host needs as many
             workers as the others, and TF_CONFIG lists them host by host).
-        bytes_per_pack: gradients are packed into all-reduces of about this many bytes; a larger one closes its pack.
+        bytes_per_pack: gradients are packed into all-reduces of up to this many bytes; a larger one goes alone.
         chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB.
         timeout: seconds a collective, and the forming of the group, may wait for other workers.
         transport: "auto" (shared memory where peers share a host, else the network), "shared_memory", "tcp".

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ops/base/cpu.h"
+#include "ops/base/scheduling.h"
 #include "ops/schedule/choose.h"
 
 namespace tf_strategies {
@@ -15,13 +16,13 @@ constexpr std::chrono::microseconds kSpinInCrowd{5};
 // So long whoever polls keeps the core after an event, if there is one for each rank; then it offers it to others.
 constexpr std::chrono::microseconds kKeepCore{20};
 constexpr int kSleepMs = 50;
-// While callers lend their threads the progress thread looks so often for what they left; the transport is not armed, so
+// While callers have lent their threads within such a time the progress thread keeps away, and the transport is not armed, so
 // that peers do not signal it at every message.
 constexpr std::chrono::milliseconds kRest{2};
-// A caller lends its thread to messages of up to so many bytes, for so long at most: long enough for 256 KB among two
-// (0.12 ms in a loop against 0.31 with 100 us).
+// A caller lends its thread to messages of up to so many bytes, for so long at most, and while something happens so often.
 constexpr int64_t kLendBytes = 1 << 20;
-constexpr std::chrono::microseconds kLend{1000};
+constexpr std::chrono::milliseconds kLend{10};
+constexpr std::chrono::milliseconds kLendWithoutEvent{1};
 constexpr int kInstances = 1 << kInstanceBits;
 
 constexpr size_t kRecent = 1024;  // collectives that can be described after they have ended
@@ -147,7 +148,7 @@ bool Engine::Lend() {
     } else {
       Pause(last_event);
     }
-  } while (!running_.empty() && Clock::now() - begin < kLend);
+  } while (!running_.empty() && last_event - begin < kLend && Clock::now() - last_event < kLendWithoutEvent);
   const bool idle = running_.empty();
   if (idle) lent_.fetch_add(1);
   Deliver(&engine);
@@ -173,6 +174,7 @@ void Engine::Pause(Clock::time_point last_event) const {
 }
 
 void Engine::Run() {
+  PreferShortTurns();
   const auto spin = crowded_ ? kSpinInCrowd : kSpin;
   auto last_event = Clock::now();
   while (!stopping_.load()) {
@@ -215,12 +217,16 @@ bool Engine::CallersLend() {
   return before != lent_before_;
 }
 
+// Waits until the callers have not lent their threads for a while, or need this one. It leaves the engine to them meanwhile.
 void Engine::Rest(std::unique_lock<std::mutex>* engine) {
   state_.store(State::kResting);
   engine->unlock();
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    roused_.wait_for(lock, kRest, [this] { return rouse_ || !submitted_.empty(); });
+    bool needed = !submitted_.empty();
+    while (!needed) {
+      needed = roused_.wait_for(lock, kRest, [this] { return rouse_; }) || !CallersLend();
+    }
     rouse_ = false;
   }
   state_.store(State::kAwake);

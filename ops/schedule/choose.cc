@@ -23,8 +23,12 @@ int LargestGap(int size) {
   return gap;
 }
 
-// A row applies when its predicate holds; the first that applies is taken. The bounds come from the cost
-// model (cost.h) with the latency of shared memory, 3 to 5 us, and 4 GB/s, and are tested against it.
+// Up to so many bytes the fewest steps win.
+int64_t ShortBytes(const Group& group) { return group.wire == Wire::kSharedMemory ? 16 << 10 : 64 << 10; }
+
+// A row applies when its predicate holds; the first that applies is taken. For 2, 3, 4 and 6 ranks the bounds were measured,
+// in shared memory and over TCP (benchmarks/NOTES.md); for others they come from the cost model (cost.h) with the latency of
+// shared memory, 3 to 5 us, and 4 GB/s. They are tested against it.
 struct Row {
   const char* algorithm;
   bool (*applies)(const Group& group, int64_t bytes);
@@ -36,9 +40,10 @@ constexpr Row kTable[] = {
      [](const Group& group, int64_t bytes) {
        return 1 < group.per_host && group.per_host < group.size && bytes > 32 << 10;
      }},
-    // 2^k ranks: half the steps while a message costs no more than its latency.
     {"recursive_doubling",
-     [](const Group& group, int64_t bytes) { return IsPowerOfTwo(group.size) && bytes <= 16 << 10; }},
+     [](const Group& group, int64_t bytes) {
+       return (IsPowerOfTwo(group.size) || group.size <= 8) && bytes <= ShortBytes(group);
+     }},
     {"halving_doubling", [](const Group& group, int64_t) { return IsPowerOfTwo(group.size); }},
     // A number or two a rank: there is nothing to cut.
     {"recursive_doubling",
@@ -48,7 +53,12 @@ constexpr Row kTable[] = {
      [](const Group& group, int64_t bytes) {
        return group.size > 8 && bytes <= LargestGap(group.size) * int64_t{2 << 10};
      }},
-    // Three blocks of 7, or two of 3, in a row move the bytes slower than the few steps of a short ring.
+    // A ring of few ranks has few steps, and sends 2n(P-1)/P where blocks send up to 2n.
+    {"ring",
+     [](const Group& group, int64_t bytes) {
+       return group.wire == Wire::kNetwork && group.size <= 7 &&
+              bytes > (group.size == 3 ? 128 << 10 : 8 << 20);
+     }},
     {"ring", [](const Group& group,
                 int64_t bytes) { return (group.size == 3 || group.size == 7) && bytes > 64 << 20; }},
     {"binary_blocks", [](const Group&, int64_t) { return true; }},

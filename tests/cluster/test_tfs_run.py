@@ -280,6 +280,15 @@ def test_threads_are_shared_out_unless_set(launcher):
     assert "starting 1 process" in log
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "glibc.malloc.hugetlb=1"), ({"GLIBC_TUNABLES": ""}, "")]
+)
+def test_huge_pages_are_asked_for_unless_the_environment_says_otherwise(launcher, given, expected):
+    code = "note(tunables=os.environ['GLIBC_TUNABLES'])"
+    assert launcher.run("--workers", "1", code=code, env=given)[0] == 0
+    assert launcher.seen()["worker0"]["tunables"] == expected
+
+
 def test_threads_can_be_given(launcher):
     code = "note(threads=[os.environ['OMP_NUM_THREADS'], os.environ['TF_NUM_INTRAOP_THREADS']])"
     _, log = launcher.run("--threads", "3", code=code)

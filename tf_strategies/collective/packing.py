@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
 
-__all__ = ["plan_packs"]
+__all__ = ["SMALL_BYTES", "plan_packs"]
+
+SMALL_BYTES = (
+    64 << 10
+)  # the collective copies tensors below this size together, and takes others where they are
 
 
 class _OpenPack(NamedTuple):
@@ -16,35 +20,42 @@ class _OpenPack(NamedTuple):
 def plan_packs(tensors: Sequence[Tuple[Hashable, Optional[int]]], bytes_per_pack: int) -> List[List[int]]:
     """Plans the packs of one batch of tensors, one collective each.
 
-    Backprop finishes the last variable's gradient first, so packs are filled from the end of the list backwards, and none is
-    held open for what comes much later: a pack can leave while earlier layers are still being differentiated. A pack holds one
-    dtype. A tensor of `bytes_per_pack` or more closes the pack it falls into; one of unknown size goes alone.
+    Backprop finishes the last variable's gradient first, so packs are filled from the end of the list backwards, and one of
+    large tensors is not held open for what comes much later: it can leave while earlier layers are still being differentiated.
+    Small tensors wait until theirs is full, however late: alone they would cost more than they bring, and TensorFlow makes
+    many of them last, as those of biases. A pack holds one dtype. A tensor of `bytes_per_pack` or more, or of unknown size,
+    goes alone.
 
     Args:
         tensors: (dtype, bytes) of each tensor, in the order of the variables; bytes None where unknown.
-        bytes_per_pack: tensors are added to a pack up to this many bytes, and until so many, of any dtype, have passed.
+        bytes_per_pack: a pack is closed before it would exceed this many bytes, and one of large tensors when so many, of any
+            kind, have passed.
 
     Returns:
-        The packs in the order of sending, each a list of positions in `tensors`; every position is in one pack.
+        The packs in the order in which their last tensors come, each a list of positions in `tensors`; every position is in one
+        pack.
 
     Example:
-        >>> plan_packs([("float32", 8), ("float32", 100), ("float32", 4), ("float16", 2)], bytes_per_pack=64)
-        [[3], [2, 1], [0]]
+        >>> large = 100_000
+        >>> plan_packs([("float32", large), ("float32", large), ("float32", 4), ("float32", large)], bytes_per_pack=200_000)
+        [[2], [3, 1], [0]]
     """
     packs: List[List[int]] = []
-    open_packs: Dict[Hashable, _OpenPack] = {}
+    open_packs: Dict[Tuple[Hashable, bool], _OpenPack] = {}
     passed = 0
     for position in range(len(tensors) - 1, -1, -1):
         dtype, size = tensors[position]
-        if size is None:
+        if size is None or size >= bytes_per_pack:
             packs.append([position])
+            passed += size or 0
             continue
-        pack = open_packs.get(dtype)
-        fits = pack is not None and (size >= bytes_per_pack or pack.bytes + size <= bytes_per_pack)
-        if pack is None or not fits or passed - pack.opened_at >= bytes_per_pack:
+        small = size < SMALL_BYTES
+        pack = open_packs.get((dtype, small))
+        late = pack is not None and not small and passed - pack.opened_at >= bytes_per_pack
+        if pack is None or late or pack.bytes + size > bytes_per_pack:
             pack = _OpenPack([], 0, passed)
             packs.append(pack.positions)
         pack.positions.append(position)
-        open_packs[dtype] = pack._replace(bytes=pack.bytes + size)
+        open_packs[dtype, small] = pack._replace(bytes=pack.bytes + size)
         passed += size
-    return packs
+    return sorted(packs, key=lambda pack: -pack[-1])

@@ -14,7 +14,7 @@ constexpr int64_t kMegabyte = 1 << 20;
 
 TEST(Choose, TakesBinaryBlocksForThreeFiveSixAndSevenRanks) {
   for (int size : {3, 5, 6, 7}) {
-    for (int64_t bytes = 128; bytes <= 64 * kMegabyte; bytes = bytes * 3 / 2) {
+    for (int64_t bytes = (16 << 10) + 4; bytes <= 64 * kMegabyte; bytes = bytes * 3 / 2) {
       EXPECT_STREQ(Choose(size, bytes).name, "binary_blocks") << size << " " << bytes;
     }
     EXPECT_STREQ(Choose(size, 64 * kMegabyte).name, "binary_blocks");
@@ -34,6 +34,22 @@ TEST(Choose, TakesTheShortestWayForASingleNumber) {
   for (int size : {3, 6, 17, 600}) EXPECT_STREQ(Choose(size, 8).name, "recursive_doubling") << size;
 }
 
+TEST(Choose, TakesFewStepsForMoreBytesOverANetwork) {
+  for (int size : {2, 3, 4, 6, 8, 64}) {
+    EXPECT_STREQ(Choose({size, 1, Wire::kNetwork}, 64 << 10).name, "recursive_doubling") << size;
+    EXPECT_STRNE(Choose({size, 1, Wire::kSharedMemory}, 64 << 10).name, "recursive_doubling") << size;
+    EXPECT_STRNE(Choose({size, 1, Wire::kNetwork}, 256 << 10).name, "recursive_doubling") << size;
+  }
+}
+
+TEST(Choose, TakesTheRingForLongMessagesOfFewOverANetwork) {
+  EXPECT_STREQ(Choose({3, 1, Wire::kNetwork}, kMegabyte).name, "ring");
+  EXPECT_STREQ(Choose({6, 1, Wire::kNetwork}, kMegabyte).name, "binary_blocks");
+  EXPECT_STREQ(Choose({6, 1, Wire::kNetwork}, 16 * kMegabyte).name, "ring");
+  EXPECT_STREQ(Choose({12, 1, Wire::kNetwork}, 16 * kMegabyte).name, "binary_blocks");
+  EXPECT_STREQ(Choose({4, 1, Wire::kNetwork}, 16 * kMegabyte).name, "halving_doubling");
+}
+
 TEST(Choose, AnswersForEverySizeAndLength) {
   for (int size = 1; size <= 5000; ++size) {
     for (int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{4096}, kMegabyte, int64_t{1} << 40}) {
@@ -43,8 +59,7 @@ TEST(Choose, AnswersForEverySizeAndLength) {
 }
 
 // In the cost model, with the executor's overlap, the choice takes at most 1.5 times the best one's time over
-// the measured range of latencies. With 3, 5, 6 and 7 ranks binary blocks is used for short messages too,
-// where the model gives up to 1.8 times recursive doubling's few microseconds.
+// the measured range of latencies.
 TEST(Choose, IsCloseToTheBestOfTheCostModel) {
   for (const double alpha : {3e-6, 5e-6}) {
     for (int size : {2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 33, 63, 100}) {
@@ -61,8 +76,7 @@ TEST(Choose, IsCloseToTheBestOfTheCostModel) {
         };
         double best = predict(AllReduceAlgorithms()[0]);
         for (const Algorithm& algorithm : AllReduceAlgorithms()) best = std::min(best, predict(algorithm));
-        const bool by_decision = (size == 3 || size == 5 || size == 6 || size == 7) && bytes < 16 << 10;
-        EXPECT_LE(predict(Choose(size, bytes)), (by_decision ? 1.8 : 1.5) * best)
+        EXPECT_LE(predict(Choose(size, bytes)), 1.5 * best)
             << "size " << size << ", " << bytes << " bytes: " << Choose(size, bytes).name;
       }
     }
