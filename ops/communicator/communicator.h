@@ -78,7 +78,8 @@ class Communicator {
     const void* source = nullptr;  // of an all-to-all: what is sent
     std::shared_ptr<void>
         keep_alive;  // whatever owns data and source; after a failure kept until the communicator is destroyed
-    Done done;       // called once, on the progress thread or inside the call: must not block
+    Done
+        done;  // called once, on the progress thread or inside a call, maybe another caller's: must not block
   };
 
   Communicator(std::unique_ptr<Transport> transport, CommunicatorOptions options,

@@ -17,9 +17,10 @@ constexpr std::chrono::microseconds kSpinInCrowd{5};
 constexpr std::chrono::microseconds kKeepCore{20};
 constexpr int kSleepMs = 50;
 // While callers have lent their threads within such a time the progress thread keeps away, and the transport is not armed, so
-// that peers do not signal it at every message.
+// that peers do not signal it at every message. Not with a network, which may still have to be fed what it was given.
 constexpr std::chrono::milliseconds kRest{2};
-// A caller lends its thread to messages of up to so many bytes, for so long at most, and while something happens so often.
+// A caller lends its thread to a message of up to so many bytes, as long as it is the only one, so long at most, and while
+// something of it comes so often.
 constexpr int64_t kLendBytes = 1 << 20;
 constexpr std::chrono::milliseconds kLend{10};
 constexpr std::chrono::milliseconds kLendWithoutEvent{1};
@@ -148,7 +149,8 @@ bool Engine::Lend() {
     } else {
       Pause(last_event);
     }
-  } while (!running_.empty() && last_event - begin < kLend && Clock::now() - last_event < kLendWithoutEvent);
+  } while (running_.size() == 1 && completed_.empty() && last_event - begin < kLend &&
+           Clock::now() - last_event < kLendWithoutEvent);
   const bool idle = running_.empty();
   if (idle) lent_.fetch_add(1);
   Deliver(&engine);
@@ -183,7 +185,8 @@ void Engine::Run() {
       last_event = Clock::now();
       Deliver(&engine);
     } else if (running_.empty() || Clock::now() - last_event > spin) {
-      running_.empty() && CallersLend() ? Rest(&engine) : Sleep(&engine);
+      options_.wire == schedule::Wire::kSharedMemory&& CallersLend() && running_.empty() ? Rest(&engine)
+                                                                                         : Sleep(&engine);
     } else {
       engine.unlock();
       Pause(last_event);

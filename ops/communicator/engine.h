@@ -81,12 +81,13 @@ class Engine {
   void Pause(Clock::time_point last_event) const;
   void Rouse();
 
+  bool CallersLend();  // for the progress thread alone
+
   // These need `engine_`.
   bool Turn();
   void Deliver(std::unique_lock<std::mutex>* engine);
   void Rest(std::unique_lock<std::mutex>* engine);
   void Sleep(std::unique_lock<std::mutex>* engine);
-  bool CallersLend();
   bool StartSubmitted();
   void Start(Job job);
   void Refuse(Job job, const Status& why);

@@ -14,7 +14,8 @@
 
 namespace tf_strategies {
 
-// An async kernel that submits to a communicator. For a small message it lends its thread, until nothing has come for a millisecond.
+// An async kernel that submits to a communicator. For a small message it lends its thread, until nothing of it has come for a
+// millisecond, and 10 ms at most.
 // Attributes: communicator (its id), instance, label (for messages).
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -50,8 +51,8 @@ def _outermost_graph() -> Any:
     return graph
 
 
-def _open_transport(name: str, options: CommunicationOptions, net_devices: str) -> tuple[int, bytes]:
-    """Opens the best transport that this host allows; its id and address."""
+def _open_transport(name: str, options: CommunicationOptions, net_devices: str) -> tuple[int, bytes, bool]:
+    """Opens the best transport that this host allows; its id, its address, and whether it can do without a network."""
     reason = ""
     for choice in host.transports(options.transport):
         try:
@@ -61,7 +62,7 @@ def _open_transport(name: str, options: CommunicationOptions, net_devices: str) 
             continue
         if reason:
             _log.warning("%s: %s; goes on with UCX_TLS=%s, which may be slower", name, reason, choice)
-        return opened
+        return (*opened, not (choice or os.environ.get("UCX_TLS", "")).startswith("tcp"))
     raise BootstrapError(
         f"{name}: {reason}; see this host's limits (df /dev/shm, sysctl kernel.shmmax, ulimit -l), or use "
         "CommunicationOptions(transport='tcp')"
@@ -115,7 +116,9 @@ class Communicator:
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
         my_host, _ = split_address(cluster.address_of(cluster.task))
-        worker, address = _open_transport(names[cluster.rank], options, host.net_devices(my_host))
+        worker, address, shares_memory = _open_transport(
+            names[cluster.rank], options, host.net_devices(my_host)
+        )
         with contextlib.ExitStack() as undo:
             undo.callback(core.close_worker, worker)
             agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
@@ -128,7 +131,11 @@ class Communicator:
                 waiting=self._waiting,
             )
             undo.callback(self._control.close)
-            mine = {"address": base64.b64encode(address).decode(), "host": host.identity()}
+            mine = {
+                "address": base64.b64encode(address).decode(),
+                "host": host.identity(),
+                "shares_memory": shares_memory,
+            }
             theirs = self._control.exchange(mine, what="transport addresses")
             hosts = [each["host"] for each in theirs]
             ranks_per_host = host.ranks_per_host(hosts)
@@ -140,7 +147,7 @@ class Communicator:
                 addresses=[base64.b64decode(each["address"], validate=True) for each in theirs],
                 same_host=[each == mine["host"] for each in hosts],
                 ranks_per_host=ranks_per_host,
-                by_network=options.transport == "tcp" or len(set(hosts)) > 1,
+                by_network=len(set(hosts)) > 1 or not all(each["shares_memory"] for each in theirs),
                 peer_names=names,
                 algorithm=options.algorithm,
                 chunk_bytes=options.chunk_bytes,

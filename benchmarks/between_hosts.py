@@ -1,0 +1,80 @@
+"""All-reduce between hosts with several workers each: every algorithm over links as slow as wanted, in one run, in turn.
+
+    python -m benchmarks.between_hosts [--hosts 2] [--workers-per-host 2] [--rate 1gbit] [--bytes 65536,1048576,16777216]
+
+The hosts are network namespaces of this machine, each of which may send so many bits per second; workers of one share its memory.
+Printed are milliseconds of one all-reduce as a TensorFlow operation (float32, median of the rounds, least and greatest), and the
+limit: a host with H−1 others must send 2(H−1)/H times the bytes. Needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.hosts import Hosts
+from benchmarks.workers import run_workers
+from tf_strategies.options import ALGORITHMS
+
+_SECONDS = 900
+_PORT = 22099
+_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def bits_per_second(rate: str) -> float:
+    """Of a rate as `tc` writes it.
+
+    Raises:
+        ValueError: it is not a number with kbit, mbit or gbit.
+    """
+    for unit, factor in _UNITS.items():
+        if rate.endswith(unit):
+            return float(rate[: -len(unit)]) * factor
+    raise ValueError(f"a rate is a number with {', '.join(_UNITS)}; got {rate!r}")
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+    """Seconds of a call by size and algorithm, one a round.
+
+    Raises:
+        RuntimeError: a worker failed; its output is in the message.
+    """
+    with tempfile.TemporaryDirectory() as folder, Hosts(arguments.hosts, arguments.rate) as hosts:
+        argv = [
+            sys.executable, "-m", "benchmarks.between_hosts_worker", "--algorithms", arguments.algorithms,
+            "--bytes", arguments.bytes, "--rounds", str(arguments.rounds), "--results", folder,
+        ]  # fmt: skip
+        places = [(host, local) for host in range(arguments.hosts) for local in range(arguments.workers)]
+        addresses = [f"{hosts.addresses[host]}:{_PORT + local}" for host, local in places]
+        prefixes = [hosts.command(host, []) for host, _ in places]
+        run_workers(argv, addresses, Path(folder), seconds=_SECONDS, prefixes=prefixes)
+        return json.loads(Path(folder, "seconds.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--workers-per-host", dest="workers", type=int, default=2)
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--bytes", default="65536,1048576,16777216")
+    parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    limit = 2 * (arguments.hosts - 1) / arguments.hosts * 8 / bits_per_second(arguments.rate)
+    print(f"{arguments.hosts} hosts with {arguments.workers} workers each, {arguments.rate}\n")
+    print("| bytes | algorithm | ms (least–greatest) | of the limit |\n|---|---|---|---|", flush=True)
+    for size, by_algorithm in measure(arguments).items():
+        for algorithm, seconds in by_algorithm.items():
+            times = [1e3 * each for each in seconds]
+            median = statistics.median(times)
+            share = median / (1e3 * limit * int(size))
+            spread = f"{median:.3g} ({min(times):.3g}–{max(times):.3g})"
+            print(f"| {int(size):,} | {algorithm} | {spread} | {share:.2f}× |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
