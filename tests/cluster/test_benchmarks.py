@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import allreduce, allreduce_report
+from benchmarks import allreduce, allreduce_report, between_hosts
 from benchmarks.allreduce_contestants import CONTESTANTS
+from tests.support import namespaces
 from tests.support.processes import REPOSITORY, light_environment
 
 pytestmark = pytest.mark.any_line
@@ -84,6 +86,33 @@ def test_an_interrupted_run_leaves_what_it_has(tmp_path):
     assert process.returncode == 0
     assert {row["bytes"] for row in allreduce_report.read(tmp_path / "allreduce.csv")} == {1024, 65536}
     assert "## shared_memory" in (tmp_path / "allreduce.md").read_text()
+
+
+def test_between_hosts_each_algorithm_is_measured_against_the_limit():
+    if reason := namespaces.missing():
+        pytest.skip(reason)
+    command = ("--bytes", "8388608", "--algorithms", "hierarchical,binary_blocks", "--rounds", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.between_hosts", *command],
+        cwd=REPOSITORY,
+        env=light_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"^\| 8,388,608 \| (\w+) \| .* \| ([\d.]+)× \|$", done.stdout, re.M)
+    of_limit = {algorithm: float(times) for algorithm, times in found}
+    assert set(of_limit) == {"hierarchical", "binary_blocks"}
+    assert of_limit["hierarchical"] > 0.9
+    assert of_limit["binary_blocks"] > 1.8
+
+
+def test_a_rate_is_read_as_tc_reads_it():
+    assert between_hosts.bits_per_second("1.5gbit") == 1.5e9
+    assert between_hosts.bits_per_second("100mbit") == 1e8
+    with pytest.raises(ValueError, match="kbit, mbit, gbit; got '12'"):
+        between_hosts.bits_per_second("12")
 
 
 @pytest.mark.parametrize(
