@@ -14,6 +14,7 @@ import numpy as np
 
 BATCH, STEPS, FEATURES, HIDDEN, CLASSES = 120, 50, 6, 8, 3
 RATE, MOMENTUM = 0.1, 0.9
+ALGORITHMS = {1: "binary_blocks", 2: "auto"}  # by local replicas
 
 
 def data() -> tuple:
@@ -34,7 +35,10 @@ def main(folder: Path) -> None:
     x, y = data()
     modules = ["keras", "tf_keras"] if importlib.util.find_spec("tf_keras") else ["keras"]
     for local in (1, 2):
-        strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(local)])
+        strategy = tfs.CollectiveAllReduceStrategy(
+            devices=[f"CPU:{index}" for index in range(local)],
+            communication_options=tfs.CommunicationOptions(algorithm=ALGORITHMS[local]),
+        )
         for module in modules:
             keras = importlib.import_module(module)
             keras.utils.set_random_seed(100 + strategy.rank)
