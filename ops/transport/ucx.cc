@@ -305,17 +305,24 @@ Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& v
 // Where UCX's own choice was measured to be slow, on one machine. What the environment says stands, and a UCX that does not know
 // such a setting goes without it.
 void Tune(ucp_config_t* config, const UcxOptions& options) {
-  const auto set = [&](const char* name, const char* value) {
-    if (std::getenv((std::string("UCX_") + name).c_str()) == nullptr) ucp_config_modify(config, name, value);
-  };
-  const auto begins_with = [&](const char* name) { return options.transports.rfind(name, 0) == 0; };
-  // Bytes that one system call moves. All-reduce of 1 MB among two: 0.3 ms, and 0.7 with UCX's 8 KB to send and 64 to receive.
-  if (!begins_with("sm")) {
-    set("TCP_TX_SEG_SIZE", "512k");
-    set("TCP_RX_SEG_SIZE", "512k");
+  const auto said = [](const char* name) { return std::getenv(name) != nullptr; };
+  const std::string transports =
+      options.transports.empty() && said("UCX_TLS") ? std::getenv("UCX_TLS") : options.transports;
+  const bool has_tcp = transports.empty() || transports.find("tcp") != std::string::npos;
+  if (has_tcp && !said("UCX_TCP_TX_SEG_SIZE") && !said("UCX_TCP_RX_SEG_SIZE")) {
+    // Bytes that one system call moves. All-reduce of 1 MB among two: 0.3 ms, and 0.7 with UCX's 8 KB to send and 64 to receive.
+    ucp_config_modify(config, "TCP_TX_SEG_SIZE", "256k");
+    ucp_config_modify(config, "TCP_RX_SEG_SIZE", "256k");
+    // A message that comes before its reception is kept in a buffer of the next of these sizes, else of a segment's, of which
+    // UCX makes 128 at once: 32 MB, which takes 50 ms with huge pages. None of them may be a segment's size: UCX 1.22 crashes.
+    if (!said("UCX_RX_MPOOL_SIZES")) {
+      ucp_config_modify(config, "RX_MPOOL_SIZES", "64,1K,8K,32K");
+    }
   }
   // In shared memory messages of up to 64 KB need no handshake: all-reduce of 64 KB among two took 11 us instead of 21.
-  if (!begins_with("tcp")) set("RNDV_THRESH", "intra:96k,inter:auto");
+  if (transports.rfind("tcp", 0) != 0 && !said("UCX_RNDV_THRESH")) {
+    ucp_config_modify(config, "RNDV_THRESH", "intra:96k,inter:auto");
+  }
 }
 
 Status OpenContext(const UcxOptions& options, ucp_context_h* context) {
