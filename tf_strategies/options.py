@@ -29,7 +29,8 @@ class CommunicationOptions:
             "halving_doubling", "binary_blocks", or "hierarchical" (inside hosts first, then across; each host needs as many
             workers as the others, and TF_CONFIG lists them host by host).
         bytes_per_pack: gradients are packed into all-reduces of up to this many bytes; a larger one goes alone.
-        chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB.
+        chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB. By default of 256 KiB in
+            shared memory and 1 MiB over a network.
         timeout: seconds a collective, and the forming of the group, may wait for other workers.
         transport: "auto" (shared memory where peers share a host, else the network), "shared_memory", "tcp".
 
@@ -43,7 +44,7 @@ class CommunicationOptions:
 
     algorithm: str
     bytes_per_pack: int
-    chunk_bytes: int
+    chunk_bytes: int | None
     timeout: float
     transport: str
 
@@ -52,14 +53,14 @@ class CommunicationOptions:
         *,
         algorithm: str = "auto",
         bytes_per_pack: int = 8 * _MIB,
-        chunk_bytes: int = 256 * _KIB,
+        chunk_bytes: int | None = None,
         timeout: float = 600.0,
         transport: str = "auto",
     ) -> None:
         values = {
             "algorithm": _choice("algorithm", algorithm, ALGORITHMS),
             "bytes_per_pack": _bytes("bytes_per_pack", bytes_per_pack, _PACK_RANGE),
-            "chunk_bytes": _bytes("chunk_bytes", chunk_bytes, _CHUNK_RANGE),
+            "chunk_bytes": None if chunk_bytes is None else _bytes("chunk_bytes", chunk_bytes, _CHUNK_RANGE),
             "timeout": _seconds("timeout", timeout),
             "transport": _choice("transport", transport, TRANSPORTS),
         }

@@ -290,8 +290,8 @@ Arguments Parse(int argc, char** argv) {
       DieUnless(InvalidArgument("unknown option " + flag));
     }
   }
-  if (arguments.ranks < 1 || arguments.ranks > kMaxRanks || arguments.options.chunk_bytes < 1) {
-    DieUnless(InvalidArgument("--ranks must be 1 to 64 and --chunk at least 1"));
+  if (arguments.ranks < 1 || arguments.ranks > kMaxRanks || arguments.options.chunk_bytes < 0) {
+    DieUnless(InvalidArgument("--ranks must be 1 to 64 and --chunk not negative"));
   }
   if (arguments.copy && arguments.serve.empty()) DieUnless(InvalidArgument("--copy needs --serve"));
   if (arguments.sizes.empty()) arguments.sizes = {4 << 10, 256 << 10, 4 << 20, 64 << 20};

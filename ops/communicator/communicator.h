@@ -29,7 +29,7 @@ struct CommunicatorOptions {
   int ranks_per_host = 1;          // as schedule::Group has it; the same on all ranks, as is the wire
   schedule::Wire wire = schedule::Wire::kSharedMemory;
   int ranks_here = 1;                   // that share the cores of this rank's host, itself included
-  int64_t chunk_bytes = 256 << 10;      // unit of pipelining; the same on all ranks
+  int64_t chunk_bytes = 0;              // unit of pipelining, 0: by the wire; the same on all ranks
   double timeout_seconds = 600;         // how long a collective may wait for its peers
   double verdict_seconds = 2;           // how long a suspicion waits for the control plane
   std::vector<std::string> peer_names;  // "worker 2 (10.0.0.3:2222)", one a rank, for messages; may be empty

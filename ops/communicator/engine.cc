@@ -24,12 +24,20 @@ constexpr std::chrono::milliseconds kRest{2};
 constexpr int64_t kLendBytes = 1 << 20;
 constexpr std::chrono::milliseconds kLend{10};
 constexpr std::chrono::milliseconds kLendWithoutEvent{1};
+// The unit of pipelining. Over TCP among 2, 3, 4 and 6 on two cores 16 MB took 0.93, 0.96, 0.79 and 1.0 of the time with 256 KB.
+constexpr int64_t kChunkInSharedMemory = 256 << 10;
+constexpr int64_t kChunkOverNetwork = 1 << 20;
 constexpr int kInstances = 1 << kInstanceBits;
 
 constexpr size_t kRecent = 1024;  // collectives that can be described after they have ended
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+int64_t ChunkBytes(const CommunicatorOptions& options) {
+  if (options.chunk_bytes > 0) return options.chunk_bytes;
+  return options.wire == schedule::Wire::kNetwork ? kChunkOverNetwork : kChunkInSharedMemory;
 }
 
 Status Check(const Communicator::Request& request) {
@@ -54,7 +62,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options
       options_(std::move(options)),
       on_failure_(std::move(on_failure)),
       crowded_(options_.ranks_here > static_cast<int>(std::thread::hardware_concurrency())),
-      plans_(rank_, group(), options_.chunk_bytes),
+      plans_(rank_, group(), ChunkBytes(options_)),
       uses_(kInstances, 0) {
   stats_.all_reduce.resize(schedule::AllReduceAlgorithms().size());
   thread_ = std::thread([this] { Run(); });

@@ -18,7 +18,7 @@ def test_defaults():
     assert dataclasses.asdict(options) == {
         "algorithm": "auto",
         "bytes_per_pack": 8 << 20,
-        "chunk_bytes": 256 << 10,
+        "chunk_bytes": None,
         "timeout": 600.0,
         "transport": "auto",
     }

@@ -76,10 +76,10 @@ def connect(
     by_network: bool,
     peer_names: list[str],
     algorithm: str,
-    chunk_bytes: int,
+    chunk_bytes: int | None,
     timeout: float,
 ) -> int:
-    """Makes the communicator of a group and returns its id; the worker is consumed."""
+    """Makes the communicator of a group and returns its id; the worker is consumed. Without `chunk_bytes` the wire decides."""
     core = _core()
     size = len(addresses)
     communicator = ctypes.c_int64()
@@ -94,7 +94,7 @@ def connect(
         int(by_network),
         "\n".join(peer_names).encode(),
         algorithm.encode(),
-        ctypes.c_int64(chunk_bytes),
+        ctypes.c_int64(chunk_bytes or 0),
         ctypes.c_double(timeout),
         ctypes.byref(communicator),
     )
