@@ -139,7 +139,7 @@ def _tcp_bandwidth() -> float | None:
     except limits.LimitError as error:
         print(f"no limit for TCP: {error}", flush=True)
         return None
-    print(f"one stream of TCP on lo (ucx_perftest, 256 KB): {found / 1e9:.2f} GB/s", flush=True)
+    print(f"one stream of TCP on lo (ucx_perftest, 1 MB): {found / 1e9:.2f} GB/s", flush=True)
     return found
 
 

@@ -270,7 +270,8 @@ def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
         panel.grid(True, which="major", alpha=0.3)
     for panel in panels.flat[len(workers) :]:
         panel.set_visible(False)
-    panels[0][0].legend(fontsize=8)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8)
     figure.suptitle(f"all-reduce, {wire}")
     figure.savefig(path, dpi=100)
     pyplot.close(figure)

@@ -27,7 +27,6 @@ __all__ = ["Answer", "Command", "Group", "GroupError", "Measured", "calls_for", 
 FEWEST_CALLS, MOST_CALLS = 3, 2000
 _MEASURE_SECONDS = 0.15
 _FIRST_BYTES = 1 << 10
-_SURE_SECONDS = 0.03
 _ORDER_SECONDS = 180
 _END_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
@@ -234,11 +233,10 @@ def calls_for(seconds: float) -> int:
 
 def _calibrate(group: Group, size: int) -> int:
     calls = FEWEST_CALLS
+    group.order(size, calls)  # what is done but once, when such messages are met first
     while True:
-        # Twice, for what an implementation does but once, when it first meets such messages.
-        seconds = min(group.order(size, calls).seconds for _ in range(2))
-        wanted = calls_for(seconds)
-        if seconds * calls >= _SURE_SECONDS or wanted <= calls:
+        wanted = calls_for(group.order(size, calls).seconds)
+        if wanted <= 2 * calls:
             return wanted
         calls = wanted
 

@@ -316,7 +316,7 @@ void Tune(ucp_config_t* config, const UcxOptions& options) {
     // A message that comes before its reception is kept in a buffer of the next of these sizes, else of a segment's, of which
     // UCX makes 128 at once: 32 MB, which take 50 ms with huge pages. None of them may be a segment's size: UCX 1.22 crashes.
     if (!said("UCX_RX_MPOOL_SIZES")) {
-      ucp_config_modify(config, "RX_MPOOL_SIZES", "64,1K,8K,128K");
+      ucp_config_modify(config, "RX_MPOOL_SIZES", "64,1K,8K,32K,128K");
     }
   }
   // In shared memory messages of up to 64 KB need no handshake: all-reduce of 64 KB among two took 11 us instead of 21.
