@@ -37,6 +37,23 @@ def bits_per_second(rate: str) -> float:
     raise ValueError(f"a rate is a number with {', '.join(_UNITS)}; got {rate!r}")
 
 
+def check(arguments: argparse.Namespace) -> None:
+    """Refuses what cannot be measured, and completes the rest.
+
+    Raises:
+        ValueError: saying what is accepted.
+    """
+    bits_per_second(arguments.rate)
+    if arguments.hosts < 2 or arguments.workers < 1 or arguments.rounds < 1:
+        raise ValueError("--hosts is 2 at least, --workers-per-host and --rounds are 1 at least")
+    if any(not size.isdecimal() or int(size) < 4 or int(size) % 4 for size in arguments.bytes.split(",")):
+        raise ValueError(f"--bytes are multiples of 4; got {arguments.bytes}")
+    possible = [name for name in ALGORITHMS if name != "hierarchical" or arguments.workers > 1]
+    arguments.algorithms = arguments.algorithms or ",".join(possible)
+    if not set(arguments.algorithms.split(",")) <= set(possible):
+        raise ValueError(f"--algorithms are of {', '.join(possible)}; got {arguments.algorithms}")
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     """Seconds of a call by size and algorithm, one a round.
 
@@ -61,9 +78,13 @@ def main() -> None:
     parser.add_argument("--workers-per-host", dest="workers", type=int, default=2)
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--bytes", default="65536,1048576,16777216")
-    parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
+    parser.add_argument("--algorithms", help="by default all that are possible")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    try:
+        check(arguments)
+    except ValueError as error:
+        parser.error(str(error))
     limit = 2 * (arguments.hosts - 1) / arguments.hosts * 8 / bits_per_second(arguments.rate)
     print(f"{arguments.hosts} hosts with {arguments.workers} workers each, {arguments.rate}\n")
     print("| bytes | algorithm | ms (least–greatest) | of the limit |\n|---|---|---|---|", flush=True)

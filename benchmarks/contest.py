@@ -142,8 +142,15 @@ class Group:
         """Has the group run so many calls of so many bytes.
 
         Raises:
-            GroupError: it failed, or did not answer within three minutes.
+            GroupError: it failed, or did not answer within three minutes. It has been ended then, so as not to disturb others.
         """
+        try:
+            return self._carry_out(size, calls)
+        except GroupError:
+            self._signal(signal.SIGKILL, self._pids())
+            raise
+
+    def _carry_out(self, size: int, calls: int) -> Answer:
         if self._rested is not None:
             since, processor = self._rested
             self._idle_seconds += time.monotonic() - since

@@ -242,6 +242,7 @@ void RunRank(int rank, const Arguments& arguments, Board* board) {
   options.ranks_here = arguments.ranks;
   std::unique_ptr<UcxWorker> worker;
   DieUnless(UcxWorker::Open(arguments.ucx, &worker));
+  if (!worker->shares_memory()) options.wire = schedule::Wire::kNetwork;
   board->bytes[rank] = worker->address().size();
   std::memcpy(board->address[rank], worker->address().data(), worker->address().size());
   board->posted.fetch_add(1);
@@ -276,10 +277,7 @@ Arguments Parse(int argc, char** argv) {
       arguments.options.algorithm = value;
     } else if (flag == "--transports") {
       arguments.ucx.transports = value;
-      if (value.find("tcp") != std::string::npos) {
-        arguments.ucx.net_devices = "lo";
-        arguments.options.wire = schedule::Wire::kNetwork;
-      }
+      if (value.find("tcp") != std::string::npos) arguments.ucx.net_devices = "lo";
     } else if (flag == "--chunk") {
       arguments.options.chunk_bytes = std::atoll(value.c_str());
     } else if (flag == "--serve") {

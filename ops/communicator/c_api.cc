@@ -120,10 +120,11 @@ int64_t tfs_last_error(char* text, int64_t capacity) {
   return CopyOut(tf_strategies::LastError(), text, capacity);
 }
 
-int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker) {
+int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker, int* shares_memory) {
   std::unique_ptr<tf_strategies::UcxWorker> opened;
   const Status status = tf_strategies::UcxWorker::Open({transports, net_devices}, &opened);
   if (!status.ok()) return Report(status);
+  *shares_memory = opened->shares_memory() ? 1 : 0;
   auto& state = tf_strategies::TheState();
   std::lock_guard<std::mutex> lock(state.mutex);
   *worker = ++state.last_worker;

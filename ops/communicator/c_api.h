@@ -20,7 +20,8 @@ extern "C" {
 TFS_EXPORT int64_t tfs_last_error(char* text, int64_t capacity);
 
 // transports: what UCX may use ("" for its own choice, "tcp,self", ...); net_devices: on which interfaces ("" for all).
-TFS_EXPORT int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker);
+TFS_EXPORT int tfs_worker_open(const char* transports, const char* net_devices, int64_t* worker,
+                               int* shares_memory);  // whether without a network on one host
 TFS_EXPORT int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity);
 TFS_EXPORT void tfs_worker_close(int64_t worker);  // of a worker that did not become a communicator
 

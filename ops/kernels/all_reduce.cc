@@ -82,8 +82,9 @@ class AllReduceKernel final : public CollectiveKernel {
       if (part.NumElements() > 0) request.parts.push_back({part.data(), part.NumElements()});
     }
     request.keep_alive = std::move(memory);
+    const ReduceOp op = op_;  // the kernel may go from here on
     request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
-    communicator->AllReduce(op_, std::move(request));
+    communicator->AllReduce(op, std::move(request));
   }
 
  private:

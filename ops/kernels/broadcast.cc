@@ -61,8 +61,9 @@ class BroadcastKernel final : public CollectiveKernel {
     request.data = output->data();
     request.count = static_cast<int64_t>(output->TotalBytes() / DTypeSize(request.dtype));
     request.keep_alive = std::make_shared<Tensor>(*output);
+    const int root = static_cast<int>(root_);  // the kernel may go from here on
     request.done = EndOf(Completion::Begin(context, label_, std::move(done)));
-    communicator->Broadcast(static_cast<int>(root_), std::move(request));
+    communicator->Broadcast(root, std::move(request));
   }
 
  private:

@@ -12,6 +12,7 @@
 
 #include "ops/base/check.h"
 #include "ops/transport/counters.h"
+#include "ops/transport/transport_list.h"
 
 namespace tf_strategies {
 
@@ -20,6 +21,7 @@ struct UcxWorker::Handles {
   ucp_worker_h worker = nullptr;
   int event_fd = -1;
   std::string address;
+  bool shares_memory = false;
 
   ~Handles() {
     if (worker != nullptr) ucp_worker_destroy(worker);
@@ -304,35 +306,35 @@ Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& v
 
 // Where UCX's own choice was measured to be slow, on one machine. What the environment says stands, and a UCX that does not know
 // such a setting goes without it.
-void Tune(ucp_config_t* config, const UcxOptions& options) {
-  const auto said = [](const char* name) { return std::getenv(name) != nullptr; };
-  const std::string transports =
-      options.transports.empty() && said("UCX_TLS") ? std::getenv("UCX_TLS") : options.transports;
-  const bool has_tcp = transports.empty() || transports.find("tcp") != std::string::npos;
-  if (has_tcp && !said("UCX_TCP_TX_SEG_SIZE") && !said("UCX_TCP_RX_SEG_SIZE")) {
+void Tune(ucp_config_t* config, const TransportList& transports) {
+  const auto set = [&](const char* name, const char* value) {
+    if (std::getenv((std::string("UCX_") + name).c_str()) == nullptr) ucp_config_modify(config, name, value);
+  };
+  const bool segments_as_they_come =
+      std::getenv("UCX_TCP_TX_SEG_SIZE") != nullptr || std::getenv("UCX_TCP_RX_SEG_SIZE") != nullptr;
+  if (transports.HasTcp() && !segments_as_they_come) {
     // Bytes that one system call moves. All-reduce of 1 MB among two: 0.3 ms, and 0.7 with UCX's 8 KB to send and 64 to receive.
-    ucp_config_modify(config, "TCP_TX_SEG_SIZE", "256k");
-    ucp_config_modify(config, "TCP_RX_SEG_SIZE", "256k");
+    set("TCP_TX_SEG_SIZE", "256k");
+    set("TCP_RX_SEG_SIZE", "256k");
     // A message that comes before its reception is kept in a buffer of the next of these sizes, else of a segment's, of which
     // UCX makes 128 at once: 32 MB, which take 50 ms with huge pages. None of them may be a segment's size: UCX 1.22 crashes.
-    if (!said("UCX_RX_MPOOL_SIZES")) {
-      ucp_config_modify(config, "RX_MPOOL_SIZES", "64,1K,8K,32K,128K");
-    }
+    set("RX_MPOOL_SIZES", "64,1K,8K,32K,128K");
   }
-  // In shared memory messages of up to 64 KB need no handshake: all-reduce of 64 KB among two took 11 us instead of 21.
-  // Over TCP longer ones are better received where they belong than copied there: 64 MB among two took 32 ms instead of 41.
-  if (!said("UCX_RNDV_THRESH")) {
-    const bool tcp_alone = transports.rfind("tcp", 0) == 0;
-    ucp_config_modify(config, "RNDV_THRESH", tcp_alone ? "100k" : "intra:96k,inter:auto");
+  if (transports.SharesMemory()) {
+    // Messages of up to 64 KB need no handshake there: all-reduce of 64 KB among two took 11 us instead of 21.
+    set("RNDV_THRESH", "intra:96k,inter:auto");
+  } else if (transports.HasTcp()) {
+    // Longer ones are better received where they belong than copied there: 64 MB among two took 32 ms instead of 41.
+    set("RNDV_THRESH", "100k");
   }
 }
 
-Status OpenContext(const UcxOptions& options, ucp_context_h* context) {
+Status OpenContext(const UcxOptions& options, const TransportList& transports, ucp_context_h* context) {
   ucp_config_t* config = nullptr;
   TFS_RETURN_IF_UCX_ERROR(ucp_config_read(nullptr, nullptr, &config), "reading the UCX configuration");
   Status modified = ModifyConfig(config, "TLS", options.transports);
   if (modified.ok()) modified = ModifyConfig(config, "NET_DEVICES", options.net_devices);
-  Tune(config, options);
+  Tune(config, transports);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -350,10 +352,15 @@ UcxWorker::UcxWorker(std::unique_ptr<Handles> handles) : handles_(std::move(hand
 UcxWorker::~UcxWorker() = default;
 
 const std::string& UcxWorker::address() const { return handles_->address; }
+bool UcxWorker::shares_memory() const { return handles_->shares_memory; }
 
 Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* worker) {
+  const char* environment = std::getenv("UCX_TLS");
+  const TransportList transports(options.transports.empty() && environment != nullptr ? environment
+                                                                                      : options.transports);
   auto handles = std::make_unique<Handles>();
-  TFS_RETURN_IF_ERROR(OpenContext(options, &handles->context));
+  handles->shares_memory = transports.SharesMemory();
+  TFS_RETURN_IF_ERROR(OpenContext(options, transports, &handles->context));
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;

@@ -25,6 +25,7 @@ class UcxWorker {
   ~UcxWorker();
 
   const std::string& address() const;  // opaque bytes
+  bool shares_memory() const;          // whether its peers on this host may be reached without a network
 
   // Consumes the worker. addresses: one a rank. same_host[r]: rank r shares this host: such endpoints use shared
   // memory and rely on the caller for failure detection; the others detect a lost peer by themselves.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
-import os
 import sys
 import threading
 import weakref
@@ -62,7 +61,7 @@ def _open_transport(name: str, options: CommunicationOptions, net_devices: str) 
             continue
         if reason:
             _log.warning("%s: %s; goes on with UCX_TLS=%s, which may be slower", name, reason, choice)
-        return (*opened, not (choice or os.environ.get("UCX_TLS", "")).startswith("tcp"))
+        return opened
     raise BootstrapError(
         f"{name}: {reason}; see this host's limits (df /dev/shm, sysctl kernel.shmmax, ulimit -l), or use "
         "CommunicationOptions(transport='tcp')"

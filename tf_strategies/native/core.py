@@ -52,14 +52,16 @@ def _raise_if_failed(core: ctypes.CDLL, code: int, what: str) -> None:
         raise BootstrapError(f"{what}: {reason.decode(errors='replace')}")
 
 
-def open_worker(*, transports: str, net_devices: str) -> tuple[int, bytes]:
-    """Opens the transport. Returns its id and this rank's wire address."""
+def open_worker(*, transports: str, net_devices: str) -> tuple[int, bytes, bool]:
+    """Opens the transport. Returns its id, this rank's wire address, and whether ranks of one host need no network."""
     core = _core()
-    worker = ctypes.c_int64()
-    code = core.tfs_worker_open(transports.encode(), net_devices.encode(), ctypes.byref(worker))
+    worker, shares_memory = ctypes.c_int64(), ctypes.c_int()
+    code = core.tfs_worker_open(
+        transports.encode(), net_devices.encode(), ctypes.byref(worker), ctypes.byref(shares_memory)
+    )
     _raise_if_failed(core, code, "the transport could not be opened")
     address = c_text.read(core.tfs_worker_address, worker, capacity=_ADDRESS_BYTES)
-    return worker.value, address or b""
+    return worker.value, address or b"", bool(shares_memory.value)
 
 
 def close_worker(worker: int) -> None:
