@@ -108,6 +108,25 @@ def test_between_hosts_each_algorithm_is_measured_against_the_limit():
     assert of_limit["binary_blocks"] > 1.8
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hosts", "1"], "--hosts is 2 at least"),
+        (["--rounds", "0"], "--rounds are 1 at least"),
+        (["--bytes", "1023"], "multiples of 4; got 1023"),
+        (["--rate", "fast"], "a rate is a number with kbit, mbit, gbit; got 'fast'"),
+        (["--algorithms", "bruck"], "got bruck"),
+        (["--workers-per-host", "1", "--algorithms", "hierarchical"], "got hierarchical"),
+    ],
+)
+def test_between_hosts_refuses_what_it_cannot_measure(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["between_hosts", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        between_hosts.main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_rate_is_read_as_tc_reads_it():
     assert between_hosts.bits_per_second("1.5gbit") == 1.5e9
     assert between_hosts.bits_per_second("100mbit") == 1e8

@@ -84,11 +84,12 @@ def test_one_that_fails_falls_out_and_says_why(tmp_path):
     assert "dies ended while it measured 8,192 bytes:\nno room for 2048 elements" in str(failed["dies"])
 
 
-def test_one_that_does_not_answer_falls_out(tmp_path, monkeypatch):
+def test_one_that_does_not_answer_falls_out_and_is_ended_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(contest, "_ORDER_SECONDS", 1)
-    message = "slow did not answer within 1 s"
-    with pytest.raises(contest.GroupError, match=message), group(tmp_path, "slow") as slow:
-        slow.order(4 << 10, 1 << 20)
+    with group(tmp_path, "slow", ranks=2) as slow:
+        with pytest.raises(contest.GroupError, match="slow did not answer within 1 s"):
+            slow.order(4 << 10, 1 << 20)
+        assert [process.wait(timeout=5) for process in slow._processes] == [-signal.SIGKILL] * 2
 
 
 @pytest.mark.parametrize(("stops", "least", "most"), [(True, 0, 0.05), (False, 0.1, 2)])
