@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.hosts import Hosts
@@ -72,7 +73,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
         return json.loads(Path(folder, "seconds.json").read_text())
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--workers-per-host", dest="workers", type=int, default=2)
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("--bytes", default="65536,1048576,16777216")
     parser.add_argument("--algorithms", help="by default all that are possible")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     try:
         check(arguments)
     except ValueError as error:

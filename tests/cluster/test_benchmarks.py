@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks import allreduce, allreduce_report, between_hosts
+from benchmarks import allreduce_report
 from benchmarks.allreduce_contestants import CONTESTANTS
 from tests.support import namespaces
 from tests.support.processes import REPOSITORY, light_environment
@@ -106,45 +106,3 @@ def test_between_hosts_each_algorithm_is_measured_against_the_limit():
     assert set(of_limit) == {"hierarchical", "binary_blocks"}
     assert of_limit["hierarchical"] > 0.9
     assert of_limit["binary_blocks"] > 1.8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--hosts", "1"], "--hosts is 2 at least"),
-        (["--rounds", "0"], "--rounds are 1 at least"),
-        (["--bytes", "1023"], "multiples of 4; got 1023"),
-        (["--rate", "fast"], "a rate is a number with kbit, mbit, gbit; got 'fast'"),
-        (["--algorithms", "bruck"], "got bruck"),
-        (["--workers-per-host", "1", "--algorithms", "hierarchical"], "got hierarchical"),
-    ],
-)
-def test_between_hosts_refuses_what_it_cannot_measure(arguments, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["between_hosts", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        between_hosts.main()
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_rate_is_read_as_tc_reads_it():
-    assert between_hosts.bits_per_second("1.5gbit") == 1.5e9
-    assert between_hosts.bits_per_second("100mbit") == 1e8
-    with pytest.raises(ValueError, match="kbit, mbit, gbit; got '12'"):
-        between_hosts.bits_per_second("12")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workers", "1,2"], "--workers are 2 to 64; got 1"),
-        (["--bytes", "1024,6"], "--bytes are multiples of 4; got 6"),
-        (["--wires", "rdma"], "--wires are of shared_memory, tcp; got rdma"),
-        (["--contestants", "core,nccl"], "got nccl"),
-        (["--rounds", "0"], "--rounds is 1 at least; got 0"),
-    ],
-)
-def test_bad_options_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        allreduce.main(arguments)
-    assert message in capsys.readouterr().err

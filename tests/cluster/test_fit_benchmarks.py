@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from benchmarks import fit
 from tests.support.processes import REPOSITORY, light_environment
 
 KERAS_3 = hasattr(tf.keras, "ops")
@@ -80,33 +79,3 @@ def test_a_timeline_shows_where_the_collectives_of_a_step_are(tmp_path):
     products = [span for span in spans if span["kind"] == "backprop" and "/MatMul" in span["name"]]
     assert len(products) >= 7
     assert is_picture(tmp_path / "timeline.png")
-
-
-@pytest.mark.any_line
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--models", "mlp,lstm"], "--models are of mlp, resnet50, embedding; got lstm"),
-        (["--systems", "ours,nccl"], "got nccl"),
-        (["--workers", "4,1"], "--workers are 2 at least; got 1"),
-        (["--steps", "0"], "--steps is 1 at least; got 0"),
-    ],
-)
-def test_bad_options_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit):
-        fit.main(arguments)
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.any_line
-def test_a_verdict_says_what_was_wanted_and_what_came():
-    place = {"model": "mlp", "workers": 2, "share_of_ideal": 0.5}
-    slower = {**place, "system": "mwms", "over_ours": 2.9}
-    assert fit.verdicts([slower]) == ["- mlp, P=2: mwms / ours = 2.90, wanted ≥ 3: NOT reached"]
-    assert fit.verdicts([{**slower, "over_ours": 3.1}]) == [
-        "- mlp, P=2: mwms / ours = 3.10, wanted ≥ 3: reached"
-    ]
-    ours = {"model": "resnet50", "workers": 2, "system": "ours", "over_ours": 1.0, "share_of_ideal": 0.89}
-    (line,) = fit.verdicts([ours])
-    assert "ours at 89% of 2 processes side by side" in line
-    assert line.endswith("wanted ≥ 90%: NOT reached")

@@ -1,0 +1,56 @@
+"""What the benchmarks refuse before anything starts, and what they say of a result."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import allreduce, between_hosts, fit
+
+pytestmark = pytest.mark.any_line
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments", "message"),
+    [
+        (allreduce.main, ["--workers", "1,2"], "--workers are 2 to 64; got 1"),
+        (allreduce.main, ["--bytes", "1024,6"], "--bytes are multiples of 4; got 6"),
+        (allreduce.main, ["--wires", "rdma"], "--wires are of shared_memory, tcp; got rdma"),
+        (allreduce.main, ["--contestants", "core,nccl"], "got nccl"),
+        (allreduce.main, ["--rounds", "0"], "--rounds is 1 at least; got 0"),
+        (between_hosts.main, ["--hosts", "1"], "--hosts is 2 at least"),
+        (between_hosts.main, ["--rounds", "0"], "--rounds are 1 at least"),
+        (between_hosts.main, ["--bytes", "1023"], "multiples of 4; got 1023"),
+        (between_hosts.main, ["--rate", "fast"], "a rate is a number with kbit, mbit, gbit; got 'fast'"),
+        (between_hosts.main, ["--algorithms", "bruck"], "got bruck"),
+        (between_hosts.main, ["--workers-per-host", "1", "--algorithms", "hierarchical"], "got hierarchical"),
+        (fit.main, ["--models", "mlp,lstm"], "--models are of mlp, resnet50, embedding; got lstm"),
+        (fit.main, ["--systems", "ours,nccl"], "got nccl"),
+        (fit.main, ["--workers", "4,1"], "--workers are 2 at least; got 1"),
+        (fit.main, ["--steps", "0"], "--steps is 1 at least; got 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(main, arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_rate_is_read_as_tc_reads_it():
+    assert between_hosts.bits_per_second("1.5gbit") == 1.5e9
+    assert between_hosts.bits_per_second("100mbit") == 1e8
+    with pytest.raises(ValueError, match="kbit, mbit, gbit; got '12'"):
+        between_hosts.bits_per_second("12")
+
+
+def test_a_verdict_says_what_was_wanted_and_what_came():
+    place = {"model": "mlp", "workers": 2, "share_of_ideal": 0.5}
+    slower = {**place, "system": "mwms", "over_ours": 2.9}
+    assert fit.verdicts([slower]) == ["- mlp, P=2: mwms / ours = 2.90, wanted ≥ 3: NOT reached"]
+    assert fit.verdicts([{**slower, "over_ours": 3.1}]) == [
+        "- mlp, P=2: mwms / ours = 3.10, wanted ≥ 3: reached"
+    ]
+    ours = {"model": "resnet50", "workers": 2, "system": "ours", "over_ours": 1.0, "share_of_ideal": 0.89}
+    (line,) = fit.verdicts([ours])
+    assert "ours at 89% of 2 processes side by side" in line
+    assert line.endswith("wanted ≥ 90%: NOT reached")
