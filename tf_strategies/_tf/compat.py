@@ -31,6 +31,7 @@ from tensorflow.python.ops import control_flow_v2_func_graphs as _func_graphs
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.saved_model import save_context as _save_context
+from tensorflow.python.util import dispatch as _dispatch
 
 __all__ = [
     "BaseResourceVariable",
@@ -65,6 +66,7 @@ __all__ = [
     "per_replica",
     "place",
     "record_read",
+    "register_dispatchable_type",
     "regroup",
     "run_before",
     "run_independently",
@@ -133,6 +135,9 @@ MirroredVariable = _values.MirroredVariable
 # The class of what tf.function returns, to lift one out of the replicas as TensorFlow does; public is only an abstract one, which
 # has no _clone to keep the other arguments of tf.function.
 Function = _polymorphic_function.Function
+
+# register_dispatchable_type(cls): a decorator, by which tf.experimental.dispatch_for_api knows a class that is no ExtensionType.
+register_dispatchable_type = _dispatch.register_dispatchable_type
 
 # variable_accessed(variable): tells tapes that it was read, as reading a tf.Variable does.
 variable_accessed = _resource_variable_ops.variable_accessed

@@ -19,6 +19,7 @@ from tf_strategies.collective.session_creator import GroupSessionCreator
 from tf_strategies.collective.session_gradients import apart
 from tf_strategies.collective.session_input import EndsTogether
 from tf_strategies.collective.statistics import ReplicaStatistics
+from tf_strategies.collective.table import look_up_in_place
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
@@ -139,6 +140,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             keep_saving_local(variable)
         if not belongs_to_another:
             self.statistics.adopt(variable)
+            look_up_in_place(variable)
         if _is_metric(variable):
             self._metrics.append(weakref.ref(variable))
         return variable

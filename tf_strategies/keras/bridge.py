@@ -9,6 +9,7 @@ from types import ModuleType
 from tf_strategies.keras import (
     callback_list,
     data_loop,
+    embedding,
     first_batch,
     global_metrics,
     loops,
@@ -63,6 +64,7 @@ def _teach(name: str, keras: ModuleType) -> None:
     if major == 3:
         summed_gradients.install(keras)
         server_variables.install(keras)
+        embedding.install(keras)
         _install_data_of_keras3(name, keras)
     else:
         _install_data_of_keras2(name)

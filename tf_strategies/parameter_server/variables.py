@@ -75,6 +75,7 @@ class ServerVariable(compat.BaseResourceVariable):
     """
 
     lives_on_servers = True
+    looks_up_in_place = True
     companions: Sequence[weakref.ref] = ()
 
     def __init__(
