@@ -137,7 +137,6 @@ def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> N
 
 
 @pytest.mark.any_line
-@pytest.mark.any_line
 def test_workers_may_start_20_seconds_apart(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
         job = Job(group, ports.addresses)

@@ -26,7 +26,6 @@ def last_step(worker: Process) -> int:
 
 
 @pytest.mark.any_line
-@pytest.mark.any_line
 def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the_others(
     tmp_path: Path,
 ) -> None:
