@@ -25,5 +25,5 @@ def test_ledger_of_a_server(tmp_path: Path) -> None:
         assert mortal.wait(timeout=30) == -signal.SIGKILL
         assert checks.wait(timeout=60) == 0
         assert re.findall(r"^passed (\w+)", checks.log(), re.MULTILINE) == names_of_checks(WORKER)
-        assert "lost worker 1 (client)" in server.log()
+        server.wait_for_text(r"^lost worker 1 \(client\)", timeout=10)
         assert server.returncode is None
