@@ -1,9 +1,10 @@
 """A worker for the tests of the control plane: joins the group of TF_CONFIG and does what its arguments say.
 
 Usage: control_plane_worker.py '{"timeout": 30, "options": {...}, "actions": [["exchange"], ["hold"], ...]}'
-Also "version": another one than that of tf_strategies; "why": what made it leave.
+Also "version": another one than that of tf_strategies; "why": what made it leave; "collect_seconds": how long rank 0
+waits for descriptions.
 
-It writes JOINED <epoch>, GATHERED <json>, PASSED <barrier>, LEFT <seconds>; ABORT <time.monotonic()> <code>
+It writes JOINED <epoch>, GATHERED <json>, PASSED <barrier>, ASKED <instance>, LEFT <seconds>; ABORT <time.monotonic()> <code>
 <message> when the group failed, and ends with status 3; REFUSED <message> when it could not join, and ends
 with status 4.
 """
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.control_plane import ControlPlane, agreement
+from tf_strategies.control_plane import ControlPlane, agreement, verdict
 from tf_strategies.errors import BootstrapError
 
 _HOLD_SECONDS = 60.0
@@ -47,6 +48,7 @@ class Worker:
         self.aborted.set()
 
     def describe(self, instance: int) -> str:
+        say(f"ASKED {instance}")
         return self.descriptions.get(str(instance), "nothing")
 
     def waiting(self) -> tuple[int, float, str] | None:
@@ -57,6 +59,7 @@ class Worker:
     def run(self) -> int:
         gc.disable()  # what only the collector would free counts as remaining
         agreement.__version__ = self.plan.get("version", agreement.__version__)
+        verdict.COLLECT_SECONDS = self.plan.get("collect_seconds", verdict.COLLECT_SECONDS)
         try:
             plane = ControlPlane.join(
                 Cluster.from_tf_config(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -396,11 +397,20 @@ def test_a_mismatch_is_reported_with_every_side_on_all(group):
         assert message.startswith(expected)
 
 
-def test_a_loss_is_the_cause_when_a_report_came_before_it(group):
-    workers = [group.start(0, ["barrier"], ["hold"]), group.start(1, ["barrier"], ["hold"])]
-    joined([*workers, group.start(2, ["barrier"], ["hold"], label="unused")])
+def test_a_loss_is_the_cause_when_a_report_came_before_it(group, tmp_path):
+    go, plan = tmp_path / "go", {"collect_seconds": 30}
+    report = ["report", UNAVAILABLE, "the connection broke", 5, 1]
+    workers = [group.start(0, ["hold_for_file", str(go)], report, **plan)]
+    workers += [group.start(rank, ["hold"]) for rank in (1, 2)]
+    joined(workers)
+    workers[1].signal(signal.SIGSTOP)  # it describes nothing, and is not known to be lost yet
+    stopped = os.WSTOPPED | os.WNOHANG
+    wait_until(lambda: os.waitid(os.P_PID, workers[1].pid, stopped) is not None, 5, "worker 1 to stop")
+    go.touch()
+    workers[2].wait_for_text("^ASKED 5$", 5)
     workers[1].signal(signal.SIGKILL)
-    assert abort_of(workers[0])[2].startswith(f"{group.name(1)} is lost")
+    for rank in (0, 2):
+        assert abort_of(workers[rank])[2].startswith(f"{group.name(1)} is lost")
 
 
 def test_a_deadline_names_those_that_took_no_part(group):
