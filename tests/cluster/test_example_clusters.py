@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 
 from examples.slurm.with_tf_config import expand_counts, expand_hosts, tf_config
-from tests.support.processes import REPOSITORY, ProcessGroup
+from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts
 from tf_strategies.cluster import Cluster
 
 EXAMPLES = REPOSITORY / "examples"
@@ -93,12 +94,12 @@ def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
     (programs / "srun").write_text(SRUN)
     (programs / "srun").chmod(0o755)
     script = SLURM / "train.sbatch"
-    environment = {
-        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "SLURM_JOB_ID": "7",
-        "PORT_BASE": str(two_free_ports()),
-    }
-    with ProcessGroup(tmp_path) as group:
+    with two_neighbouring_ports() as base, ProcessGroup(tmp_path) as group:
+        environment = {
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "7",
+            "PORT_BASE": str(base),
+        }
         command = ["bash", str(script), "examples/06_one_process_per_gpu.py", "--epochs", "3"]
         job = group.start("job", command, env=environment)
         assert job.wait(timeout=240) == 0
@@ -107,17 +108,20 @@ def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
         job.wait_for_text(r"^test accuracy 0\.[6-9]\d with 2 processes of one device each$", timeout=5)
 
 
-def two_free_ports() -> int:
-    """The first of two neighbouring ports that nobody listens on."""
-    for base in range(20_000 + os.getpid() % 10_000, 65_000, 7):
-        with socket.socket() as first, socket.socket() as second:
+@contextlib.contextmanager
+def two_neighbouring_ports() -> Iterator[int]:
+    """Holds two neighbouring ports until the block ends; gives the first."""
+    for _ in range(100):
+        with ReservedPorts(1) as first, socket.socket() as second:
             try:
-                first.bind(("127.0.0.1", base))
-                second.bind(("127.0.0.1", base + 1))
-            except OSError:
+                second.bind((first.host, first.ports[0] + 1))
+            except (OSError, OverflowError):
                 continue
-            return base
-    raise AssertionError("no two free ports")
+            # Only now: before, it would share a port that somebody else holds in this way.
+            second.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            yield first.ports[0]
+            return
+    raise AssertionError("no two neighbouring ports")
 
 
 def test_the_slurm_script_asks_for_a_gpu_for_each_task() -> None:
