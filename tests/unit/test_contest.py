@@ -95,8 +95,8 @@ def test_one_that_does_not_answer_falls_out_and_is_ended_at_once(tmp_path, monke
 @pytest.mark.parametrize(("stops", "least", "most"), [(True, 0, 0.05), (False, 0.1, 2)])
 def test_one_that_is_stopped_takes_nothing_from_others(tmp_path, stops, least, most):
     with group(tmp_path, "spins", stops=stops) as spins, group(tmp_path, "other") as other:
-        for each in (spins, other, other, spins):
-            each.order(4 << 10, 200)
+        for each in (spins, other, spins, other):
+            each.order(4 << 10, 2000)  # for half a second: processor time is told in ticks of 10 ms
         assert least <= spins.idle_share <= most
         assert other.idle_share < 0.05
 
