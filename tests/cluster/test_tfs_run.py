@@ -52,6 +52,11 @@ folder = pathlib.Path(os.environ["DIR"])
 def note(**values):
     (folder / f".{role}{index}").write_text(json.dumps({"pid": os.getpid(), **values}))
     (folder / f".{role}{index}").rename(folder / f"{role}{index}.json")
+def wait_for_notes(*names):
+    end = time.monotonic() + 20
+    while not all((folder / f"{name}.json").exists() for name in names):
+        assert time.monotonic() < end, f"no notes of {names}"
+        time.sleep(0.02)
 def hold():
     time.sleep(60)
 """
@@ -73,10 +78,8 @@ def gone(pid: int) -> bool:
 
 
 def test_every_role_gets_its_tf_config(launcher):
-    code = "note(config=config)\nif role == 'ps': hold()"
-    status, _ = launcher.run(
-        "--workers", "2", "--chief", "--ps", "1", "--evaluator", "--grace", "0.2", code=code
-    )
+    roles = ("--workers", "2", "--chief", "--ps", "1", "--evaluator")
+    status, _ = launcher.run(*roles, "--grace", "30", code="note(config=config)")
     assert status == 0
     seen = launcher.seen()
     assert set(seen) == {"chief0", "worker0", "worker1", "ps0", "evaluator0"}
@@ -146,7 +149,7 @@ def test_a_module_can_be_run(launcher):
     ("code", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)]
 )
 def test_one_that_fails_ends_the_others_and_gives_its_status(launcher, code, status):
-    code = f"note()\nif index == 1:\n    {code}\nhold()"
+    code = f"note()\nif index == 1:\n    wait_for_notes('worker0', 'worker2')\n    {code}\nhold()"
     found, log = launcher.run("--workers", "3", "--survivor-wait", "0.3", "--grace", "5", code=code)
     assert found == status
     assert re.search(r"tfs-run: worker 1 .*; the other 2 are ended in 0.3 s", log)
@@ -173,8 +176,15 @@ sys.exit(3)
 
 
 def test_one_that_ignores_the_signal_is_killed_after_the_grace(launcher):
-    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote()\nif index == 1: sys.exit(1)\nhold()"
-    status, log = launcher.run("--workers", "2", "--survivor-wait", "1", "--grace", "0.3", code=code)
+    code = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+note()
+if index == 1:
+    wait_for_notes("worker0")
+    sys.exit(1)
+hold()
+"""
+    status, log = launcher.run("--workers", "2", "--survivor-wait", "0.3", "--grace", "0.3", code=code)
     assert status == 1
     assert "worker 0 (127.0.0.1:" in log
     assert "ended by tfs-run with SIGKILL" in log
@@ -257,7 +267,7 @@ def test_a_failing_server_is_a_failure(launcher):
 def test_each_host_starts_its_share_with_the_same_addresses(launcher, host, share):
     places = ("--hosts", "127.0.0.1,other.example", "--port-base", "30000", "--this-host", host)
     code = "note(cluster=config['cluster'])"
-    assert launcher.run("--workers", "3", "--ps", "2", *places, code=code)[0] == 0
+    assert launcher.run("--workers", "3", "--ps", "2", "--grace", "30", *places, code=code)[0] == 0
     expected = {
         "worker": ["127.0.0.1:30000", "127.0.0.1:30001", "other.example:30002"],
         "ps": ["127.0.0.1:30003", "other.example:30004"],
@@ -300,7 +310,7 @@ def test_threads_can_be_given(launcher):
 
 def test_gpus_are_given_out_without_overlap(launcher):
     code = "note(gpus=os.environ['CUDA_VISIBLE_DEVICES'])"
-    arguments = ("--workers", "1", "--chief", "--ps", "1", "--gpus-per-worker", "2", "--grace", "0.1")
+    arguments = ("--workers", "1", "--chief", "--ps", "1", "--gpus-per-worker", "2", "--grace", "30")
     status, _ = launcher.run(*arguments, code=code, env={"CUDA_VISIBLE_DEVICES": "4,5,6,7,8"})
     assert status == 0
     gpus = {name: entry["gpus"] for name, entry in launcher.seen().items()}
@@ -351,7 +361,10 @@ def test_a_script_that_is_not_there_is_named(launcher):
 
 def test_closing_its_output_ends_all(launcher):
     script = launcher.folder / "talks.py"
-    script.write_text(PRELUDE + "note()\nwhile True: print('again', flush=True); time.sleep(0.01)")
+    script.write_text(
+        PRELUDE
+        + "note()\nwait_for_notes('worker0', 'worker1')\nwhile True: print('again', flush=True); time.sleep(0.01)"
+    )
     line = (
         'set -o pipefail; "$0" -m tf_strategies.launch.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
     )
