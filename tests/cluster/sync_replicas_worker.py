@@ -5,6 +5,7 @@ python -m tests.cluster.sync_replicas_worker FOLDER
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,8 @@ from tests.support.servers import wait_for_all
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
 TRAIN, EPOCHS, BATCH = 1440, 8, 96
-FAST_SECONDS, SLOW_SECONDS = 0.03, 0.15  # as if a step took so long
+# As if a step took so many seconds, on the slow worker and on others. Where steps are timed: long against computing.
+SLEEPS, TIMED_SLEEPS = (0.1, 0.02), (0.6, 0.06)
 
 
 class Sleep(keras.callbacks.Callback):
@@ -82,29 +84,41 @@ def check_four_asynchronous_workers_learn_digits(folder: Path) -> None:
     strategy.close()
 
 
+def seconds_of_a_step(
+    folder: Path,
+    strategy: Any,
+    model: keras.Model,
+    backups: int,
+    *,
+    rows: int = TRAIN,
+    epochs: int = 1,
+    sleeps: tuple[float, float] = SLEEPS,
+) -> float:
+    """Trains, with worker 2 as the slow one; with backup workers it may make one step more than there are batches."""
+    images, labels = digits()
+    sleep = Sleep(sleeps[0] if strategy.rank == 2 else sleeps[1])
+    before = int(model.optimizer.iterations.numpy())
+    name = f"{backups} backups, {rows} rows, {epochs} epochs"
+    wait_for_all(folder, f"{name}: ready", strategy.rank, strategy.size)
+    start = time.monotonic()
+    model.fit(images[:rows], labels[:rows], batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[sleep])
+    taken = time.monotonic() - start
+    wait_for_all(folder, f"{name}: trained", strategy.rank, strategy.size)
+    steps, expected = int(model.optimizer.iterations.numpy()) - before, epochs * -(-rows // BATCH)
+    assert expected <= steps <= expected + backups, (steps, expected)
+    return taken / steps
+
+
 def check_a_backup_worker_makes_steps_twice_as_fast_and_as_good(folder: Path) -> None:
     seconds, accuracies = [], []
     for backups in (0, 1):
         strategy = tfs.SyncReplicasStrategy(backup_workers=backups, options=options())
         model = digits_model(strategy, 0.005)
+        train = functools.partial(seconds_of_a_step, folder, strategy, model, backups)
+        train(rows=BATCH)  # traces
+        seconds.append(train(sleeps=TIMED_SLEEPS))
+        train(epochs=EPOCHS - 1)
         images, labels = digits()
-        slow = Sleep(SLOW_SECONDS if strategy.rank == 2 else FAST_SECONDS)
-        start = time.monotonic()
-        steps = 0
-        for rows in (BATCH, TRAIN):  # the first traces
-            before = int(model.optimizer.iterations.numpy())
-            wait_for_all(folder, f"{backups} ready {rows}", strategy.rank, strategy.size)
-            start = time.monotonic()
-            epochs = 1 if rows == BATCH else EPOCHS
-            model.fit(
-                images[:rows], labels[:rows], batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[slow]
-            )
-            taken = time.monotonic() - start
-            wait_for_all(folder, f"{backups} trained {rows}", strategy.rank, strategy.size)
-            steps = int(model.optimizer.iterations.numpy()) - before
-        expected = EPOCHS * -(-TRAIN // BATCH)
-        assert steps == expected if backups == 0 else expected <= steps <= expected + 1, (steps, expected)
-        seconds.append(taken / steps)
         _, accuracy = model.evaluate(
             images, labels, batch_size=256, verbose=0
         )  # of all: less noise than the few to test
@@ -116,9 +130,7 @@ def check_a_backup_worker_makes_steps_twice_as_fast_and_as_good(folder: Path) ->
             )
         else:
             assert sum(counts.dropped) == 0 and len(set(counts.counted)) == 1, counts
-        print(
-            f"{backups} backups: {taken / steps:.3f} s a step, accuracy {accuracy:.3f}, {counts}", flush=True
-        )
+        print(f"{backups} backups: {seconds[-1]:.3f} s a step, accuracy {accuracy:.3f}, {counts}", flush=True)
         wait_for_all(folder, f"{backups} evaluated", strategy.rank, strategy.size)
         strategy.close()
     if strategy.rank == 0:
