@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -30,12 +31,12 @@ def bits_per_second(rate: str) -> float:
     """Of a rate as `tc` writes it.
 
     Raises:
-        ValueError: it is not a number with kbit, mbit or gbit.
+        ValueError: it is not a number above 0 with kbit, mbit or gbit.
     """
-    for unit, factor in _UNITS.items():
-        if rate.endswith(unit):
-            return float(rate[: -len(unit)]) * factor
-    raise ValueError(f"a rate is a number with {', '.join(_UNITS)}; got {rate!r}")
+    found = re.fullmatch(r"(\d+\.?\d*)(kbit|mbit|gbit)", rate)
+    if found is None or float(found[1]) == 0:
+        raise ValueError(f"a rate is a number above 0 with {', '.join(_UNITS)}; got {rate!r}")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def check(arguments: argparse.Namespace) -> None:

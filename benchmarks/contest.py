@@ -116,8 +116,7 @@ class Group:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        everyone = self._pids()
-        self._signal(signal.SIGCONT, everyone)
+        self._signal(signal.SIGCONT)
         for descriptor in [*self._orders, self._answers]:
             os.close(descriptor)
         self._orders, self._answers = [], -1
@@ -125,8 +124,7 @@ class Group:
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0, end - time.monotonic()))
-        # A process that has ended leaves its children to others: those found before are ended as well.
-        self._signal(signal.SIGKILL, [pid for pid in everyone if _is_in_session(pid, self._processes)])
+        self._signal(signal.SIGKILL)
         for process in self._processes:
             process.wait()
 
@@ -147,7 +145,7 @@ class Group:
         try:
             return self._carry_out(size, calls)
         except GroupError:
-            self._signal(signal.SIGKILL, self._pids())
+            self._signal(signal.SIGKILL)
             raise
 
     def _carry_out(self, size: int, calls: int) -> Answer:
@@ -188,15 +186,15 @@ class Group:
         return "\n".join(dict.fromkeys(text for text in texts if text))
 
     def _pids(self) -> list[int]:
-        return [pid for process in self._processes for pid in _descendants(process.pid)]
+        """All that are alive: each process that was started has a session of its own, which its children stay in without it."""
+        return _in_sessions({process.pid for process in self._processes})
 
     def _pause(self, paused: bool) -> None:
         if self._stops:
-            self._signal(signal.SIGSTOP if paused else signal.SIGCONT, self._pids())
+            self._signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
-    @staticmethod
-    def _signal(number: signal.Signals, pids: Sequence[int]) -> None:
-        for pid in pids:
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -268,21 +266,9 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def _descendants(root: int) -> list[int]:
-    """A process and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        if fields := _stat(int(entry.name)):
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
-
-
-def _is_in_session(pid: int, processes: Sequence[subprocess.Popen]) -> bool:
-    fields = _stat(pid)
-    return bool(fields) and int(fields[3]) in {process.pid for process in processes}
+def _in_sessions(leaders: set[int]) -> list[int]:
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if (fields := _stat(pid)) and int(fields[3]) in leaders]
 
 
 def _processor_seconds(pids: Sequence[int]) -> float:

@@ -13,8 +13,9 @@ TransportList::TransportList(const std::string& tls) {
 
 // cma, knem and the like only help those that carry messages.
 bool TransportList::SharesMemory() const {
-  return excludes_ ? !NamesOneOf({"sm", "shm", "mm"})
-                   : NamesOneOf({"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"});
+  if (!excludes_) return NamesOneOf({"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"});
+  // Without both of these only xpmem is left, which few systems have.
+  return !NamesOneOf({"sm", "shm", "mm"}) && !(NamesOneOf({"posix"}) && NamesOneOf({"sysv"}));
 }
 
 bool TransportList::HasTcp() const { return excludes_ ? !NamesOneOf({"tcp"}) : NamesOneOf({"all", "tcp"}); }

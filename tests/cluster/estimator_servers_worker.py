@@ -24,7 +24,7 @@ from tests.support import estimators
 _SAVE_EVERY = 20
 _SLOW_STEP = {"async": 0.09, "sync": 0.03}  # of three workers that makes 30 global steps a second
 _EVALUATED_STEPS = 40
-SLOW_WORKER_SECONDS = 0.5
+_SLOW_WORKER_SECONDS = 0.5
 
 
 class Steps(tf.compat.v1.train.SessionRunHook):
@@ -98,12 +98,15 @@ def train(
 
 
 def stop_early(estimator: Any) -> list:
-    """Ends all of the training after 30 steps of the chief's."""
-    made = []
+    """The chief ends all of the training when it has looked three times whether to; the hook asks every worker."""
+    looks = []
 
     def should_stop() -> bool:
-        made.append(None)
-        return len(made) > 2
+        looks.append(None)
+        stops = _task()[0] == "chief" and len(looks) > 2
+        if stops:
+            print("stops all", flush=True)
+        return stops
 
     hook = tf.estimator.experimental.make_early_stopping_hook(
         estimator, should_stop, run_every_secs=None, run_every_steps=10
@@ -155,7 +158,7 @@ def main() -> None:
             folder = folder / "of worker"
         seconds = _SLOW_STEP[kind] if each == "slow" else 0.0
         if kind == "backup" and _task() == ("worker", 1):
-            seconds = SLOW_WORKER_SECONDS
+            seconds = _SLOW_WORKER_SECONDS
         train(strategy, folder, int(steps), seconds=seconds, **CASES[each])
     if kind == "backup":
         print(strategy.gradient_counts(), flush=True)

@@ -39,6 +39,7 @@ def main() -> None:
         summed(group)
         collective_ops.barrier(communicator=group, name="connected")
         before = carried()["sent"]
+        collective_ops.barrier(communicator=group, name="counted")
         for _ in range(CALLS):
             summed(group)
         collective_ops.barrier(communicator=group, name="all added up")

@@ -11,9 +11,8 @@ from typing import Dict, List, Set, Tuple
 import numpy as np
 import pytest
 
-from tests.cluster.estimator_servers_worker import SLOW_WORKER_SECONDS
 from tests.support.estimators import FEATURES, needs_estimator
-from tests.support.processes import ProcessGroup
+from tests.support.processes import Process, ProcessGroup, wait_until
 from tests.support.servers import ServerCluster
 
 pytestmark = needs_estimator
@@ -27,13 +26,16 @@ _LATE = {"async": 10, "sync": 0}
 _CHECKPOINTS_AND_EVENTS = ("*.index", "*.data-*", "checkpoint", "*.tfevents.*", "graph.pbtxt")
 
 
-def last_saved(folder: Path) -> int:
-    """The global step in the last checkpoint: its name is older where asynchronous workers train on while the chief saves."""
+def saved_steps(folder: Path) -> List[int]:
+    """The global steps that checkpoints hold: names are older where asynchronous workers train on while the chief saves."""
     import tensorflow as tf
 
-    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{last_step(folder)}"))
-    (name,) = [name for name in reader.get_variable_to_shape_map() if "global_step" in name]
-    return int(reader.get_tensor(name))
+    found = []
+    for path in folder.glob("*.index"):
+        reader = tf.train.load_checkpoint(str(path.with_suffix("")))
+        (name,) = [name for name in reader.get_variable_to_shape_map() if "global_step" in name]
+        found.append(int(reader.get_tensor(name)))
+    return sorted(found)
 
 
 def weights_at(folder: Path, step: int) -> Dict[str, np.ndarray]:
@@ -59,8 +61,10 @@ def steps_of(log: str) -> List[int]:
     return [int(step) for step in re.findall(r"^global step (\d+) at", log, re.M)]
 
 
-def times_of(log: str) -> List[float]:
-    return [float(at) for at in re.findall(r"^global step \d+ at (\S+)", log, re.M)]
+def wait_for_step(process: Process, step: int) -> None:
+    wait_until(
+        lambda: max(steps_of(process.log()), default=-1) >= step, 60, f"{process.name} to make step {step}"
+    )
 
 
 def evaluated(folder: Path) -> Tuple[int, Dict[str, float]]:
@@ -94,10 +98,11 @@ def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: 
         assert "initialized" not in cluster["worker0"].log()
     for kind in ("custom", "deep", "linear", "keras", "exported"):
         step, metrics = evaluated(models / kind)
-        assert 100 <= step <= 100 + _LATE[strategy]
         assert metrics["accuracy"] > 0.7, (kind, metrics)
-        assert last_saved(models / kind) == step
-        assert 100 <= last_step(models / kind) <= step
+        saved = saved_steps(models / kind)
+        # An evaluator ends with the first checkpoint of 100 steps or more; the chief may save another of late steps.
+        assert step in saved
+        assert 100 <= step <= saved[-1] <= 100 + _LATE[strategy]
         own = models / kind / "of worker"
         assert [path for pattern in _CHECKPOINTS_AND_EVENTS for path in own.glob(pattern)] == []
         shards = {path.name.rpartition("-of-")[2] for path in (models / kind).glob("*.data-*")}
@@ -142,6 +147,7 @@ def test_an_early_stop_of_the_chief_ends_all(strategy: str, tmp_path: Path) -> N
         cluster.require_good_end(_SECONDS)
         for name in ("chief0", "worker0"):
             assert 20 <= steps_of(cluster[name].log())[-1] < 1000
+        assert "stops all" in cluster["chief0"].log()
 
 
 @pytest.mark.parametrize("strategy", ["async", "sync"])
@@ -151,10 +157,10 @@ def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
     arguments = strategy, "slow", str(tmp_path / "models"), str(_MANY_STEPS)
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2, chief=True) as cluster:
         cluster.start(*arguments)
-        cluster["worker1"].wait_for_text("^global step 3. ", timeout=60)
+        wait_for_step(cluster["worker1"], 30)
         cluster["worker1"].kill()
         again = cluster.start_one("worker", 1, *arguments, again=" again")
-        again.wait_for_text("^global step [1-9].. ", timeout=60)
+        wait_for_step(again, 100)
         cluster["chief0"].kill()
         new_chief = cluster.start_one("chief", 0, *arguments, again=" again")
         for process in (again, new_chief, cluster["worker0"], cluster["ps0"], cluster["ps1"]):
@@ -171,7 +177,7 @@ def test_a_lost_server_ends_all_with_its_name(how: signal.Signals, tmp_path: Pat
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
         cluster.start("async", "slow", str(tmp_path / "models"), "100000", "10")
         for name in ("chief0", "worker0"):
-            cluster[name].wait_for_text("^global step 2. ", timeout=60)
+            wait_for_step(cluster[name], 20)
         cluster["ps1"].signal(how)
         for name in ("chief0", "worker0"):
             assert cluster[name].wait(_NOTICE_SECONDS) == 1
@@ -227,11 +233,10 @@ def test_a_script_moves_over_from_sync_replicas_optimizer(tmp_path: Path) -> Non
     with ServerCluster(tmp_path, _WORKER, servers=1, workers=2, chief=True) as cluster:
         cluster.start("backup", "custom", str(tmp_path / "models"), "60")
         cluster.require_good_end(_SECONDS)
-        for name in ("chief0", "worker0"):
-            took = times_of(cluster[name].log())
-            assert took[-1] - took[0] < 60 * SLOW_WORKER_SECONDS / 2
-            assert len(took) >= 50
         counts = re.search(r"counted=\((\d+), (\d+), (\d+)\)", cluster["chief0"].log())
+        assert counts
+        chief, fast, slow = map(int, counts.groups())
         # The slowest may find at its end that the others have gone, and have made a step alone.
-        assert counts and 0 <= sum(map(int, counts.groups())) - 2 * 60 <= 1
+        assert 0 <= chief + fast + slow - 2 * 60 <= 1
+        assert 2 * slow < fast
     assert last_step(tmp_path / "models" / "custom") in (60, 61)

@@ -21,6 +21,7 @@ TEST(TransportList, KnowsWhatAValueOfUcxTlsMeans) {
            Case{"posix,cma,self", true, false},
            Case{"rc,self", false, false},
            Case{"^sysv", true, true},
+           Case{"^posix,sysv", false, true},
            Case{"^sm", false, true},
            Case{"^tcp", true, false},
            Case{"^tcp,shm", false, false},
