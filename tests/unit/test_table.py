@@ -106,6 +106,13 @@ def test_other_lookups_are_as_those_of_any_variable(strategy, table, look_up: Ca
         np.testing.assert_array_equal(rows, expected)
 
 
+def test_a_variable_of_any_shape_is_none(strategy) -> None:
+    with strategy.scope():
+        variable = tf.Variable(numbered_rows(), shape=tf.TensorShape(None))
+    np.testing.assert_array_equal(variable.numpy(), numbered_rows())
+    assert not hasattr(variable, "looks_up_in_place")
+
+
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_rows_are_read_in_place_between_replicas(strategy, table, name: str) -> None:
     @tf.function
@@ -137,6 +144,27 @@ def test_an_embedding_of_keras_is_looked_up_in_place(strategy, policy: str) -> N
         np.testing.assert_array_equal(
             tf.cast(rows, tf.float32), tf.cast(tf.cast(weights[_IDS], dtype), tf.float32)
         )
+
+
+# TensorFlow looks up no bags in a variable of Keras 3.
+_IN_LAYERS = [name for name in LOOKUPS if not hasattr(tf.keras, "ops") or "bags" not in name]
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize("name", _IN_LAYERS)
+def test_mixed_precision_casts_what_a_layer_looks_up(strategy, name: str) -> None:
+    class Lookup(tf.keras.layers.Layer):
+        def build(self, input_shape: Any) -> None:
+            self.table = self.add_weight(shape=(_ROWS, _WIDTH), initializer="ones", name="table")
+
+        def call(self, ids: tf.Tensor) -> tf.Tensor:
+            return LOOKUPS[name](self.table, ids)
+
+    with strategy.scope():
+        layer = Lookup(dtype=tf.keras.mixed_precision.Policy("mixed_bfloat16"))
+        layer.build([None])
+    rows = strategy.run(lambda: layer(tf.constant(_IDS)))
+    assert {each.dtype for each in strategy.experimental_local_results(rows)} == {tf.bfloat16}
 
 
 @pytest.mark.keras

@@ -32,7 +32,7 @@ class Table(compat.MirroredVariable):
 
 def look_up_in_place(variable: Any) -> None:
     """Makes a variable just created a `Table`, if it may be one."""
-    if type(variable) is compat.MirroredVariable and variable.trainable and variable.shape.rank > 1:
+    if type(variable) is compat.MirroredVariable and variable.trainable and (variable.shape.rank or 0) > 1:
         variable.__class__ = Table
 
 
@@ -41,10 +41,12 @@ _TABLES = Union[Table, List[Table]]
 
 @tf.experimental.dispatch_for_api(tf.compat.v1.nn.embedding_lookup, {"params": _TABLES, "ids": tf.Tensor})
 def _embedding_lookup(params, ids, partition_strategy="mod", name=None, validate_indices=True, max_norm=None):
-    """`tf.nn.embedding_lookup`, and Keras 2's, which know what to do with the variable of one device."""
-    return tf.compat.v1.nn.embedding_lookup(
-        _of_replica(params), ids, partition_strategy, name, validate_indices, max_norm
-    )
+    """`tf.nn.embedding_lookup`, which Keras 2 looks up by."""
+    del partition_strategy, validate_indices
+    tables = params if isinstance(params, list) else [params]
+    if len(tables) > 1 or max_norm is not None:
+        return NotImplemented
+    return tf.gather(tables[0], ids, name=name or "embedding_lookup")
 
 
 @tf.experimental.dispatch_for_api(
@@ -60,9 +62,12 @@ def _embedding_lookup_sparse(
     max_norm=None,
     allow_fast_lookup=False,
 ):
-    """The same for several rows at once; Estimator's embedding columns are among its users."""
+    """`tf.nn.embedding_lookup_sparse`, and Estimator's embedding columns: TensorFlow spares the variable of one device a copy."""
+    tables = params if isinstance(params, list) else [params]
+    if any(type(table) is not Table for table in tables):
+        return NotImplemented  # Keras 2 casts some variables when they are read
     return tf.compat.v1.nn.embedding_lookup_sparse(
-        _of_replica(params),
+        [table.part_of_replica() for table in tables],
         sp_ids,
         sp_weights,
         partition_strategy,
@@ -71,7 +76,3 @@ def _embedding_lookup_sparse(
         max_norm,
         allow_fast_lookup,
     )
-
-
-def _of_replica(params: Any) -> List[tf.Variable]:
-    return [table.part_of_replica() for table in (params if isinstance(params, list) else [params])]
