@@ -124,7 +124,10 @@ class Process:
     def signal(self, number: int) -> None:
         """Sends a signal to this process alone (not to its children); nothing when it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # reaped by the process that preloaded it, which has not said so yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kills the process and its whole process group and reaps it."""

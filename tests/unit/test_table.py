@@ -97,13 +97,27 @@ def test_rows_are_read_and_trained_without_the_table(strategy, table, name: str)
         lambda table, ids: tf.nn.embedding_lookup([table, table], ids),
         lambda table, ids: tf.nn.embedding_lookup(table, tf.ragged.constant([[4, 0], [7]])).to_tensor(),
         lambda table, ids: tf.nn.embedding_lookup(table, _IDS.tolist()),
+        lambda table, ids: tf.gather(tf.convert_to_tensor(table), tf.cast(ids, tf.int16)),
     ],
-    ids=["max_norm", "two tables", "ragged", "a Python list"],
+    ids=["max_norm", "two tables", "ragged", "a Python list", "a tensor of the table"],
 )
 def test_other_lookups_are_as_those_of_any_variable(strategy, table, look_up: Callable) -> None:
     expected = look_up(tf.Variable(numbered_rows()), tf.constant(_IDS))
     for rows in strategy.experimental_local_results(strategy.run(lambda: look_up(table, tf.constant(_IDS)))):
         np.testing.assert_array_equal(rows, expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.int16, tf.int32, tf.int64])
+def test_numbers_of_rows_are_integers_of_any_size(strategy, table, dtype: tf.DType) -> None:
+    rows = strategy.run(lambda: tf.nn.embedding_lookup(table, tf.constant(_IDS, dtype)))
+    for each in strategy.experimental_local_results(rows):
+        np.testing.assert_array_equal(each, numbered_rows()[_IDS])
+
+
+@pytest.mark.parametrize("name", ["lookup", "bags"])
+def test_a_lookup_in_no_table_is_refused_by_tensorflow(name: str) -> None:
+    with pytest.raises(ValueError, match="at least one param"):
+        LOOKUPS[name]([], tf.constant(_IDS))
 
 
 def test_a_variable_of_any_shape_is_none(strategy) -> None:
@@ -165,6 +179,39 @@ def test_mixed_precision_casts_what_a_layer_looks_up(strategy, name: str) -> Non
         layer.build([None])
     rows = strategy.run(lambda: layer(tf.constant(_IDS)))
     assert {each.dtype for each in strategy.experimental_local_results(rows)} == {tf.bfloat16}
+
+
+_of_keras3 = pytest.mark.skipif(
+    not hasattr(tf.keras, "ops"), reason="Keras 2 has no stateless calls, and its embeddings are no property"
+)
+
+
+@_of_keras3
+def test_a_stateless_call_looks_up_in_the_values_it_is_given(strategy) -> None:
+    with strategy.scope():
+        layer = tf.keras.layers.Embedding(_ROWS, _WIDTH)
+        layer.build([None])
+    values = tf.constant(numbered_rows())
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        rows, _ = layer.stateless_call([values], [], tf.constant(_IDS))
+    np.testing.assert_array_equal(rows, numbered_rows()[_IDS])
+    assert tape.gradient(rows, values).values.shape == [_IDS.size, _WIDTH]
+
+
+@_of_keras3
+def test_a_layer_that_makes_its_embeddings_looks_up_in_those(strategy) -> None:
+    class Doubled(tf.keras.layers.Embedding):
+        @property
+        def embeddings(self) -> Any:
+            return 2 * super().embeddings
+
+    with strategy.scope():
+        layer = Doubled(_ROWS, _WIDTH)
+        layer.build([None])
+    rows = strategy.run(lambda: layer(tf.constant(_IDS)))
+    for each in strategy.experimental_local_results(rows):
+        np.testing.assert_array_equal(each, 2 * layer.get_weights()[0][_IDS])
 
 
 @pytest.mark.keras

@@ -22,8 +22,10 @@ class Table(compat.MirroredVariable):
     looks_up_in_place = True
 
     def sparse_read(self, indices, name=None):
-        """The rows of these numbers, [...] integer -> [..., row shape]."""
-        return self.part_of_replica().sparse_read(indices, name=name)
+        """The rows of these numbers, [...] int16, int32 or int64 -> [..., row shape]."""
+        numbers = tf.convert_to_tensor(indices)
+        numbers = tf.cast(numbers, tf.int32) if numbers.dtype == tf.int16 else numbers
+        return self.part_of_replica().sparse_read(numbers, name=name)
 
     def part_of_replica(self) -> tf.Variable:
         """The variable of this replica; between replicas that of this device, or the first."""
@@ -44,7 +46,7 @@ def _embedding_lookup(params, ids, partition_strategy="mod", name=None, validate
     """`tf.nn.embedding_lookup`, which Keras 2 looks up by."""
     del partition_strategy, validate_indices
     tables = params if isinstance(params, list) else [params]
-    if len(tables) > 1 or max_norm is not None:
+    if len(tables) != 1 or max_norm is not None:
         return NotImplemented
     return tf.gather(tables[0], ids, name=name or "embedding_lookup")
 
@@ -64,7 +66,7 @@ def _embedding_lookup_sparse(
 ):
     """`tf.nn.embedding_lookup_sparse`, and Estimator's embedding columns: TensorFlow spares the variable of one device a copy."""
     tables = params if isinstance(params, list) else [params]
-    if any(type(table) is not Table for table in tables):
+    if not tables or any(type(table) is not Table for table in tables):
         return NotImplemented  # Keras 2 casts some variables when they are read
     return tf.compat.v1.nn.embedding_lookup_sparse(
         [table.part_of_replica() for table in tables],

@@ -64,7 +64,7 @@ def _teach(name: str, keras: ModuleType) -> None:
     if major == 3:
         summed_gradients.install(keras)
         server_variables.install(keras)
-        embedding.install(keras)
+        embedding.install(keras, importlib.import_module(f"{name}.src.backend.common.stateless_scope"))
         _install_data_of_keras3(name, keras)
     else:
         _install_data_of_keras2(name)
