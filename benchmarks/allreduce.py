@@ -2,28 +2,31 @@
 
     make tools bench-peers
     .venv/peers/bin/python -m benchmarks.allreduce [--workers 2,3,4,6] [--bytes 1024,...,67108864] [--wires shared_memory,tcp]
-        [--rounds 7] [--contestants core,op,...] [--folder out/allreduce]
+        [--starts 3] [--rounds 1] [--contestants core,op,...] [--folder out/allreduce]
 
 Contestants, float32 sum, one process a rank on this machine:
 
-- `core`, `core_ring` and so on: the C++ core without TensorFlow, `auto` and each algorithm; in place.
+- `core`, `core_ring` and so on: the C++ core without TensorFlow, `auto` and each algorithm; in place. `core_again` is `core`
+  once more, in processes of its own: what differs between the two is chance.
 - `op`: ours in TensorFlow. `ring`: MultiWorkerMirroredStrategy. `horovod`: Horovod with Gloo. All calls of a measurement are
   a loop inside one tf.function; a process has one intra-op and one inter-op thread.
-- `gloo`: Gloo through torch.distributed. `openmpi`: Open MPI through mpi4py as it comes; `openmpi_ring`: with its ring. In
-  place, a loop in Python.
+- `gloo`: Gloo through torch.distributed. `openmpi`: Open MPI through mpi4py, its algorithm as it chooses; `openmpi_ring`: with
+  its ring. In place, a loop in Python.
 
 For each wire and number of workers all of them are up at once. For each size every one warms up, its sum is checked, and a
 first measurement says how many calls take 0.15 s (3 to 2000). Then, `--rounds` times, each measures once while the others
-sleep, another one first in every round. All ranks of a group start together; times are rank 0's. Horovod's processes are
-stopped between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes); what all take while
-they wait is printed.
+sleep, another one first in every round. All that is done `--starts` times with processes newly started, for the same program
+can be faster in one process than in another; medians are of all. All ranks of a group start together; times are rank 0's.
+Horovod's processes are stopped between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes);
+what all take while they wait is printed.
 
 Wires: `shared_memory` is what each uses by itself on one host: for `ring`, `horovod` and `gloo`, which know no other, TCP on
-loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before.
+loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before. On both Open MPI has its `ob1`
+and one transport (UCX would be ours), and yields where there are more ranks than cores.
 
 benchmarks/limits.py has the limits, benchmarks/contestant.py what counts as memory, benchmarks/allreduce_report.py the
-targets. Contestants that are missing here are named and left out. In the folder: allreduce.csv, written size by size,
-allreduce.md and a plot for each wire. Takes about half an hour with everything; Ctrl-C ends it with what there is.
+targets. Contestants that are missing here are named and left out. In the folder: allreduce.csv, written as each number of
+workers is done, allreduce.md and a plot for each wire. Takes 40 minutes with everything; Ctrl-C ends it with what there is.
 """
 
 from __future__ import annotations
@@ -38,15 +41,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Sequence
 
-from benchmarks import allreduce_report, limits
+from benchmarks import allreduce_report, ending, limits
 from benchmarks.allreduce_contestants import CONTESTANTS, WIRES
 from benchmarks.contest import Group, GroupError, Measured, contest
 from tf_strategies.launch.ports import ReservedPorts
 
 _BYTES = tuple(1024 * 4**step for step in range(9))
 _MOST_WORKERS = 64
+_LIMIT = "copy"
 
 
 class Sweep:
@@ -63,7 +67,7 @@ class Sweep:
         self._names = names
         self._options = options
         self._done = 0
-        self._total = len(options.wires) * len(options.workers) * len(options.bytes)
+        self._total = len(options.wires) * len(options.workers) * options.starts * len(options.bytes)
         self._started = time.monotonic()
 
     def run(self, path: Path) -> None:
@@ -74,27 +78,43 @@ class Sweep:
             for wire in self._options.wires:
                 bandwidth = _tcp_bandwidth() if wire == "tcp" else None
                 for workers in self._options.workers:
-                    for rows in self._measure(wire, workers, bandwidth):
+                    found: dict[int, dict[str, Measured]] = {size: {} for size in self._options.bytes}
+                    try:
+                        for start in range(self._options.starts):
+                            self._measure(wire, workers, start, found)
+                    finally:
+                        rows = self._rows(wire, workers, found, bandwidth)
                         self.rows += rows
                         writer.writerows(rows)
                         file.flush()
 
-    def _measure(self, wire: str, workers: int, bandwidth: float | None) -> Iterator[list[dict]]:
-        """The rows of one size after the other."""
+    @staticmethod
+    def _rows(
+        wire: str, workers: int, found: dict[int, dict[str, Measured]], bandwidth: float | None
+    ) -> list[dict]:
+        rows = []
+        for size, measured in found.items():
+            if bandwidth is not None:
+                limit = limits.tcp_limit(size, workers, bandwidth, os.cpu_count() or 1)
+            else:
+                limit = _median(measured, _LIMIT) if wire == "shared_memory" else None
+            rows += allreduce_report.rows_of(wire, workers, size, measured, limit)
+        return rows
+
+    def _measure(self, wire: str, workers: int, start: int, found: dict[int, dict[str, Measured]]) -> None:
+        """Adds what processes of their own measure to what was found before."""
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             groups = self._start(stack, folder, wire, workers)
-            for size in self._options.bytes:
-                measured, failed = contest(groups, size, self._options.rounds)
+            for size, measured in found.items():
+                rounds = self._options.rounds
+                now, failed = contest(groups, size, rounds, known=measured, first=start * rounds)
                 for name, error in failed.items():
                     self._fell_out(wire, workers, error)
                     groups = [group for group in groups if group.name != name]
-                if bandwidth is not None:
-                    limit = limits.tcp_limit(size, workers, bandwidth, os.cpu_count() or 1)
-                else:
-                    limit = _median(measured, "copy") if wire == "shared_memory" else None
-                yield allreduce_report.rows_of(wire, workers, size, measured, limit)
-                self._tell(wire, workers, size, measured)
+                for name, each in now.items():
+                    measured[name] = measured[name] + each if name in measured else each
+                self._tell(wire, workers, start, size, now)
             idle = (f"{group.name} {group.idle_share:.1%}" for group in groups)
             print(f"  of one core, while it was others' turn: {', '.join(idle)}", flush=True)
 
@@ -120,13 +140,14 @@ class Sweep:
         self.failures.append(f"{wire}, P={workers}: {error}")
         print(f"  left out: {self.failures[-1]}", flush=True)
 
-    def _tell(self, wire: str, workers: int, size: int, measured: dict[str, Measured]) -> None:
+    def _tell(self, wire: str, workers: int, start: int, size: int, measured: dict[str, Measured]) -> None:
         self._done += 1
         left = (time.monotonic() - self._started) / self._done * (self._total - self._done)
         times = ", ".join(
-            f"{name} {1e3 * _median(measured, name):.3g}" for name in measured if name != "copy"
+            f"{name} {1e3 * _median(measured, name):.3g}" for name in measured if name != _LIMIT
         )
-        print(f"{wire} P={workers} {size:,} bytes: {times} ms; about {left / 60:.0f} min left", flush=True)
+        place = f"{wire} P={workers} start {start + 1} {size:,} bytes"
+        print(f"{place}: {times} ms; about {left / 60:.0f} min left", flush=True)
 
 
 def _median(measured: dict[str, Measured], name: str) -> float | None:
@@ -168,9 +189,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=_integers, default=[2, 3, 4, 6])
     parser.add_argument("--bytes", type=_integers, default=list(_BYTES))
     parser.add_argument("--wires", type=_names, default=list(WIRES))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--starts", type=int, default=3, help="of new processes")
+    parser.add_argument("--rounds", type=int, default=1, help="with each start")
     parser.add_argument(
-        "--contestants", type=_names, default=[name for name in CONTESTANTS if name != "copy"]
+        "--contestants", type=_names, default=[name for name in CONTESTANTS if name != _LIMIT]
     )
     parser.add_argument("--folder", type=Path, default=Path("out/allreduce"))
     options = parser.parse_args(arguments)
@@ -185,11 +207,22 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             [each for each in options.contestants if each not in CONTESTANTS],
             f"--contestants are of {', '.join(CONTESTANTS)}",
         ),
+        ([options.starts] if options.starts < 1 else [], "--starts is 1 at least"),
         ([options.rounds] if options.rounds < 1 else [], "--rounds is 1 at least"),
+        (
+            options.contestants if set(options.contestants) == {_LIMIT} else [],
+            f"--contestants besides {_LIMIT}, the limit, are needed",
+        ),
+        (
+            [options.folder] if options.folder.exists() and not options.folder.is_dir() else [],
+            "--folder is a folder",
+        ),
     ):
         if wrong:
             parser.error(f"{expected}; got {', '.join(map(str, wrong))}")
     options.bytes = sorted(set(options.bytes))
+    options.workers = sorted(set(options.workers))
+    options.wires = list(dict.fromkeys(options.wires))
     return options
 
 
@@ -202,10 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not names:
         print("nobody is left to measure", file=sys.stderr)
         return 1
-    if not CONTESTANTS["copy"].missing() and "copy" not in names:
-        names.append("copy")
+    if not CONTESTANTS[_LIMIT].missing() and _LIMIT not in names:
+        names.append(_LIMIT)
     options.folder.mkdir(parents=True, exist_ok=True)
     sweep = Sweep(names, options)
+    ending.at_sigterm()
     try:
         sweep.run(options.folder / "allreduce.csv")
     except KeyboardInterrupt:

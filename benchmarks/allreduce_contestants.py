@@ -118,6 +118,7 @@ _TENSORFLOW = _without("tensorflow", "`make setup` and run this with .venv/tf-ne
 # `copy` only copies what a rank must move, in its own memory: the limit of shared memory. It takes part wherever the core does.
 CONTESTANTS: dict[str, Contestant] = {
     "core": Contestant("core", _without_core, _core("--algorithm", "auto")),
+    "core_again": Contestant("core, again", _without_core, _core("--algorithm", "auto")),
     **{
         f"core_{name}": Contestant(f"core, {name}", _without_core, _core("--algorithm", name))
         for name in ALGORITHMS

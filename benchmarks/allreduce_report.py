@@ -26,7 +26,8 @@ COLUMNS = {
 _KIB, _MIB = 1 << 10, 1 << 20
 _FIXED_ALGORITHMS = tuple(f"core_{name}" for name in ALGORITHMS)
 _OPEN_MPI = ("openmpi", "openmpi_ring")
-# A row's limit and memory take part in comparisons as if they had been measured.
+_COPY, _AGAIN = "copy", "core_again"
+# A row's limit takes part in comparisons as if it had been measured.
 _LIMIT = "limit"
 
 Row = dict
@@ -160,7 +161,7 @@ def verdict(target: Target, rows: Sequence[Row], wire: str) -> Verdict | None:
 def table(rows: Sequence[Row], wire: str, workers: int) -> str:
     """Markdown: bytes down, milliseconds of a call across (medians), then ratios and the limit."""
     mine = {size: point for (count, size), point in points(rows, wire).items() if count == workers}
-    names = [name for name in CONTESTANTS if name != "copy" and any(name in point for point in mine.values())]
+    names = [name for name in CONTESTANTS if any(name in point for point in mine.values())]
     ratios = [
         entry for entry in _RATIOS if any(ratio(point, *entry[1:]) is not None for point in mine.values())
     ]
@@ -182,7 +183,7 @@ def spread(rows: Sequence[Row], wire: str, workers: int) -> str:
     spreads = [
         ((row["max_ms"] - row["min_ms"]) / row["median_ms"], row["contestant"], row["bytes"])
         for row in rows
-        if (row["wire"], row["workers"]) == (wire, workers) and row["contestant"] != "copy"
+        if (row["wire"], row["workers"]) == (wire, workers)
     ]
     worst, name, size = max(spreads)
     middle = statistics.median(each for each, _, _ in spreads)
@@ -205,6 +206,23 @@ def verdicts(rows: Sequence[Row], wire: str) -> str:
     return "\n".join(lines)
 
 
+def chance(rows: Sequence[Row], wire: str) -> str:
+    """In words, how far the medians of one program in two groups of processes lie apart; "" where it was measured once."""
+    apart = [
+        (max(first, again) / min(first, again) - 1, workers, size)
+        for (workers, size), point in points(rows, wire).items()
+        if (first := point.get("core")) and (again := point.get(_AGAIN))
+    ]
+    if not apart:
+        return ""
+    worst, workers, size = max(apart)
+    middle = statistics.median(each for each, _, _ in apart)
+    return (
+        f"Chance: the medians of the core and of the core, again, are {middle:.0%} apart in the middle and {worst:.0%} at most "
+        f"(P={workers}, {size:,} bytes); no ratio above means more."
+    )
+
+
 def memory(rows: Sequence[Row], wire: str) -> str:
     """Markdown: at the largest message the most memory that a rank needed beyond it, in bytes of the message."""
     largest = max(row["bytes"] for row in rows if row["wire"] == wire)
@@ -216,7 +234,7 @@ def memory(rows: Sequence[Row], wire: str) -> str:
     ]
     for name, contestant in CONTESTANTS.items():
         of = {row["workers"]: row["extra_bytes"] / largest for row in mine if row["contestant"] == name}
-        if of and name != "copy":
+        if of:
             cells = (f"{of[count]:.2f}×" if count in of else "–" for count in workers)
             lines.append(f"| {contestant.title} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -229,13 +247,13 @@ def report(rows: Sequence[Row]) -> str:
         parts.append(f"## {wire}")
         for workers in sorted({row["workers"] for row in rows if row["wire"] == wire}):
             parts += [f"### P = {workers}", table(rows, wire, workers), spread(rows, wire, workers)]
-        parts += ["### Targets", verdicts(rows, wire)]
+        parts += ["### Targets", verdicts(rows, wire), *filter(None, [chance(rows, wire)])]
         parts += ["### Memory beyond the message, of the rank that needs most", memory(rows, wire)]
     return "\n\n".join(parts) + "\n"
 
 
 def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
-    """Log-log: milliseconds against bytes with the spread as a band, one panel for each number of workers.
+    """Log-log: milliseconds against bytes, one panel for each number of workers; the spread as a band, but of fixed algorithms.
 
     Raises:
         ModuleNotFoundError: matplotlib is missing.
@@ -252,16 +270,15 @@ def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
     figure, panels = pyplot.subplots(
         down, across, figsize=(7 * across, 5 * down), layout="constrained", squeeze=False
     )
-    drawn = [name for name in CONTESTANTS if name != "copy"]
+    drawn = [name for name in CONTESTANTS if name not in (_COPY, _AGAIN)]
     colors = dict(zip(drawn, pyplot.get_cmap("tab20").colors))
     for panel, count in zip(panels.flat, workers):
         here = sorted((row for row in mine if row["workers"] == count), key=lambda row: row["bytes"])
         for name in drawn:
             line = [row for row in here if row["contestant"] == name]
             if line:
-                style = "--" if name in _FIXED_ALGORITHMS else "-"
-                _draw(panel, line, CONTESTANTS[name].title, colors[name], style)
-        least = min(row["min_ms"] for row in here if row["contestant"] != "copy")
+                _draw(panel, line, CONTESTANTS[name].title, colors[name], fixed=name in _FIXED_ALGORITHMS)
+        least = min(row["min_ms"] for row in here)
         limits = {row["bytes"]: row["limit_ms"] for row in here if row["limit_ms"] is not None}
         if limits:
             panel.loglog(*zip(*limits.items()), color="black", linestyle=":", label="limit")
@@ -278,11 +295,12 @@ def plot(rows: Sequence[Row], wire: str, path: Path) -> None:
 
 
 def write_report(rows: Sequence[Row], folder: Path) -> Iterator[Path]:
-    """Writes allreduce.md and a plot for each wire; yields what it wrote.
+    """Writes allreduce.md and a plot for each wire; yields what it wrote. Where but the limit was measured nothing is said.
 
     Raises:
         ModuleNotFoundError: matplotlib is missing; the Markdown is written before.
     """
+    rows = [row for row in rows if row["contestant"] != _COPY]
     path = folder / "allreduce.md"
     path.write_text(report(rows))
     yield path
@@ -292,12 +310,13 @@ def write_report(rows: Sequence[Row], folder: Path) -> Iterator[Path]:
         yield path
 
 
-def _draw(panel, line: Sequence[Row], label: str, color: object, style: str) -> None:
+def _draw(panel, line: Sequence[Row], label: str, color: object, *, fixed: bool) -> None:
     sizes = [row["bytes"] for row in line]
-    panel.loglog(sizes, [row["median_ms"] for row in line], style, marker=".", label=label, color=color)
-    panel.fill_between(
-        sizes, [row["min_ms"] for row in line], [row["max_ms"] for row in line], color=color, alpha=0.15
-    )
+    look = {"linestyle": "--", "linewidth": 0.8} if fixed else {"marker": "."}
+    panel.loglog(sizes, [row["median_ms"] for row in line], label=label, color=color, **look)
+    if not fixed:
+        least, greatest = [row["min_ms"] for row in line], [row["max_ms"] for row in line]
+        panel.fill_between(sizes, least, greatest, color=color, alpha=0.15)
 
 
 def _milliseconds(value: float | None) -> str:

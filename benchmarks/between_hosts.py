@@ -3,8 +3,9 @@
     python -m benchmarks.between_hosts [--hosts 2] [--workers-per-host 2] [--rate 1gbit] [--bytes 65536,1048576,16777216]
 
 The hosts are network namespaces of this machine, each of which may send so many bits per second; workers of one share its memory.
-Printed are milliseconds of one all-reduce as a TensorFlow operation (float32, median of the rounds, least and greatest), and the
-limit: a host with H−1 others must send 2(H−1)/H times the bytes. Needs root and iproute2.
+Printed are milliseconds of one all-reduce as a TensorFlow operation (float32, median of the rounds, least and greatest; a round
+has 5 calls, or as many as make 16 MB), and the limit: a host with H−1 others must send 2(H−1)/H times the bytes. Needs root and
+iproute2.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import ending
 from benchmarks.hosts import Hosts
 from benchmarks.workers import run_workers
 from tf_strategies.options import ALGORITHMS
@@ -87,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         check(arguments)
     except ValueError as error:
         parser.error(str(error))
+    ending.at_sigterm()
     limit = 2 * (arguments.hosts - 1) / arguments.hosts * 8 / bits_per_second(arguments.rate)
     print(f"{arguments.hosts} hosts with {arguments.workers} workers each, {arguments.rate}\n")
     print("| bytes | algorithm | ms (least–greatest) | of the limit |\n|---|---|---|---|", flush=True)

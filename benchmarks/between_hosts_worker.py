@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from tf_strategies.cluster import Cluster
@@ -14,23 +15,26 @@ from tf_strategies.native import collective_ops
 from tf_strategies.native.communicator import Communicator
 from tf_strategies.options import CommunicationOptions
 
-_CALLS = 5
+_FEWEST_CALLS, _BYTES = 5, 16 << 20
 
 
 def seconds_a_call(group: Communicator, size: int) -> float:
-    x = tf.ones([size // 4])
+    x = tf.fill([size // 4], float(group.rank + 1))
+    calls = max(_FEWEST_CALLS, _BYTES // size)
 
     @tf.function
     def loop(y: tf.Tensor) -> tf.Tensor:
-        for _ in tf.range(_CALLS):
+        for _ in tf.range(calls):
             (y,) = collective_ops.all_reduce([y], communicator=group, reduction="mean", name="benchmark")
         return y
 
-    loop(x)
+    found = np.unique(loop(x).numpy())
+    if found.tolist() != [(group.size + 1) / 2]:
+        raise SystemExit(f"the mean of 1 to {group.size} is wrong: {found}")
     collective_ops.barrier(communicator=group, name="start together")
     start = time.perf_counter()
     loop(x).numpy()
-    return (time.perf_counter() - start) / _CALLS
+    return (time.perf_counter() - start) / calls
 
 
 def main() -> None:

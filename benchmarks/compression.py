@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from benchmarks import ending
 from benchmarks.hosts import Hosts
 from benchmarks.workers import run_workers
 from tf_strategies.launch.ports import ReservedPorts
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="of an epoch; three epochs are trained")
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
+    ending.at_sigterm()
     print("| rate | system | steps/s (least, greatest) | ratio |\n|---|---|---|---|", flush=True)
     for rate in arguments.rates:
         found: dict[str, list[float]] = {system: [] for system in arguments.systems}

@@ -10,7 +10,6 @@ wake all the time is stopped by signal between its turns. What each took while i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -22,14 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Iterator, Mapping, Sequence
 
+from benchmarks import ending
+
 __all__ = ["Answer", "Command", "Group", "GroupError", "Measured", "calls_for", "contest"]
 
 FEWEST_CALLS, MOST_CALLS = 3, 2000
 _MEASURE_SECONDS = 0.15
 _FIRST_BYTES = 1 << 10
 _ORDER_SECONDS = 180
-_END_SECONDS = 5
-_PR_SET_PDEATHSIG = 1
+_END_SECONDS, _INTERRUPTED_SECONDS = 5, 2
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -60,6 +60,10 @@ class Measured:
     seconds: list[float]
     calls: int
     extra_bytes: int
+
+    def __add__(self, later: Measured) -> Measured:
+        """Both, as if they were rounds of one."""
+        return Measured(self.seconds + later.seconds, later.calls, max(self.extra_bytes, later.extra_bytes))
 
 
 class Group:
@@ -103,12 +107,12 @@ class Group:
                 self._processes.append(
                     subprocess.Popen(
                         command.argv,
-                        env={**os.environ, **command.environment},
+                        env={**os.environ, **command.environment, "TMPDIR": str(self._folder)},
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
-                        preexec_fn=_end_with_parent,
+                        preexec_fn=ending.with_parent,
                     )
                 )
         return self
@@ -120,7 +124,11 @@ class Group:
         for descriptor in [*self._orders, self._answers]:
             os.close(descriptor)
         self._orders, self._answers = [], -1
-        end = time.monotonic() + (_END_SECONDS if kind is None else 0)
+        if kind is not None:
+            self._signal(
+                signal.SIGTERM
+            )  # in an order they do not see that the orders have ended; mpirun clears up then
+        end = time.monotonic() + (_END_SECONDS if kind is None else _INTERRUPTED_SECONDS)
         for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0, end - time.monotonic()))
@@ -200,11 +208,20 @@ class Group:
 
 
 def contest(
-    groups: Sequence[Group], size: int, rounds: int
+    groups: Sequence[Group],
+    size: int,
+    rounds: int,
+    *,
+    known: Mapping[str, Measured] | None = None,
+    first: int = 0,
 ) -> tuple[dict[str, Measured], dict[str, GroupError]]:
     """Measures a size: in every round each group once, every round another group first.
 
     Before the first round each warms up, and says how long a call takes, from which follows how many make a measurement.
+
+    Args:
+        known: what groups of the same names measured before: as many calls make a measurement again.
+        first: which group begins.
 
     Returns:
         By name what was measured, and why the others failed.
@@ -214,8 +231,10 @@ def contest(
     answers: dict[str, list[Answer]] = {group.name: [] for group in groups}
     for group in groups:
         with _noting_failure(group, failed):
-            calls[group.name] = _calibrate(group, size)
-    for number in range(rounds):
+            group.order(size, FEWEST_CALLS)  # what is done but once, when such messages are met first
+            before = (known or {}).get(group.name)
+            calls[group.name] = before.calls if before else _calibrate(group, size)
+    for number in range(first, first + rounds):
         first = number % max(1, len(groups))
         for group in [*groups[first:], *groups[:first]]:
             if group.name not in failed:
@@ -238,7 +257,6 @@ def calls_for(seconds: float) -> int:
 
 def _calibrate(group: Group, size: int) -> int:
     calls = FEWEST_CALLS
-    group.order(size, calls)  # what is done but once, when such messages are met first
     while True:
         wanted = calls_for(group.order(size, calls).seconds)
         if wanted <= 2 * calls:
@@ -252,10 +270,6 @@ def _noting_failure(group: Group, failed: dict[str, GroupError]) -> Iterator[Non
         yield
     except GroupError as error:
         failed[group.name] = error
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _stat(pid: int) -> list[str]:

@@ -6,19 +6,21 @@ The orders end when nobody holds the pipe any more. ops/bench/allreduce_bench.cc
 
 `extra_bytes` is what the process needs beyond the message: the peak of its resident memory (VmHWM) since this size began,
 warm-up with it, less what was resident when the group had done one all-reduce of 1 KB, less one message. So it has all
-buffers, kept ones too; of a TensorFlow op, which is not in place, the result beside its operand.
+buffers, kept ones too, but not what malloc keeps of freed memory; of a TensorFlow op, which is not in place, the result beside
+its operand. 0 where it is less than was resident then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import time
 from pathlib import Path
 from typing import Callable, TextIO
 
-__all__ = ["Calls", "serve", "total"]
+__all__ = ["Calls", "forget_peak", "memory", "serve", "total"]
 
 Calls = Callable[[int], object]
 
@@ -42,18 +44,18 @@ def serve(folder: Path, rank: int, *, barrier: Callable[[], object], prepare: Ca
     """
     with _pipe(folder / f"orders.{rank}", "r") as orders, _pipe(folder / "answers", "w") as answers:
         run = prepare(_FIRST // 4)
-        before, held = _memory("VmRSS"), 0
+        before, held = memory("VmRSS"), 0
         for line in orders:
             size, calls = map(int, line.split())
             if size != held:
                 del run
-                _forget_peak()
+                forget_peak()
                 run, held = prepare(size // 4), size
             barrier()
             start = time.perf_counter()
             run(calls)
             seconds = (time.perf_counter() - start) / calls
-            extra = _memory("VmHWM") - before - size
+            extra = max(0, memory("VmHWM") - before - size)
             answers.write(json.dumps({"rank": rank, "seconds": seconds, "extra_bytes": extra}) + "\n")
             answers.flush()
 
@@ -66,14 +68,20 @@ def _pipe(path: Path, mode: str) -> TextIO:
     return os.fdopen(descriptor, mode)
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
+    """Bytes of this process: "VmRSS", what is resident, or "VmHWM", the highest of it since `forget_peak`."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10
     return 0
 
 
-def _forget_peak() -> None:
-    """Lets VmHWM begin anew. Where the kernel forbids it the peak of smaller messages remains, which is lower."""
+def forget_peak() -> None:
+    """Gives back what malloc keeps of freed memory, and lets VmHWM begin anew.
+
+    Where the kernel forbids it the peak of smaller messages remains, which is lower.
+    """
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")

@@ -12,10 +12,12 @@ The systems:
 - alone: one process that trains the same batch by itself, with the machine for itself;
 - side_by_side: P such processes at once, which share the machine and say nothing to each other: the ideal for P workers here.
 
-The processes of all systems stay up and train by turns, one epoch each a round. A round's figure is the median step on worker 0;
-given are the median, least and greatest of the rounds, and the ratio of the medians. A system that cannot run here is left out
-with the reason, and one that takes processor time from others while it waits is named. Writes fit.csv, fit.md and fit.png (needs
-matplotlib) to the folder. Takes a quarter of an hour. A process of resnet50 needs 2 GB, so by default P is 2 there.
+The processes of all systems stay up and train by turns, one epoch each a round. A round's figure is its time on worker 0 over its
+steps; given are the median, least and greatest of the rounds, and the ratio of the medians. Memory is the peak of the worker that
+needs most, and what it is beyond side_by_side: of ours it is held against the largest pack. A system that cannot run here is
+left out with the reason, and one that takes processor time from others while it waits is named. Writes fit.csv, fit.md and
+fit.png (needs matplotlib) to the folder. Takes a quarter of an hour. A process of resnet50 needs 2 GB, so by default P is 2
+there.
 """
 
 from __future__ import annotations
@@ -33,14 +35,17 @@ import tempfile
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from benchmarks.contest import Command, Group, GroupError
+from benchmarks import ending
+from benchmarks.contest import Answer, Command, Group, GroupError
 from tf_strategies.launch.environment import HUGE_PAGES
 from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.options import TRANSPORTS
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
 BATCHES = {"mlp": 32, "resnet50": 8, "embedding": 256}
 WORKERS = {"mlp": [2, 4], "resnet50": [2], "embedding": [2, 4]}
 STEPS = {"mlp": 30, "resnet50": 6, "embedding": 30}
+_DENSE = ("mlp", "resnet50")
 _PEERS = ("mwms", "horovod")
 _SYNCHRONOUS = ("ours", *_PEERS)
 _AGREEMENT = 1e-6
@@ -56,6 +61,10 @@ _COLUMNS = (
     "step_max",
     "over_ours",
     "share_of_ideal",
+    "share_of_alone",
+    "peak_bytes",
+    "extra_bytes",
+    "largest_pack",
     "left_out",
 )
 # What the project wants: at least so many times as fast as a peer, and at least this share of the ideal.
@@ -74,7 +83,7 @@ def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dic
     Raises:
         RuntimeError: ours or a process without communication failed, or the workers of a system ended with different weights.
     """
-    rounds: dict[str, list[float]] = {system: [] for system in arguments.systems}
+    rounds: dict[str, list[Answer]] = {system: [] for system in arguments.systems}
     left_out: dict[str, str] = {}
     steps = arguments.steps or STEPS[model]
     with contextlib.ExitStack() as stack:
@@ -95,7 +104,7 @@ def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dic
             for system in [*names[first:], *names[:first]]:
                 if system not in left_out:
                     with _leaving_out(system, left_out):
-                        rounds[system].append(groups[system].order(0, steps).seconds)
+                        rounds[system].append(groups[system].order(0, steps))
         for system in names:
             if groups[system].idle_share > _NOTABLE:
                 print(
@@ -104,7 +113,8 @@ def measure(model: str, workers: int, arguments: argparse.Namespace) -> list[dic
                 )
             if system in _SYNCHRONOUS and system not in left_out:
                 _require_agreement(system, workers, folder / system)
-    return _rows(model, arguments.batch or BATCHES[model], workers, rounds, left_out)
+        pack = int((folder / "ours" / "pack").read_text()) if "ours" in names and model in _DENSE else None
+    return _rows(model, arguments.batch or BATCHES[model], workers, rounds, left_out, pack)
 
 
 @contextlib.contextmanager
@@ -156,22 +166,35 @@ def _require_agreement(system: str, workers: int, folder: Path) -> None:
 
 
 def _rows(
-    model: str, batch: int, workers: int, rounds: dict[str, list[float]], left_out: dict[str, str]
+    model: str,
+    batch: int,
+    workers: int,
+    rounds: dict[str, list[Answer]],
+    left_out: dict[str, str],
+    largest_pack: int | None,
 ) -> list[dict[str, object]]:
     medians = {
-        system: 1e3 * statistics.median(each) for system, each in rounds.items() if system not in left_out
+        system: 1e3 * statistics.median(answer.seconds for answer in each)
+        for system, each in rounds.items()
+        if system not in left_out
     }
-    ours, ideal = medians.get("ours"), medians.get("side_by_side")
+    peaks = {system: max(answer.extra_bytes for answer in rounds[system]) for system in medians}
+    ours, ideal, alone = (medians.get(system) for system in ("ours", "side_by_side", "alone"))
     rows: list[dict[str, object]] = []
-    for system, seconds in rounds.items():
+    for system, answers in rounds.items():
         row: dict[str, object] = dict.fromkeys(_COLUMNS, "")
         row.update(model=model, batch=batch, workers=workers, system=system)
         if system in left_out:
             row["left_out"] = left_out[system]
         else:
-            row.update(step_ms=medians[system], step_min=1e3 * min(seconds), step_max=1e3 * max(seconds))
+            times = [1e3 * answer.seconds for answer in answers]
+            row.update(step_ms=medians[system], step_min=min(times), step_max=max(times))
             row["over_ours"] = medians[system] / ours if ours else ""
             row["share_of_ideal"] = ideal / medians[system] if ideal else ""
+            row["share_of_alone"] = alone / medians[system] if alone else ""
+            row["peak_bytes"] = peaks[system]
+            row["extra_bytes"] = peaks[system] - peaks["side_by_side"] if "side_by_side" in peaks else ""
+            row["largest_pack"] = largest_pack if system == "ours" and largest_pack else ""
         rows.append(row)
     return rows
 
@@ -179,11 +202,18 @@ def _rows(
 def table_row(row: dict) -> str:
     """Of the Markdown table."""
     if row["left_out"]:
-        return f"| {row['model']} | {row['workers']} | {row['system']} | left out: {row['left_out']} | | |"
+        return (
+            f"| {row['model']} | {row['workers']} | {row['system']} | left out: {row['left_out']} | | | | |"
+        )
     spread = f"{row['step_ms']:.1f} ({row['step_min']:.1f}–{row['step_max']:.1f})"
     over_ours = f"{row['over_ours']:.2f}" if row["over_ours"] else ""
-    share = f"{row['share_of_ideal']:.0%}" if row["share_of_ideal"] else ""
-    return f"| {row['model']} | {row['workers']} | {row['system']} | {spread} | {over_ours} | {share} |"
+    ideal, alone = (
+        f"{row[share]:.0%}" if row[share] else "" for share in ("share_of_ideal", "share_of_alone")
+    )
+    memory = f"{row['peak_bytes'] / 1e6:.0f}"
+    if row["extra_bytes"] != "":
+        memory += f", {row['extra_bytes'] / 1e6:+.0f}"
+    return f"| {row['model']} | {row['workers']} | {row['system']} | {spread} | {over_ours} | {ideal} | {alone} | {memory} |"
 
 
 def verdicts(rows: Sequence[dict]) -> list[str]:
@@ -193,18 +223,28 @@ def verdicts(rows: Sequence[dict]) -> list[str]:
         place = f"{row['model']}, P={row['workers']}"
         wanted = _WANTED_OVER_PEER.get((row["model"], row["workers"], row["system"]))
         if wanted and row["over_ours"]:
-            met = "reached" if row["over_ours"] >= wanted else "NOT reached"
+            met = _met(row["over_ours"] >= wanted)
             lines.append(
                 f"- {place}: {row['system']} / ours = {row['over_ours']:.2f}, wanted ≥ {wanted}: {met}"
             )
         wanted = _WANTED_OF_IDEAL.get((row["model"], row["workers"]))
         if wanted and row["system"] == "ours" and row["share_of_ideal"]:
-            met = "reached" if row["share_of_ideal"] >= wanted else "NOT reached"
+            met = _met(row["share_of_ideal"] >= wanted)
             lines.append(
                 f"- {place}: ours at {row['share_of_ideal']:.0%} of {row['workers']} processes side by side without "
                 f"communication, wanted ≥ {wanted:.0%}: {met}"
             )
+        if row["largest_pack"] and row["extra_bytes"] != "":
+            met = _met(row["extra_bytes"] <= row["largest_pack"])
+            lines.append(
+                f"- {place}: ours needs {row['extra_bytes'] / 1e6:.1f} MB beyond side by side, wanted ≤ the largest pack, "
+                f"{row['largest_pack'] / 1e6:.1f} MB: {met}"
+            )
     return lines
+
+
+def _met(reached: bool) -> str:
+    return "reached" if reached else "NOT reached"
 
 
 def plot(rows: Sequence[dict], path: Path) -> None:
@@ -260,7 +300,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help=f"a worker; by default {BATCHES}")
     parser.add_argument("--image-size", type=int, default=224, help="of resnet50")
     parser.add_argument("--threads", type=int, default=1, help="inter-op, intra-op and OpenMP, a process")
-    parser.add_argument("--transport", default="auto", help="of ours")
+    parser.add_argument("--transport", choices=TRANSPORTS, default="auto", help="of ours")
     parser.add_argument("--folder", type=Path, default=Path("out/fit"))
     arguments = parser.parse_args(argv)
     for option, given, known in (
@@ -270,12 +310,13 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"--{option} are of {', '.join(known)}; got {', '.join(unknown)}")
+    arguments.systems = list(dict.fromkeys(arguments.systems))
     if arguments.workers and min(arguments.workers) < 2:
         parser.error(f"--workers are 2 at least; got {min(arguments.workers)}")
-    for option in ("rounds", "steps", "batch", "threads"):
+    for option in ("rounds", "steps", "batch", "threads", "image_size"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
-            parser.error(f"--{option} is 1 at least; got {value}")
+            parser.error(f"--{option.replace('_', '-')} is 1 at least; got {value}")
     return arguments
 
 
@@ -285,14 +326,15 @@ def _names(text: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = read_arguments(argv)
+    ending.at_sigterm()
     os.environ.pop("TF_CONFIG", None)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {' '.join(sys.argv)}\n"
     )
     lines = [
-        "| model | P | system | ms a step (min–max) | × ours | of the ideal |",
-        "|---|---|---|---|---|---|",
+        "| model | P | system | ms a step (min–max) | × ours | of side by side | of alone | peak MB, beyond side by side |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     rows = []

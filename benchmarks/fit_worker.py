@@ -1,8 +1,10 @@
 """One process of a contestant of benchmarks.fit: trains so many steps when it is told to (see benchmarks/contest.py).
 
-An order is a line "_ STEPS" in the pipe "orders.R". The answer in "answers" has the median seconds of a step, from the end
-of one to the end of the next, on this rank; the first two of an epoch do not count, and an epoch trained before the first
-order compiles. The file "weights.R" has the sum of the squares of the trained weights, to see that ranks agree.
+An order is a line "_ STEPS" in the pipe "orders.R". The answer in "answers" has the mean seconds of a step, from the end of
+the one before the first to the end of the last, on this rank; the first two of an epoch do not count, and an epoch trained
+before the first order compiles. `extra_bytes` is the peak of the resident memory since the order came (VmHWM). The file
+"weights.R" has the sum of the squares of the trained weights, to see that ranks agree; of ours "pack" has the bytes of the
+largest pack, if all gradients are dense.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import argparse
 import dataclasses
 import json
 import os
-import statistics
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -19,6 +20,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.contestant import forget_peak, memory
 from benchmarks.fit_models import MODELS, compile_model, endless_batches, make_optimizer
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")
@@ -98,12 +100,19 @@ class Trainer:
     def seconds_a_step(self, steps: int) -> float:
         clock = Clock()
         self._fit(steps + _UNCOUNTED, (clock,))
-        return statistics.median(np.diff(clock.ends)[_UNCOUNTED - 1 :].tolist())
+        return (clock.ends[-1] - clock.ends[_UNCOUNTED - 1]) / steps
 
     def sum_of_squares(self) -> float:
         return float(
             sum(np.sum(np.square(each.numpy(), dtype=float)) for each in self._model.trainable_weights)
         )
+
+    def largest_pack(self, bytes_per_pack: int) -> int:
+        from tf_strategies.collective.packing import plan_packs
+
+        sizes = [4 * int(np.prod(each.shape)) for each in self._model.trainable_weights]
+        packs = plan_packs([("float32", size) for size in sizes], bytes_per_pack)
+        return max(sum(sizes[position] for position in pack) for pack in packs)
 
     def _fit(self, steps: int, callbacks: tuple) -> None:
         self._model.fit(self._data, steps_per_epoch=steps, verbose=0, callbacks=list(callbacks))
@@ -112,9 +121,11 @@ class Trainer:
 def serve(folder: Path, rank: int, trainer: Trainer) -> None:
     with (folder / f"orders.{rank}").open() as orders, (folder / "answers").open("w") as answers:
         for line in orders:
+            forget_peak()
             seconds = trainer.seconds_a_step(int(line.split()[1]))
+            peak = memory("VmHWM")
             (folder / f"weights.{rank}").write_text(repr(trainer.sum_of_squares()))
-            answers.write(json.dumps({"rank": rank, "seconds": seconds, "extra_bytes": 0}) + "\n")
+            answers.write(json.dumps({"rank": rank, "seconds": seconds, "extra_bytes": peak}) + "\n")
             answers.flush()
 
 
@@ -130,7 +141,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     arguments = parser.parse_args()
     system = {"ours": ours, "mwms": mwms, "horovod": horovod}.get(arguments.system, without_communication)
-    serve(arguments.folder, arguments.rank, Trainer(system(arguments), arguments))
+    trainer = Trainer(system(arguments), arguments)
+    if arguments.system == "ours":
+        from tf_strategies import CommunicationOptions
+
+        (arguments.folder / "pack").write_text(
+            str(trainer.largest_pack(CommunicationOptions().bytes_per_pack))
+        )
+    serve(arguments.folder, arguments.rank, trainer)
     # Servers and background threads of TensorFlow and Horovod would hold the process up.
     os._exit(0)
 

@@ -61,7 +61,7 @@ class Hosts:
         _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             _run("ip", "-n", name, "link", "set", device, "up")
-        shaping = ["tbf", "rate", self._rate, "burst", "1mb", "latency", "50ms"]
+        shaping = ["tbf", "rate", self._rate, "burst", "128kb", "latency", "50ms"]
         _run("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", "eth0", "root", *shaping)
 
     def _remove(self) -> None:

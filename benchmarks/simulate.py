@@ -7,7 +7,8 @@ The C++ tool `simulate_schedule` builds and verifies each schedule and plays all
 model of Thakur, Rabenseifner and Gropp 2005, on the others with hosts of 8 GPUs whose messages share links (max-min fair;
 `ops/schedule/topology.cc` is the table of them). "halving_doubling" is folded to a power of two at other P; "hierarchical" runs
 inside the hosts first, then binary blocks across, "hierarchical:NAME" any other. A step starts when the one before is complete.
-Then what `auto` chooses is held against the model it was made with: one host, chunks and steps overlap.
+`auto` is what a communicator chooses on that topology.
+Then what it chooses is held against the model it was made with: one host, chunks and steps overlap.
 
 Writes simulate.csv, choice.csv, simulate.md and a plot for each topology (needs matplotlib; `--no-plots` does without). Takes
 some two minutes on an idle core, and 0.7 GB for the 33 million messages of a ring of 4096 ranks.
@@ -22,6 +23,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from benchmarks import ending
 
 _ROOT = Path(__file__).resolve().parents[1]
 _TOOL = _ROOT / ".build" / "core" / "bin" / "simulate_schedule"
@@ -82,7 +85,7 @@ def simulate(
                     "messages": int(row["messages"]), "busy": float(row["busy"]), "chosen": row["chosen"] == "1",
                 }  # fmt: skip
         except BaseException:
-            tool.kill()
+            tool.terminate()  # timeout(1) passes it on
             raise
         errors = tool.stderr.read()
     if tool.returncode == 124:
@@ -195,7 +198,8 @@ def plot(rows: Sequence[dict], topology: str, path: Path) -> None:
             panel.set_xticks(sizes, labels=[str(size) for size in sizes])
             panel.xaxis.minorticks_off()
         panel.grid(True, which="both", alpha=0.3)
-    panels[0][0].legend()
+    lines = {line.get_label(): line for panel in panels.flat for line in panel.get_lines()}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=6)
     figure.suptitle(f"all-reduce, {topology} (halving_doubling is folded where P is not a power of two)")
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
@@ -226,11 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-plots", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/simulate"))
     options = parser.parse_args(arguments)
+    ending.at_sigterm()
 
     started = time.monotonic()
     try:
         if not options.no_plots:
             import matplotlib  # noqa: F401
+        choice = list(simulate(_FLAT, ["executor"], options.choice_sizes, _CHOICE_BYTES))
         rows = []
         for row in simulate(options.algorithms, options.topologies, options.sizes, options.bytes):
             rows.append(row)
@@ -240,12 +246,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     end="",
                     file=sys.stderr,
                 )
-        choice = list(simulate(_FLAT, ["executor"], options.choice_sizes, _CHOICE_BYTES))
     except ModuleNotFoundError as error:
         print(f"{error}: install matplotlib, or give --no-plots", file=sys.stderr)
         return 1
     except SimulationError as error:
         print(error, file=sys.stderr)
+        return 1
+
+    if not rows or not choice:
+        print("nothing to simulate: hierarchical needs a topology with several ranks a host, and sizes that fill hosts, and "
+              "--choice-sizes are 128 at most", file=sys.stderr)  # fmt: skip
         return 1
 
     text = (

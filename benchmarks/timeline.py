@@ -24,6 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Sequence
 
+from benchmarks import ending
 from benchmarks.spans import COMPUTING, Span, Step
 from benchmarks.workers import run_workers
 from tf_strategies.launch.ports import ReservedPorts
@@ -112,6 +113,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(
             f"got --workers {arguments.workers} --steps {arguments.steps}; it takes two workers and a step at least"
         )
+    for option in ("batch", "bytes_per_pack", "image_size", "threads"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            parser.error(f"--{option.replace('_', '-')} is 1 at least; got {value}")
+    ending.at_sigterm()
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"):
         os.environ[name] = str(arguments.threads)
     print(

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Sequence
 
+from benchmarks import ending
+
 
 def run_workers(
     argv: Sequence[str],
@@ -17,7 +19,9 @@ def run_workers(
     seconds: float,
     prefixes: Sequence[list[str]] = (),
 ) -> None:
-    """Starts `argv` once for each address, with its TF_CONFIG, on the CPU, and waits for all. Each writes workerN.log.
+    """Starts `argv` once for each address, with its TF_CONFIG, on the CPU, and waits for all; they end with this process.
+
+    Each writes workerN.log.
 
     Args:
         argv: the command.
@@ -42,7 +46,11 @@ def run_workers(
             }
             command = [*(prefixes[index] if prefixes else []), *argv]
             with (folder / f"worker{index}.log").open("w") as log:
-                running.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+                running.append(
+                    subprocess.Popen(
+                        command, env=environment, stdout=log, stderr=log, preexec_fn=ending.with_parent
+                    )
+                )
         for index, process in enumerate(running):
             if process.wait(timeout=seconds):
                 text = (folder / f"worker{index}.log").read_text()

@@ -12,6 +12,7 @@
 // call only copies what a rank must move, 2(P-1)/P x bytes, in its own memory: the limit.
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -152,7 +153,7 @@ void Meet(Board* board, int ranks) {
 struct Contestant {
   int rank;
   std::function<void()> barrier;
-  std::function<void(int64_t bytes)> prepare;  // allocates, warms up, checks
+  std::function<void(int64_t bytes)> prepare;  // frees what was, allocates, warms up, checks
   std::function<void()> call;
 };
 
@@ -163,6 +164,12 @@ int64_t MemoryOf(const std::string& field) {
     if (line.rfind(field + ":", 0) == 0) return std::atoll(line.c_str() + field.size() + 1) << 10;
   }
   return 0;
+}
+
+// Gives back what malloc keeps of freed memory, and lets VmHWM begin anew.
+void ForgetPeak() {
+  malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << 5;
 }
 
 // As benchmarks/contestant.py. Orders are BYTES, a multiple of 4, and CALLS.
@@ -180,7 +187,6 @@ void Serve(const Contestant& contestant, const std::string& folder) {
   long long bytes = 0;
   for (int calls = 0; std::fscanf(orders, "%lld %d", &bytes, &calls) == 2;) {
     if (bytes != held) {
-      std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins anew
       contestant.prepare(bytes);
       held = bytes;
     }
@@ -191,7 +197,8 @@ void Serve(const Contestant& contestant, const std::string& folder) {
     char text[128];
     const int length = std::snprintf(
         text, sizeof(text), "{\"rank\": %d, \"seconds\": %.9f, \"extra_bytes\": %lld}\n", contestant.rank,
-        seconds.count() / calls, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes);
+        seconds.count() / calls,
+        std::max(0LL, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes));
     if (write(answers, text, length) != length) return;
   }
 }
@@ -204,6 +211,7 @@ void ServeAllReduce(Communicator& communicator, const std::string& folder) {
   contestant.call = [&] { AllReduce(communicator, ReduceOp::kSum, &data); };
   contestant.prepare = [&](int64_t bytes) {
     data = Data<float>();
+    ForgetPeak();
     data.assign(static_cast<size_t>(bytes / 4), static_cast<float>(communicator.rank() + 1));
     contestant.call();
     const int ranks = communicator.size();
@@ -263,7 +271,11 @@ Arguments Parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag.rfind("--", 0) != 0) {
-      arguments.sizes.push_back(std::atoll(argv[i]));
+      char* end = nullptr;
+      arguments.sizes.push_back(std::strtoll(argv[i], &end, 10));
+      if (*end != '\0' || arguments.sizes.back() < 4 || arguments.sizes.back() % 4 != 0) {
+        DieUnless(InvalidArgument("BYTES are multiples of 4, not '" + flag + "'"));
+      }
       continue;
     }
     if (flag == "--copy") {

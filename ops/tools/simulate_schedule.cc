@@ -90,12 +90,17 @@ const Algorithm* Across(const std::string& name) {
   return FindAlgorithm(name.substr(kHierarchical.size() + 1));
 }
 
-void PrintRow(const std::string& topology, const std::string& algorithm, int64_t size, int64_t bytes,
+// What a communicator on that topology says of itself.
+Group GroupOn(const Topology& topology, int size) {
+  if (size <= topology.per_host) return Group(size, size, Wire::kSharedMemory);
+  return Group(size, size % topology.per_host == 0 ? topology.per_host : 1, Wire::kNetwork);
+}
+
+void PrintRow(const std::string& topology, const std::string& algorithm, const Group& group, int64_t bytes,
               double seconds, int64_t messages, const Link* busiest, double busy) {
-  std::printf("%s,%s,%lld,%lld,%.9g,%lld,%s,%.4f,%d\n", topology.c_str(), algorithm.c_str(),
-              static_cast<long long>(size), static_cast<long long>(bytes), seconds,
-              static_cast<long long>(messages), busiest ? busiest->name.c_str() : "", busy,
-              algorithm == Choose(static_cast<int>(size), bytes).name ? 1 : 0);
+  std::printf("%s,%s,%d,%lld,%.9g,%lld,%s,%.4f,%d\n", topology.c_str(), algorithm.c_str(), group.size,
+              static_cast<long long>(bytes), seconds, static_cast<long long>(messages),
+              busiest ? busiest->name.c_str() : "", busy, algorithm == Choose(group, bytes).name ? 1 : 0);
   std::fflush(stdout);
 }
 
@@ -112,8 +117,8 @@ void PrintSimulated(const Topology& topology, const std::string& algorithm, int6
     busiest = &network.links()[i];
     busy = part;
   }
-  PrintRow(topology.name, algorithm, program.size, bytes, simulated.seconds, simulated.messages, busiest,
-           busy);
+  PrintRow(topology.name, algorithm, GroupOn(topology, program.size), bytes, simulated.seconds,
+           simulated.messages, busiest, busy);
 }
 
 // What the communicator does on one host: chunks of 64 Ki elements, steps overlap.
@@ -122,7 +127,7 @@ void PrintExecutor(const std::string& algorithm, int size, int64_t bytes, const 
   model.chunk_elements = 64 << 10;
   model.steps_overlap = true;
   const double seconds = PredictSeconds(size, kElementBytes, model, build);
-  PrintRow(kExecutor, algorithm, size, bytes, seconds, CountGroupCost(size, build).total.messages_sent,
+  PrintRow(kExecutor, algorithm, Group(size), bytes, seconds, CountGroupCost(size, build).total.messages_sent,
            nullptr, 0);
 }
 

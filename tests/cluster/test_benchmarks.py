@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks import allreduce_report
 from benchmarks.allreduce_contestants import CONTESTANTS
+from benchmarks.contest import _in_sessions
 from tests.support import namespaces
-from tests.support.processes import REPOSITORY, light_environment
+from tests.support.processes import REPOSITORY, light_environment, wait_until
 
 pytestmark = pytest.mark.any_line
 needs_core = pytest.mark.skipif(bool(CONTESTANTS["core"].missing()), reason="run `make tools` first")
@@ -20,7 +21,7 @@ needs_core = pytest.mark.skipif(bool(CONTESTANTS["core"].missing()), reason="run
 
 def run(folder, *arguments: str) -> tuple[str, list[dict]]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.allreduce", "--rounds", "2", "--folder", str(folder), *arguments],
+        [sys.executable, "-m", "benchmarks.allreduce", "--starts", "2", "--folder", str(folder), *arguments],
         cwd=REPOSITORY,
         env=light_environment(),
         capture_output=True,
@@ -47,7 +48,8 @@ def test_contestants_are_measured_and_those_missing_are_named(tmp_path):
         assert 0 < row["min_ms"] <= row["median_ms"] <= row["max_ms"] < 10_000
     for name in set(wanted) - set(present):
         assert f"without {name}: {CONTESTANTS[name].missing()}" in text
-    assert allreduce_report.table(rows, "shared_memory", 2) in text
+    compared = [row for row in rows if row["contestant"] != "copy"]
+    assert allreduce_report.table(compared, "shared_memory", 2) in text
     assert (tmp_path / "allreduce_shared_memory.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -65,10 +67,10 @@ def test_tcp_has_the_limit_of_ucx_perftest(tmp_path):
 
 @needs_core
 def test_an_interrupted_run_leaves_what_it_has(tmp_path):
-    # As many points as nobody waits for.
+    # As many starts as nobody waits for.
     command = [
-        sys.executable, "-m", "benchmarks.allreduce", "--workers", ",".join(["2"] * 500), "--bytes", "1024,65536",
-        "--wires", "shared_memory", "--rounds", "1", "--contestants", "core", "--folder", str(tmp_path),
+        sys.executable, "-m", "benchmarks.allreduce", "--workers", "2", "--bytes", "1024,65536", "--starts", "500",
+        "--wires", "shared_memory", "--contestants", "core,core_again", "--folder", str(tmp_path),
     ]  # fmt: skip
     with subprocess.Popen(
         command,
@@ -79,13 +81,30 @@ def test_an_interrupted_run_leaves_what_it_has(tmp_path):
         text=True,
     ) as process:
         lines = iter(process.stdout.readline, "")
-        assert any("P=2 65,536 bytes: core" in line for line in lines)
+        assert any("P=2 start 1 65,536 bytes: core" in line for line in lines)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=30)
     assert "interrupted" in text
     assert process.returncode == 0
     assert {row["bytes"] for row in allreduce_report.read(tmp_path / "allreduce.csv")} == {1024, 65536}
-    assert "## shared_memory" in (tmp_path / "allreduce.md").read_text()
+    text = (tmp_path / "allreduce.md").read_text()
+    assert "## shared_memory" in text
+    assert "Chance: the medians of the core and of the core, again, are " in text
+
+
+def test_a_run_between_hosts_that_is_ended_leaves_nothing():
+    if reason := namespaces.missing():
+        pytest.skip(reason)
+    command = [sys.executable, "-m", "benchmarks.between_hosts", "--rounds", "1000"]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, env=light_environment(), stdout=subprocess.DEVNULL, start_new_session=True
+    ) as front:
+        wait_until(lambda: len(_in_sessions({front.pid})) == 5, 30, "four workers")
+        front.send_signal(signal.SIGTERM)
+        assert front.wait(timeout=30) == 128 + signal.SIGTERM
+    wait_until(lambda: not _in_sessions({front.pid}), 10, "the end of the workers")
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=10).stdout
+    assert f"tfs-bench-{front.pid}" not in left
 
 
 def test_between_hosts_each_algorithm_is_measured_against_the_limit():

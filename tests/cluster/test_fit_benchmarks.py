@@ -55,6 +55,11 @@ def test_systems_train_in_turn(tmp_path):
         assert float(row["over_ours"]) == pytest.approx(ratio)
         share = float(rows["side_by_side"]["step_ms"]) / float(row["step_ms"])
         assert float(row["share_of_ideal"]) == pytest.approx(share)
+        assert int(row["peak_bytes"]) > 60_000_000  # of weights
+        assert int(row["extra_bytes"]) == int(row["peak_bytes"]) - int(rows["side_by_side"]["peak_bytes"])
+    # The largest of the MLP's variables is larger than a pack.
+    assert rows["ours"]["largest_pack"] == str(4 * 3072 * 3072)
+    assert "MB beyond side by side, wanted ≤ the largest pack, 37.7 MB: " in text
     assert (tmp_path / "fit.md").read_text().strip() in text
     assert is_picture(tmp_path / "fit.png")
 

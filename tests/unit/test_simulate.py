@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import simulate
+from benchmarks.contest import _in_sessions
+from tests.support.processes import REPOSITORY, wait_until
 
 pytestmark = [
     pytest.mark.any_line,
@@ -35,6 +42,22 @@ def test_predictions_are_the_closed_forms():
         assert row["chosen"] == (
             row["algorithm"] == ("recursive_doubling" if length == 1 << 14 else "halving_doubling")
         )
+
+
+@pytest.mark.parametrize(
+    ("topology", "size", "length", "chosen"),
+    [
+        ("alpha_beta", 64, 1 << 16, "recursive_doubling"),  # a network's latency
+        ("alpha_beta", 6, 1 << 25, "ring"),
+        ("nvlink", 8, 1 << 16, "halving_doubling"),  # one host
+        ("nvlink", 64, 1 << 20, "hierarchical"),
+        ("nvlink", 12, 1 << 20, "binary_blocks"),  # the second host is not full
+        ("executor", 64, 1 << 16, "halving_doubling"),
+    ],
+)
+def test_auto_is_what_a_communicator_chooses_there(topology, size, length, chosen):
+    rows = simulate.simulate((*simulate._FLAT, "hierarchical"), [topology], [size], [length])
+    assert [row["algorithm"] for row in rows if row["chosen"]] == [chosen]
 
 
 def test_hierarchical_needs_full_hosts():
@@ -97,6 +120,40 @@ def test_writes_tables_and_plots(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     for topology in ("alpha_beta", "nvlink"):
         assert (tmp_path / f"{topology}.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--algorithms", "hierarchical", "--topologies", "alpha_beta", "--sizes", "8", "--choice-sizes", "2"],
+        ["--algorithms", "ring", "--topologies", "alpha_beta", "--sizes", "8", "--choice-sizes", "200"],
+    ],
+)
+def test_nothing_to_simulate_is_said(arguments, tmp_path, capsys):
+    assert simulate.main([*arguments, "--bytes", "1024", "--no-plots", "--out", str(tmp_path)]) == 1
+    assert "nothing to simulate: " in capsys.readouterr().err
+
+
+def test_an_interrupted_run_leaves_no_tool_behind():
+    code = "from benchmarks import simulate; print(*simulate.simulate(['ring'], ['pcie'], [4096], [1 << 30]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=REPOSITORY, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as front:
+        wait_until(lambda: tools_of(front.pid), 30, "the tool")
+        pids = tools_of(front.pid)
+        front.send_signal(signal.SIGINT)
+        front.wait(timeout=20)
+    assert pids
+    wait_until(lambda: not tools_of(front.pid), 10, "the end of the tool")
+
+
+def tools_of(session: int) -> list[int]:
+    found = []
+    for pid in _in_sessions({session}):
+        with contextlib.suppress(OSError):
+            if b"simulate_schedule" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def test_crossings_are_where_the_names_change():
