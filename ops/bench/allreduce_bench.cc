@@ -197,8 +197,7 @@ void Serve(const Contestant& contestant, const std::string& folder) {
     char text[128];
     const int length = std::snprintf(
         text, sizeof(text), "{\"rank\": %d, \"seconds\": %.9f, \"extra_bytes\": %lld}\n", contestant.rank,
-        seconds.count() / calls,
-        std::max(0LL, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes));
+        seconds.count() / calls, std::max(0LL, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes));
     if (write(answers, text, length) != length) return;
   }
 }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -176,13 +177,20 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   options.timeout_seconds = timeout_seconds;
   options.peer_names = tf_strategies::Lines(peer_names);
   auto mailbox = std::make_shared<tf_strategies::Mailbox>();
-  auto made = std::make_shared<tf_strategies::Communicator>(
-      std::move(transport), std::move(options), [mailbox](const tf_strategies::Failure& failure) {
-        std::lock_guard<std::mutex> lock(mailbox->mutex);
-        if (mailbox->closed) return;
-        mailbox->failures.push_back(failure);
-        mailbox->changed.notify_all();
-      });
+  std::shared_ptr<tf_strategies::Communicator> made;
+  try {
+    made = std::make_shared<tf_strategies::Communicator>(std::move(transport), std::move(options),
+                                                         [mailbox](const tf_strategies::Failure& failure) {
+                                                           std::lock_guard<std::mutex> lock(mailbox->mutex);
+                                                           if (mailbox->closed) return;
+                                                           mailbox->failures.push_back(failure);
+                                                           mailbox->changed.notify_all();
+                                                         });
+  } catch (const std::system_error& error) {
+    return Report(tf_strategies::ResourceExhausted(
+        std::string("no thread could be started, look at the limits of memory and processes (ulimit -a): ") +
+        error.what()));
+  }
   *communicator = tf_strategies::RegisterCommunicator(std::move(made));
   auto& state = tf_strategies::TheState();
   std::lock_guard<std::mutex> lock(state.mutex);

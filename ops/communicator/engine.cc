@@ -372,18 +372,16 @@ Failure Engine::Explain(const Running& running) const {
 }
 
 Failure Engine::Overdue(const Running& running) const {
+  const std::set<int> awaited = running.execution->PeersAwaited();
+  const std::set<int> slow = awaited.empty() ? running.execution->PeersToRead() : awaited;
   std::string peers;
-  int peer = -1;
-  for (int awaited : running.execution->PeersAwaited()) {
-    peers += (peers.empty() ? "" : ", ") + PeerName(awaited);
-    peer = awaited;
-  }
+  for (int peer : slow) peers += (peers.empty() ? "" : ", ") + PeerName(peer);
   return {DeadlineExceeded(PeerName(rank_) + " waited " +
                            std::to_string(static_cast<int>(options_.timeout_seconds)) + " s in " +
-                           running.job.collective->Describe() + " for " +
-                           (peers.empty() ? "its peers to read" : peers) +
+                           running.job.collective->Describe() + " for " + peers +
+                           (awaited.empty() ? " to read" : "") +
                            "; raise CommunicationOptions.timeout if a step may take longer"),
-          running.job.request.instance, peer};
+          running.job.request.instance, slow.empty() ? -1 : *slow.rbegin()};
 }
 
 void Engine::Suspect(Failure failure) {

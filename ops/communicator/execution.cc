@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/base/gradual_underflow.h"
 #include "ops/reduce/reduce.h"
 
 namespace tf_strategies {
@@ -63,9 +64,18 @@ bool Execution::Advance() {
 }
 
 std::set<int> Execution::PeersAwaited() const {
+  return PeersOf([](ActionKind kind) { return kind != ActionKind::kSend; });
+}
+
+std::set<int> Execution::PeersToRead() const {
+  return PeersOf([](ActionKind kind) { return kind == ActionKind::kSend; });
+}
+
+template <typename Wanted>
+std::set<int> Execution::PeersOf(const Wanted& wanted) const {
   std::set<int> peers;
   for (size_t i = 0; i < plan_->pieces.size(); ++i) {
-    if (!complete_[i] && plan_->pieces[i].kind != ActionKind::kSend) peers.insert(plan_->pieces[i].peer);
+    if (!complete_[i] && wanted(plan_->pieces[i].kind)) peers.insert(plan_->pieces[i].peer);
   }
   return peers;
 }
@@ -116,6 +126,7 @@ void Execution::ReduceIfReady(int index) {
   Landing& landing = landings_[index];
   if (!landing.landed || gates_[index] > 0) return;
   const Piece& piece = plan_->pieces[index];
+  const GradualUnderflow alike_on_all_threads;
   Reduce(target_.op, target_.dtype, Address(piece), landing.scratch.get(), piece.range.size());
   scratch_->Return(std::move(landing.scratch), scratch_bytes_);
   --posted_reductions_;

@@ -42,6 +42,7 @@ class Execution {
   const Status& failure() const { return failure_; }  // the first one
   int failed_peer() const { return failed_peer_; }    // -1 when there is no failure
   std::set<int> PeersAwaited() const;                 // from whom something is still to come
+  std::set<int> PeersToRead() const;                  // who have not taken all that was for them
 
  private:
   enum class Event : uint8_t { kLanded, kComplete };
@@ -58,6 +59,8 @@ class Execution {
   char* Address(const Piece& piece) const { return target_.parts[piece.part] + piece.at * element_bytes_; }
   Tag TagOf(const Piece& piece) const { return {target_.instance, piece.message, target_.signature}; }
 
+  template <typename Wanted>
+  std::set<int> PeersOf(const Wanted& wanted) const;
   void Open(int index);
   void PostSend(int index);
   void PostCopy(int index);

@@ -103,7 +103,7 @@ class UcxTransport final : public Transport {
   }
 
   void Receive(int peer, Tag tag, void* data, size_t bytes, ReceiveDone done) override {
-    if (peers_[peer].lost != UCS_OK) return done(LostPeer(peer), Received{});
+    if (peers_[peer].lost != UCS_OK && !HasArrived(peer, tag)) return done(LostPeer(peer), Received{});
     auto* operation = new Operation{this, peer, nullptr, nullptr, std::move(done)};
     ucp_request_param_t param = Parameters(operation);
     param.cb.recv = &UcxTransport::OnReceived;
@@ -231,6 +231,12 @@ class UcxTransport final : public Transport {
     auto* peer = static_cast<Peer*>(arg);
     peer->lost = status;
     peer->transport->newly_lost_ = true;
+  }
+
+  // Of one that has gone since: what it had sent is here.
+  bool HasArrived(int peer, const Tag& tag) const {
+    ucp_tag_recv_info_t info;
+    return ucp_tag_probe_nb(handles_->worker, Encode(peer, tag), ~kUnmatchedBits, 0, &info) != nullptr;
   }
 
   Status LostPeer(int peer) const {

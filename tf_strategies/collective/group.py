@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 import weakref
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
 from tf_strategies.collective.xla import refuse_xla
@@ -82,7 +82,7 @@ class ConnectedWorkers:
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.rank = self._communicator.rank
         self.size = self._communicator.size
-        atexit.register(self._communicator.close_at_exit)
+        at_exit.register(self._communicator.close_at_exit)
         weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
 
     def name_of(self, rank: int) -> str:
@@ -128,7 +128,7 @@ class ConnectedWorkers:
 
     def close(self) -> None:
         """Leaves the group, whoever uses it; later collectives fail."""
-        atexit.unregister(self._communicator.close_at_exit)
+        at_exit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
 
 
@@ -141,7 +141,7 @@ def _side_by_side(result: tf.Tensor) -> tf.Tensor:
 
 def _close_elsewhere(communicator) -> None:
     """Closes on a thread of its own: garbage may be collected on one that closing waits for."""
-    atexit.unregister(communicator.close_at_exit)
+    at_exit.unregister(communicator.close_at_exit)
     threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
 

@@ -18,13 +18,13 @@ Example:
 
 from __future__ import annotations
 
-import atexit
 import functools
 import threading
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import channel_core as core
@@ -240,7 +240,7 @@ class Channel:
 @functools.cache
 def _close_at_exit() -> None:
     """The other ends hear that this process goes; and no thread of a channel outlives what it uses."""
-    atexit.register(core.close_all)
+    at_exit.register(core.close_all)
 
 
 def _local_cpu() -> str:

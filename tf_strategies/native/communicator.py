@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -91,6 +92,7 @@ class Communicator:
         self.rank = rank
         self.size = size
         self._names = names
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._cause: tuple[int, str] | None = None
         self._control: ControlPlane | None = None
@@ -204,9 +206,13 @@ class Communicator:
     def close(self, why: str = "") -> None:
         """Leaves the group. Outstanding collectives fail; later ones are refused. Bounded in time; safe to repeat.
 
+        Nothing happens in a process forked from the worker's: the group is not its own.
+
         Args:
             why: what made this worker end, for the message of those that still wait for it; "" for the end of its script.
         """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if self._closed:
                 return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import sys
 from typing import Any, Callable, ContextManager, Dict, Optional
 
 import tensorflow as tf
 from absl import logging
 
+from tf_strategies import at_exit
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import BootstrapError, ClusterConfigError
@@ -64,7 +64,7 @@ class ConnectedServers(Servers):
         )
         self._guard = Guard(list(zip(self.server_names, cluster.addresses["ps"])), self.wires.fail)
         self._closed = False
-        atexit.register(self._leave_at_exit)
+        at_exit.register(self._leave_at_exit)
 
     def guard(self) -> ContextManager[None]:
         return self._guard.watch()
@@ -80,7 +80,7 @@ class ConnectedServers(Servers):
         if self._closed:
             return
         self._closed = True
-        atexit.unregister(self._leave_at_exit)
+        at_exit.unregister(self._leave_at_exit)
         self._guard.stop()
         self.wires.close()
         self._guard.call_last(lambda: self.membership.leave(finished=True))

@@ -133,6 +133,19 @@ INSTANTIATE_TEST_SUITE_P(EveryAlgorithm, FaultAtEveryAction,
                          ::testing::Values("ring", "recursive_doubling", "halving_doubling",
                                            "binary_blocks"));
 
+TEST(Failure, ADeadlineNamesTheWorkerThatDoesNotRead) {
+  CommunicatorOptions options = Options("auto", 0.2);
+  Group group(3, options, 64);
+  std::vector<float> sent(kCount, 1.0f), received(1);
+  Outcome outcome;
+  auto request = RequestFor(&received, &outcome);
+  request.source = sent.data();
+  group[0].AllToAll({0, 0, kCount, kCount}, {0, 0, 0, 0}, std::move(request));
+  const Status status = outcome.Wait();
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("for worker 1 to read; "), std::string::npos) << status.message();
+}
+
 TEST(Failure, ADeadlineNamesTheWorkerThatDidNotCome) {
   Group group(3, Options("binary_blocks", 0.2));
   auto first = InputOf<float>(0, kCount), second = InputOf<float>(1, kCount);

@@ -49,7 +49,7 @@ struct Wire {
   std::function<Transports(int size)> make;
 };
 
-class TransportTest : public ::testing::TestWithParam<Wire> {
+class Driven {
  protected:
   // Drives all ranks from this thread until the condition holds, for 20 s at most.
   static bool Drive(Transports& transports, const std::function<bool()>& done) {
@@ -66,6 +66,9 @@ class TransportTest : public ::testing::TestWithParam<Wire> {
     return data;
   }
 };
+
+class TransportTest : public Driven, public ::testing::TestWithParam<Wire> {};
+class UcxTest : public Driven, public ::testing::Test {};
 
 TEST_P(TransportTest, DeliversEveryLengthWithItsSignature) {
   auto transports = GetParam().make(2);
@@ -250,6 +253,34 @@ TEST(Ucx, ReportsWhatItUses) {
   EXPECT_NE(tcp[0]->Describe().find("tcp"), std::string::npos) << tcp[0]->Describe();
   EXPECT_EQ(shared[0]->Describe().find("tcp"), std::string::npos) << shared[0]->Describe();
   EXPECT_NE(shared[0]->Describe().find("same host"), std::string::npos) << shared[0]->Describe();
+}
+
+// It is there already: who has sent all may go. What had not come is an error.
+TEST_F(UcxTest, WhatHadComeBeforeItsSenderLeftIsReceived) {
+  auto transports = Ucx(2, {"tcp,self", "lo"}, false);
+  const auto sent = Pattern(4000, 1);
+  std::vector<char> first(1), received(4000);
+  int completions = 0;
+  transports[0]->Send(1, {1, 1, 0}, sent.data(), sent.size(), [](const Status&) {});
+  for (int rank : {0, 1}) {
+    transports[rank]->Send(1 - rank, {1, 2, 0}, sent.data(), 1, [](const Status&) {});
+    transports[rank]->Receive(1 - rank, {1, 2, 0}, first.data(), 1,
+                              [&](const Status&, const Received&) { ++completions; });
+  }
+  ASSERT_TRUE(Drive(transports, [&] { return completions == 2; }));
+  transports.erase(transports.begin());
+  std::vector<Status> statuses;
+  const auto note = [&](const Status& status, const Received&) { statuses.push_back(status); };
+  transports[0]->Receive(0, {1, 3, 0}, first.data(), 1, note);
+  ASSERT_TRUE(Drive(transports, [&] { return statuses.size() == 1; })) << "the loss is not noticed";
+  EXPECT_EQ(statuses[0].code(), Code::kUnavailable);
+  transports[0]->Receive(0, {1, 1, 0}, received.data(), received.size(), note);
+  ASSERT_TRUE(Drive(transports, [&] { return statuses.size() == 2; }));
+  EXPECT_TRUE(statuses[1].ok()) << statuses[1].ToString();
+  EXPECT_EQ(received, sent);
+  transports[0]->Receive(0, {1, 1, 0}, received.data(), received.size(), note);
+  ASSERT_TRUE(Drive(transports, [&] { return statuses.size() == 3; }));
+  EXPECT_EQ(statuses[2].code(), Code::kUnavailable) << "it came once";
 }
 
 TEST(Ucx, RefusesTransportsItDoesNotHave) {
