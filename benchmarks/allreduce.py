@@ -18,7 +18,7 @@ first measurement says how many calls take 0.15 s (3 to 2000). Then, `--rounds` 
 sleep, another one first in every round. All that is done `--starts` times with processes newly started, for the same program
 can be faster in one process than in another; medians are of all. All ranks of a group start together; times are rank 0's.
 Horovod's processes are stopped between their turns, since its threads wake every millisecond (HOROVOD_CYCLE_TIME as it comes);
-what all take while they wait is printed.
+what all take while they wait is printed. Last, processes started anew do the largest size alone, for their memory.
 
 Wires: `shared_memory` is what each uses by itself on one host: for `ring`, `horovod` and `gloo`, which know no other, TCP on
 loopback. `tcp`: ours with transport="tcp", Open MPI with its TCP alone, the others as before. On both Open MPI has its `ob1`
@@ -45,7 +45,7 @@ from typing import Sequence
 
 from benchmarks import allreduce_report, ending, limits
 from benchmarks.allreduce_contestants import CONTESTANTS, WIRES
-from benchmarks.contest import Group, GroupError, Measured, contest
+from benchmarks.contest import FEWEST_CALLS, Group, GroupError, Measured, contest
 from tf_strategies.launch.ports import ReservedPorts
 
 _BYTES = tuple(1024 * 4**step for step in range(9))
@@ -79,11 +79,17 @@ class Sweep:
                 bandwidth = _tcp_bandwidth() if wire == "tcp" else None
                 for workers in self._options.workers:
                     found: dict[int, dict[str, Measured]] = {size: {} for size in self._options.bytes}
+                    extra: dict[str, int] = {}
                     try:
                         for start in range(self._options.starts):
                             self._measure(wire, workers, start, found)
+                        extra = self._weigh(wire, workers)
                     finally:
                         rows = self._rows(wire, workers, found, bandwidth)
+                        for row in rows:
+                            row["extra_bytes"] = (
+                                extra.get(row["contestant"]) if row["bytes"] == max(found) else None
+                            )
                         self.rows += rows
                         writer.writerows(rows)
                         file.flush()
@@ -117,6 +123,18 @@ class Sweep:
                 self._tell(wire, workers, start, size, now)
             idle = (f"{group.name} {group.idle_share:.1%}" for group in groups)
             print(f"  of one core, while it was others' turn: {', '.join(idle)}", flush=True)
+
+    def _weigh(self, wire: str, workers: int) -> dict[str, int]:
+        """By name the memory that the largest message takes, in processes that have had no other: malloc keeps what is freed."""
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            extra = {}
+            for group in self._start(stack, folder, wire, workers):
+                try:
+                    extra[group.name] = group.order(max(self._options.bytes), FEWEST_CALLS).extra_bytes
+                except GroupError as error:
+                    self._fell_out(wire, workers, error)
+            return extra
 
     def _start(self, stack: contextlib.ExitStack, folder: Path, wire: str, workers: int) -> list[Group]:
         """Starts all at once, and leaves out whom that fails."""

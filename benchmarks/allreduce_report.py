@@ -94,7 +94,7 @@ class Verdict:
 def rows_of(
     wire: str, workers: int, size: int, measured: dict[str, Measured], limit_seconds: float | None
 ) -> list[Row]:
-    """The rows of one point. The ratio is the median over that of the core; None where there is no core or no limit."""
+    """The rows of one point, but for the memory. The ratio is the median over that of the core; None where there is no core."""
     core = statistics.median(measured["core"].seconds) if "core" in measured else None
     rows = []
     for name, each in measured.items():
@@ -112,7 +112,7 @@ def rows_of(
                 "max_ms": 1e3 * max(each.seconds),
                 "ratio_to_core": None if core is None else median / core,
                 "limit_ms": None if limit_seconds is None else 1e3 * limit_seconds,
-                "extra_bytes": each.extra_bytes,
+                "extra_bytes": None,
             }
         )
     return rows
@@ -233,7 +233,11 @@ def memory(rows: Sequence[Row], wire: str) -> str:
         "|---" * (len(workers) + 1) + "|",
     ]
     for name, contestant in CONTESTANTS.items():
-        of = {row["workers"]: row["extra_bytes"] / largest for row in mine if row["contestant"] == name}
+        of = {
+            row["workers"]: row["extra_bytes"] / largest
+            for row in mine
+            if row["contestant"] == name and row["extra_bytes"] is not None
+        }
         if of:
             cells = (f"{of[count]:.2f}×" if count in of else "–" for count in workers)
             lines.append(f"| {contestant.title} | {' | '.join(cells)} |")

@@ -55,15 +55,14 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One size of one group: seconds of a call by round, how many calls a round, bytes as in `Answer`."""
+    """One size of one group: seconds of a call by round, and how many calls a round."""
 
     seconds: list[float]
     calls: int
-    extra_bytes: int
 
     def __add__(self, later: Measured) -> Measured:
         """Both, as if they were rounds of one."""
-        return Measured(self.seconds + later.seconds, later.calls, max(self.extra_bytes, later.extra_bytes))
+        return Measured(self.seconds + later.seconds, later.calls)
 
 
 class Group:
@@ -228,7 +227,7 @@ def contest(
     """
     failed: dict[str, GroupError] = {}
     calls: dict[str, int] = {}
-    answers: dict[str, list[Answer]] = {group.name: [] for group in groups}
+    seconds: dict[str, list[float]] = {group.name: [] for group in groups}
     for group in groups:
         with _noting_failure(group, failed):
             group.order(size, FEWEST_CALLS)  # what is done but once, when such messages are met first
@@ -239,14 +238,8 @@ def contest(
         for group in [*groups[first:], *groups[:first]]:
             if group.name not in failed:
                 with _noting_failure(group, failed):
-                    answers[group.name].append(group.order(size, calls[group.name]))
-    measured = {
-        name: Measured(
-            [answer.seconds for answer in each], calls[name], max(answer.extra_bytes for answer in each)
-        )
-        for name, each in answers.items()
-        if name not in failed
-    }
+                    seconds[group.name].append(group.order(size, calls[group.name]).seconds)
+    measured = {name: Measured(each, calls[name]) for name, each in seconds.items() if name not in failed}
     return measured, failed
 
 

@@ -6,8 +6,9 @@ The orders end when nobody holds the pipe any more. ops/bench/allreduce_bench.cc
 
 `extra_bytes` is what the process needs beyond the message: the peak of its resident memory (VmHWM) since this size began,
 warm-up with it, less what was resident when the group had done one all-reduce of 1 KB, less one message. So it has all
-buffers, kept ones too, but not what malloc keeps of freed memory; of a TensorFlow op, which is not in place, the result beside
-its operand. 0 where it is less than was resident then.
+buffers, kept ones too; of a TensorFlow op, which is not in place, the result beside its operand. What malloc keeps of freed
+smaller messages would count as well, so memory is asked of processes that have had none. 0 where it is less than was resident
+then.
 """
 
 from __future__ import annotations

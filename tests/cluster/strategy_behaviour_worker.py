@@ -5,6 +5,9 @@ python -m tests.cluster.strategy_behaviour_worker FOLDER
 
 from __future__ import annotations
 
+import atexit
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.support.checks import run_checks
+from tests.support.processes import wait_until
 from tests.support.replicas import on_cpus, require_equal_everywhere
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
@@ -228,6 +232,22 @@ def check_two_strategies_train_side_by_side(strategy, folder) -> None:
         assert "algorithm='ring'" in str(error) and "algorithm='auto'" in str(error), error
     else:
         raise AssertionError("no error")
+
+
+def check_a_forked_child_leaves_the_group_to_its_parent(strategy, folder) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            strategy.close()
+            atexit._run_exitfuncs()
+        finally:
+            os._exit(0)
+    try:
+        wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 20, "the child's end")
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        raise
+    assert float(strategy.reduce("SUM", tf.ones([]), axis=None)) == strategy.size
 
 
 def check_stats_count(strategy, folder) -> None:
