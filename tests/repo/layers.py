@@ -41,9 +41,10 @@ FOREIGN_HEADERS = {
 
 # Python: a part of tf_strategies and the parts it may import, besides itself.
 # `tensorflow` among them: it may import TensorFlow.
-_FOUNDATION = {"_version", "addresses", "cluster", "errors", "options"}
+_FOUNDATION = {"_version", "addresses", "at_exit", "cluster", "errors", "options"}
 PARTS = {
     "_version": set(),
+    "at_exit": set(),
     "errors": set(),
     "addresses": set(),
     "options": {"errors"},
