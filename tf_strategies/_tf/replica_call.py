@@ -50,7 +50,7 @@ class _OnlyReplica(tf.distribute.ReplicaContext):
                 "gradients are applied, or values reduced, in a tf.function that a replica calls, while strategy.run itself is "
                 "called eagerly; call strategy.run in a tf.function, or hand it the tf.function"
             )
-        return super()._merge_call(merge_fn, args, kwargs)
+        return compat.select_replica(0, super()._merge_call(merge_fn, args, kwargs))
 
 
 class LiftedFunctions:

@@ -51,8 +51,9 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
     @property
     def _num_between_graph_workers(self) -> int:
-        # TensorFlow hands back what a process alone reduces, unless it believes that there are others.
-        return max(self._group.size, 1 if self.compressed is None else 2)
+        # TensorFlow returns the values of a process alone as they are. With 2 or more it calls `batch_reduce_implementation`,
+        # which merges the rows of IndexedSlices and compresses gradients, for one worker as for many.
+        return max(self._group.size, 2)
 
     def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
         del options
@@ -138,7 +139,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     def _sum_local_replicas(self, value):
         values = value.values
         if isinstance(values[0], tf.IndexedSlices):
-            return values[0] if len(values) == self._group.size == 1 else merge_rows(values)
+            return merge_rows(values)
         tensors = [tf.convert_to_tensor(part) for part in values]
         if len(tensors) == 1:
             return tensors[0]

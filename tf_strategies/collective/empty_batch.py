@@ -15,6 +15,8 @@ from tf_strategies._tf import compat
 
 __all__ = ["EmptyBatchGuard"]
 
+_ITERATOR_OPS = ("IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue", "MultiDeviceIteratorGetNextFromShard")
+
 
 class EmptyBatchGuard:
     """Knows, while replicas run, how many rows the batch of each has.
@@ -31,15 +33,19 @@ class EmptyBatchGuard:
         self._before: Dict[Tuple[int, int], tf.Tensor] = {}
         self._shares: List[Tuple[Any, List[tf.Tensor]]] = []
 
-    def watch(self, fn: Callable, arguments: Any, state: Iterable[tf.Variable]) -> Callable:
+    def watch(
+        self, fn: Callable, arguments: Any, state: Iterable[tf.Variable], *, shapes_are_agreed: bool
+    ) -> Callable:
         """Returns the replica function `fn`, watched until `forget`.
 
         Args:
             fn: what every replica runs.
             arguments: its arguments, per replica.
             state: variables that replicas write on their own; they stay finite.
+            shapes_are_agreed: a batch with a static number of rows, on all local replicas, has that number on all workers.
         """
-        rows = _rows([_of_replica(replica, arguments) for replica in range(self._local_replicas)])
+        replicas = [_of_replica(replica, arguments) for replica in range(self._local_replicas)]
+        rows = _rows(replicas, shapes_are_agreed)
         if rows is None:
             return fn
         self._rows = rows
@@ -47,12 +53,12 @@ class EmptyBatchGuard:
 
         @tf.autograph.experimental.do_not_convert
         def watched(*args: Any, **kwargs: Any) -> Any:
-            replica = self._local_replica()
+            replica = self.local_replica()
             for variable in state:
                 self._before[replica, id(variable)] = variable.read_value()
             result = fn(*args, **kwargs)
             if state:
-                tf.cond(self._has_rows(replica), lambda: True, lambda: self._settle(state, replica))
+                _unless(self._has_rows(replica), lambda: self._settle(state, replica))
             return result
 
         return watched
@@ -63,17 +69,24 @@ class EmptyBatchGuard:
         self._before.clear()
 
     def share(self) -> Optional[tf.Tensor]:
-        """The rows of the replica that runs, times the number of all replicas, over the rows of all; [] float32.
+        """Returns the rows of the replica that runs over the mean of all replicas' rows, [] float32; see `shares`."""
+        shares = self.shares()
+        return None if shares is None else shares[self.local_replica()]
 
-        1 where all replicas have as many rows. None where shapes say that all have the same number. A collective the first
-        time in a graph: all workers ask alike.
+    def shares(self) -> Optional[List[tf.Tensor]]:
+        """Returns, for each local replica, its rows over the mean of all replicas' rows, [] float32.
+
+        The first call in a graph is a collective: all workers must ask alike.
+
+        Returns:
+            None where shapes say that all replicas have the same number of rows.
         """
         if not self._rows:
             return None
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         for asked, shares in self._shares:
             if asked is graph:
-                return shares[self._local_replica()]
+                return shares
         with tf.device("/device:CPU:0"):
             rows = [tf.cast(count, tf.float64) for count in self._rows]
             everywhere = self._group.all_reduce([tf.add_n(rows)], name="rows of the batch")[0]
@@ -82,7 +95,7 @@ class EmptyBatchGuard:
                 tf.cast(tf.math.divide_no_nan(count * replicas, everywhere), tf.float32) for count in rows
             ]
         self._shares.append((graph, shares))
-        return shares[self._local_replica()]
+        return shares
 
     def contributions(self, value: Any) -> Any:
         """The per-replica value as the replicas that run now may add it to a reduction."""
@@ -117,6 +130,8 @@ class EmptyBatchGuard:
 
     def _finite(self, value: tf.Tensor, replica: int) -> tf.Tensor:
         """`value`, but 0 where it is not finite and the replica has no rows; with rows it costs no pass over the value."""
+        if tf.get_static_value(self._has_rows(replica)):
+            return value
         with tf.device(value.device):
             chosen = tf.cond(
                 self._has_rows(replica),
@@ -127,9 +142,12 @@ class EmptyBatchGuard:
         return chosen
 
     def _has_rows(self, replica: int) -> tf.Tensor:
-        return self._rows[replica] > 0
+        rows = self._rows[replica]
+        known = tf.get_static_value(rows)
+        return rows > 0 if known is None else tf.constant(bool(known > 0))
 
-    def _local_replica(self) -> int:
+    def local_replica(self) -> int:
+        """Returns the local number of the replica whose function runs on this thread."""
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(everywhere)) % self._local_replicas
 
@@ -141,27 +159,44 @@ def _of_replica(replica: int, arguments: Any) -> List[Any]:
     ]
 
 
-def _rows(replicas: List[List[Any]]) -> Optional[List[tf.Tensor]]:
-    """The rows of each replica's batch, [] int64; None when shapes say that all have rows, and as many.
+def _unless(condition: tf.Tensor, action: Callable[[], bool]) -> None:
+    """Runs the action unless the condition holds; without an operation where that is known."""
+    if tf.get_static_value(condition) is None:
+        tf.cond(condition, lambda: True, action)
+    elif not tf.get_static_value(condition):
+        action()
 
-    The batch is the first argument whose number of rows is open, or 0, on some replica. Eagerly shapes say nothing about other
-    workers' batches.
+
+def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[tf.Tensor]]:
+    """Returns the rows of each replica's batch, [] int64; None where all workers know that all have the same number.
+
+    The batch is the first argument whose number of rows is open, or 0, on some replica.
     """
     for parts in zip(*replicas):
-        if any(_is_open(part) for part in parts):
+        if any(_is_open(part, shapes_are_agreed) for part in parts):
             return [_count(part) for part in parts]
     return None
 
 
-def _is_open(part: Any) -> bool:
+def _is_open(part: Any, shapes_are_agreed: bool) -> bool:
+    """Returns True if other workers may have another number of rows."""
     if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
         return True
     if not isinstance(part, tf.Tensor) or not part.shape.rank:
         return False
-    return tf.executing_eagerly() or not part.shape[0]
+    if tf.executing_eagerly() or not part.shape[0]:
+        return True
+    return not shapes_are_agreed and not _comes_from_iterator(part)
+
+
+def _comes_from_iterator(part: tf.Tensor) -> bool:
+    """Returns True for a tensor that a distributed iterator gives in this function: workers have agreed on its shape."""
+    return part.op.type in _ITERATOR_OPS
 
 
 def _count(part: Any) -> tf.Tensor:
+    if isinstance(part, tf.Tensor) and part.shape[0] is not None:
+        return tf.constant(part.shape[0], tf.int64)
     if isinstance(part, tf.RaggedTensor):
         return tf.cast(part.nrows(), tf.int64)
     if isinstance(part, tf.SparseTensor):

@@ -26,6 +26,7 @@ from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_
 from tf_strategies.estimator.kinds import adapt
 from tf_strategies.estimator.session_config import show_devices
 from tf_strategies.estimator.train_op import followed_by
+from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceExtended"]
@@ -68,6 +69,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._metrics: list = []
         self._lifted = LiftedFunctions(strategy)
         self._replicas_run = False
+        self._make_step = None
+        self._step = None
+        self._shapes_are_agreed = False
         self._alone = False
         self.statistics = ReplicaStatistics(
             replicas=self._num_replicas_in_sync,
@@ -151,8 +155,19 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             return lifted(*args, **kwargs)
         for_session = in_session_graph()
         fn = fn if for_session else compat.converted_by_autograph(fn)
-        if self._num_replicas_in_sync == 1 or self._replicas_run:
+        if self._replicas_run:
             return self._run_replicas(fn, args, kwargs)
+        self._step = None if self._make_step is None else self._make_step()
+        if self._step is not None:
+            fn = self._step.within(fn)
+        try:
+            if self._num_replicas_in_sync == 1:
+                return self._run_replicas(fn, args, kwargs)
+            return self._run_all_replicas(fn, args, kwargs, for_session)
+        finally:
+            self._step = None
+
+    def _run_all_replicas(self, fn, args, kwargs, for_session):
         self._metrics = [reference for reference in self._metrics if reference() is not None]
         metrics = [
             variable for variable in (reference() for reference in self._metrics) if variable is not None
@@ -161,7 +176,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._replicas_run = True
         try:
             with op_seeds_of_worker(self._workers.rank), arrival:
-                guarded = self._guard.watch(fn, (args, kwargs), [] if for_session else metrics)
+                guarded = self._guard.watch(
+                    fn,
+                    (args, kwargs),
+                    [] if for_session else metrics,
+                    shapes_are_agreed=self._shapes_are_agreed or for_session,
+                )
                 watched = self.statistics.watch(guarded)
                 result = self._run_replicas(watched, args, kwargs)
             if for_session:
@@ -178,6 +198,33 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if len(self._devices) == 1:
             return run_on_only_device(self._container_strategy(), self._devices[0], fn, args, kwargs)
         return super()._call_for_each_replica(fn, args, kwargs)
+
+    @contextlib.contextmanager
+    def joint_steps(self, *, is_agreed, postpones, shapes_are_agreed):
+        """While open, replica functions are steps of Keras: see `JointStep`.
+
+        Args:
+            is_agreed: returns True for a tensor that is known to be equal on all replicas.
+            postpones: gradients are added up when they are applied, not when they are computed.
+            shapes_are_agreed: batches of a static shape have that shape on all workers.
+        """
+
+        def make_step() -> JointStep:
+            return JointStep(
+                replicas=self._num_replicas_in_sync,
+                shares=self._guard.shares,
+                local_replica=self._guard.local_replica,
+                is_recording=compat.is_differentiating,
+                is_agreed=is_agreed,
+                postpones=postpones,
+            )
+
+        before = self._make_step, self._shapes_are_agreed
+        self._make_step, self._shapes_are_agreed = make_step, shapes_are_agreed
+        try:
+            yield
+        finally:
+            self._make_step, self._shapes_are_agreed = before
 
     @contextlib.contextmanager
     def alone(self):
@@ -271,11 +318,32 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
-        pairs = [
-            (apart(self._guard.contributions(value)), self._placed(where))
-            for value, where in value_destination_pairs
-        ]
-        return self._cross_device_ops.batch_reduce(reduce_op, pairs)
+        reduced = [value for value, _ in value_destination_pairs]
+        open_pairs = {
+            position: (apart(self._summand(reduce_op, value, where)), self._placed(where))
+            for position, (value, where) in enumerate(value_destination_pairs)
+            if not self._is_joint(reduce_op, value, where)
+        }
+        sums = self._cross_device_ops.batch_reduce(reduce_op, list(open_pairs.values())) if open_pairs else []
+        for position, total in zip(open_pairs, sums):
+            reduced[position] = total
+        return reduced
+
+    def _is_joint(self, reduce_op, value, where) -> bool:
+        return _is_gradient(reduce_op, value, where) and bool(self._step) and self._step.is_joint(_parts(value))
+
+    def _summand(self, reduce_op, value, where):
+        """Returns what the local replicas add to a sum."""
+        value = self._guard.contributions(value)
+        if self._step is None or not _is_gradient(reduce_op, value, where):
+            return value
+        parts = _parts(value)
+        if len(parts) != len(self._devices):
+            return value
+        summands = self._step.as_summands(parts, compat.whole_variable(where))
+        if all(mine is given for mine, given in zip(summands, parts)):
+            return value
+        return compat.per_replica(tuple(summands))
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, tf.distribute.DistributedValues):
@@ -295,6 +363,20 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
             return value
         return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
+
+
+def _parts(value) -> tuple:
+    """Returns the parts of the local replicas."""
+    return tuple(value.values) if isinstance(value, tf.distribute.DistributedValues) else (value,)
+
+
+def _is_gradient(reduce_op, value, where) -> bool:
+    """Returns True for a sum that goes to a variable, and is not formed of variables."""
+    if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
+        return False
+    if compat.whole_variable(where) is None:
+        return False
+    return not any(compat.whole_variable(part) is not None for part in _parts(value))
 
 
 def _whole(variable) -> Any:

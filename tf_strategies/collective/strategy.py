@@ -20,6 +20,7 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.estimator.coordinator import Coordinated
 from tf_strategies.keras import bridge
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.joint_step import current_step
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceStrategy"]
@@ -93,6 +94,15 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self._teach_keras()
 
     @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas of all workers; 1 within a step of Keras `fit` or `evaluate`.
+
+        A `train_step` is written for one process that has the joint batch. Code in it that divides a loss by this number, as
+        tf.distribute asks of loops with `strategy.run`, computes the same loss as without the division.
+        """
+        return 1 if current_step() is not None else self.extended._num_replicas_in_sync
+
+    @property
     def rank(self) -> int:
         """This worker's number, from 0 (the chief) to `size` - 1."""
         return self._group.rank
@@ -157,6 +167,13 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
+    def joint_steps(self, model, data):
+        return self.extended.joint_steps(
+            is_agreed=lambda part: part.ref() in self._agreed,
+            postpones=self.compresses or _accumulates(model.optimizer),
+            shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
+        )
+
     @contextlib.contextmanager
     def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
         """While open, `reduce` of these variables gives sums that were formed in one message."""
@@ -186,11 +203,15 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         return results
 
     def _teach_keras(self) -> None:
-        if self.num_replicas_in_sync > 1 or self.compresses:
-            bridge.install()
+        bridge.install()
 
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
+
+
+def _accumulates(optimizer: Any) -> bool:
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return bool(getattr(optimizer, "gradient_accumulation_steps", None))
 
 
 def _is_summed_when_read(variable) -> bool:

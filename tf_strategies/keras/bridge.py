@@ -12,8 +12,9 @@ from tf_strategies.keras import (
     embedding,
     first_batch,
     global_metrics,
+    joint_gradients,
+    joint_losses,
     loops,
-    loss_weights,
     prediction_order,
     refusals,
     saving,
@@ -27,6 +28,10 @@ __all__ = ["install"]
 
 _NAMES = ("keras", "tf_keras")
 _LOSSES = {3: "src.losses.loss", 2: "src.utils.losses_utils"}
+_COMPILED_LOSSES = {
+    3: ("src.trainers.compile_utils", "CompileLoss"),
+    2: ("src.engine.compile_utils", "LossesContainer"),
+}
 
 _installed: set[str] = set()
 
@@ -54,19 +59,23 @@ def install() -> None:
 def _teach(name: str, keras: ModuleType) -> None:
     major = int(keras.__version__.partition(".")[0])
     losses = importlib.import_module(f"{name}.{_LOSSES[major]}")
+    module, compiled = _COMPILED_LOSSES[major]
     callback_list.install(keras)
     global_metrics.install(keras)
     refusals.install(keras)
     loops.install(keras)
     saving.install(keras)
     seeds.install(keras)
-    loss_weights.install(losses)
+    joint_gradients.install()
+    joint_losses.install(keras, getattr(importlib.import_module(f"{name}.{module}"), compiled))
     if major == 3:
+        joint_losses.install_keras3(losses)
         summed_gradients.install(keras)
         server_variables.install(keras)
         embedding.install(keras, importlib.import_module(f"{name}.src.backend.common.stateless_scope"))
         _install_data_of_keras3(name, keras)
     else:
+        joint_losses.install_keras2(losses)
         _install_data_of_keras2(name)
 
 

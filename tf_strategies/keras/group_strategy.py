@@ -14,6 +14,21 @@ class GroupStrategy(WorkerStrategy):
     """The face that a strategy shows to the bridge whose workers take every step together."""
 
     @property
+    def replicas(self) -> int:
+        """The number of replicas of all workers. Within a step of `fit`, `num_replicas_in_sync` is 1 instead."""
+        return int(self.extended._num_replicas_in_sync)
+
+    def joint_steps(self, model: Any, data: Any) -> ContextManager[None]:
+        """Opens a context in which replica functions are steps of `fit` or `evaluate`.
+
+        Args:
+            model: the model whose steps run.
+            data: the iterator that the steps take batches from.
+        """
+        del model, data
+        return contextlib.nullcontext()
+
+    @property
     def keeps_gradients(self) -> bool:
         """Whether what is left of gradients when they are compressed is kept for later steps."""
         return self.compresses and bool(self._compression.slots)
@@ -24,7 +39,7 @@ class GroupStrategy(WorkerStrategy):
         return ()
 
     def share_of_batch(self) -> Optional[Any]:
-        """In a replica function: by how much this replica's batch is larger than the mean, [] float32; None for 1."""
+        """Returns, in a replica function, this replica's rows over the mean of all replicas' rows, [] float32; None for 1."""
         return None
 
     def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:
@@ -42,6 +57,6 @@ class GroupStrategy(WorkerStrategy):
 
 
 def group_of(model: Any) -> Optional[GroupStrategy]:
-    """The strategy a model was made in, if it spans several workers."""
+    """Returns the strategy a model was made in, if it spans several replicas; else None."""
     strategy = getattr(model, "distribute_strategy", None)
-    return strategy if isinstance(strategy, GroupStrategy) and strategy.size > 1 else None
+    return strategy if isinstance(strategy, GroupStrategy) and strategy.replicas > 1 else None

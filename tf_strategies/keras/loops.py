@@ -6,6 +6,9 @@ import functools
 from types import ModuleType
 from typing import Any, Callable
 
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install"]
@@ -39,17 +42,32 @@ def _called_by_strategy(original: Callable, name: str) -> Callable:
         made = original(self, *args, **kwargs)
         function, strategy = getattr(self, name), self.distribute_strategy
         if isinstance(strategy, WorkerStrategy) and not getattr(function, "called_by_strategy", False):
-            function = _by(strategy, function)
+            function = _by(strategy, self, function, is_predicting=name == "predict_function")
             setattr(self, name, function)
         return made if made is None else function
 
     return make
 
 
-def _by(strategy: WorkerStrategy, function: Callable) -> Callable:
+def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting: bool) -> Callable:
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        return strategy.call(function, *args)
+        if is_predicting or not isinstance(strategy, GroupStrategy):
+            return strategy.call(function, *args)
+        data = _split_between_workers(strategy, *args)
+        with strategy.joint_steps(model, data):
+            return strategy.call(function, data)
 
     call.called_by_strategy = True  # type: ignore[attr-defined]
     return call
+
+
+def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
+    """Returns an iterator that gives each replica its rows of the batches.
+
+    `train_on_batch` and `test_on_batch` of Keras 3 give the whole batch to every replica, those of Keras 2 split it.
+    """
+    if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
+        return data
+    batch = tf.nest.map_structure(lambda part: part, next(iter(data)))
+    return iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch)))

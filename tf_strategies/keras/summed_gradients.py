@@ -174,9 +174,7 @@ def _are_of_one_replica() -> bool:
 
 def _is_in_group() -> bool:
     context = tf.distribute.get_replica_context()
-    if context is None or not isinstance(context.strategy, GroupStrategy):
-        return False
-    return context.num_replicas_in_sync > 1 or context.strategy.compresses
+    return context is not None and isinstance(context.strategy, GroupStrategy)
 
 
 def _is_compressed() -> bool:

@@ -1,0 +1,73 @@
+"""Gradients that a `tf.GradientTape` computes in `train_step` are those of the joint batch."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, List, Optional
+
+import tensorflow as tf
+
+from tf_strategies.keras.joint_step import JointStep, current_step
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Wraps `tf.GradientTape.gradient`, once. Outside of the steps of `fit` it does what it did."""
+    original = tf.GradientTape.gradient
+    if getattr(original, "computes_joint_gradients", False):
+        return
+
+    @functools.wraps(original)
+    def gradient(
+        self: Any,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        step = current_step()
+        variables = None if step is None or not step.can_join() else _variables(sources)
+        seeds = None if variables is None else _weighted_seeds(step, target, output_gradients)
+        if seeds is None:
+            return original(self, target, sources, output_gradients, unconnected_gradients)
+        found = original(self, target, sources, seeds, unconnected_gradients)
+        flat = tf.nest.flatten(found)
+        given = [position for position, each in enumerate(flat) if each is not None]
+        sums = step.add_up([flat[i] for i in given], [variables[i] for i in given]) if given else []
+        for position, total in zip(given, sums):
+            flat[position] = total
+        return tf.nest.pack_sequence_as(sources, flat)
+
+    gradient.computes_joint_gradients = True  # type: ignore[attr-defined]
+    tf.GradientTape.gradient = gradient
+
+
+def _variables(sources: Any) -> Optional[List[Any]]:
+    """Returns TensorFlow's variables behind the sources; None unless all are variables of the strategy."""
+    variables = []
+    for source in tf.nest.flatten(sources):
+        variable = source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "value", None)
+        if "AutoCast" in type(variable).__name__:
+            variable = variable._variable
+        if not isinstance(variable, tf.Variable) or not _is_distributed(variable):
+            return None
+        variables.append(variable)
+    return variables or None
+
+
+def _is_distributed(variable: Any) -> bool:
+    return isinstance(variable, tf.distribute.DistributedValues)
+
+
+def _weighted_seeds(step: JointStep, target: Any, output_gradients: Any) -> Optional[List[tf.Tensor]]:
+    """Returns what the backward pass starts from, in place of ones; None for targets that are no floating-point tensors."""
+    targets = tf.nest.flatten(target)
+    if not targets or not all(isinstance(each, tf.Tensor) and each.dtype.is_floating for each in targets):
+        return None
+    given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
+    weight = step.weight()
+    return [
+        (tf.ones_like(each) if seed is None else tf.convert_to_tensor(seed)) * tf.cast(weight, each.dtype)
+        for each, seed in zip(targets, given)
+    ]

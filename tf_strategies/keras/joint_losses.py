@@ -1,0 +1,200 @@
+"""Losses of a step are such that their mean over replicas, weighted by rows, is the loss of the joint batch.
+
+A mean over the rows of a batch is so by itself. Three kinds are not, and are multiplied by a factor:
+
+- A mean that divides by valid time steps (masks) or by sample weights: the joint batch divides by their sum over all replicas.
+- A compiled loss that is a sum (`reduction="sum"`), or that is not reduced at all: the joint batch's loss is the sum of the
+  replicas' losses.
+- In a loop of the user's own, with `strategy.run`, Keras 3 divides each mean by the number of replicas, as if all had the
+  same number of rows.
+
+`keras.metrics.Mean` counts a scalar that it is given without a sample weight once a step, not once a replica.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from types import ModuleType
+from typing import Any, Callable, Iterator, Optional
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.joint_step import current_step
+
+__all__ = ["install", "install_keras2", "install_keras3"]
+
+_MEANS = ("auto", "sum_over_batch_size", "mean")
+_NO_MEANS = ("sum", "none", None)
+
+_this_thread = threading.local()
+
+
+def install(keras: ModuleType, compiled: type) -> None:
+    """Wraps what both Kerases have: `losses.Loss.__call__`, `metrics.Mean.update_state`, and the losses of a compiled model.
+
+    Args:
+        keras: Keras.
+        compiled: the class that calls the losses of a compiled model.
+    """
+    keras.losses.Loss.__call__ = _sum_of_joint_batch(keras.losses.Loss.__call__)
+    keras.metrics.Mean.update_state = _counted_once(keras.metrics.Mean.update_state)
+    compiled.__call__ = _compiled(compiled.__call__)
+
+
+def install_keras3(losses: ModuleType) -> None:
+    """Wraps functions of `keras.src.losses.loss`, the module in which Keras 3 reduces losses."""
+    losses.reduce_weighted_values = _of_all_valid_keras3(losses.reduce_weighted_values)
+    losses.scale_loss_for_distribution = _in_loops(losses.scale_loss_for_distribution, tf.multiply)
+    if hasattr(losses, "unscale_loss_for_distribution"):
+        losses.unscale_loss_for_distribution = _in_loops(
+            losses.unscale_loss_for_distribution, tf.math.divide_no_nan
+        )
+
+
+def install_keras2(losses: ModuleType) -> None:
+    """Wraps a function of `src.utils.losses_utils`, the module in which Keras 2 reduces losses."""
+    losses.apply_valid_mask = _of_all_valid_keras2(losses.apply_valid_mask)
+
+
+def _compiled(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _depth(0):
+            return original(self, *args, **kwargs)
+
+    return call
+
+
+def _sum_of_joint_batch(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        depth = getattr(_this_thread, "depth", None)
+        if depth is None:
+            return original(self, *args, **kwargs)
+        with _depth(depth + 1):
+            loss = original(self, *args, **kwargs)
+        step = current_step()
+        if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
+            return loss
+        return loss * tf.cast(step.inverse_weight(), loss.dtype)
+
+    return call
+
+
+def _of_all_valid_keras3(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def reduce(
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: Any = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+        if _strategy() is None:
+            return loss
+        if reduction in _MEANS:
+            divisor = None if mask is None else tf.reduce_sum(tf.cast(mask, tf.float32))
+        elif reduction == "mean_with_sample_weight":
+            divisor = _total_weight(values, sample_weight, mask)
+        else:
+            divisor = None
+        return loss if divisor is None else loss * tf.cast(_correction(divisor), loss.dtype)
+
+    return reduce
+
+
+def _of_all_valid_keras2(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
+        weights = original(losses, sw, mask, reduction)
+        if mask is None or str(reduction) not in _MEANS or _strategy() is None:
+            return weights
+        valid = tf.reduce_sum(tf.cast(mask, tf.float32))
+        corrected = weights * tf.cast(_correction(valid), weights.dtype)
+        return tf.where(valid > 0, corrected, tf.zeros_like(corrected))
+
+    return apply_valid_mask
+
+
+def _total_weight(values: Any, sample_weight: Any, mask: Any) -> Optional[tf.Tensor]:
+    """Returns the sum of the weights of all elements of `values`, [] float32; None without weights."""
+    if sample_weight is None and mask is None:
+        return None
+    weights = 1.0 if sample_weight is None else tf.cast(sample_weight, tf.float32)
+    if mask is None:
+        return tf.reduce_sum(weights)
+    valid = tf.cast(mask, tf.float32)
+    if sample_weight is not None:
+        while weights.shape.rank < valid.shape.rank:
+            weights = weights[..., tf.newaxis]
+        while valid.shape.rank < weights.shape.rank:
+            valid = valid[..., tf.newaxis]
+    return tf.reduce_sum(valid * weights)
+
+
+def _correction(divisor: tf.Tensor) -> tf.Tensor:
+    """Returns the factor that makes a mean over this replica's `divisor` one over that of all replicas; a collective.
+
+    Args:
+        divisor: what the replica's mean divides by, [] float32.
+    """
+    divisor = tf.stop_gradient(divisor)
+    total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, divisor)
+    step = current_step()
+    if step is not None:
+        inverse = tf.cast(step.inverse_weight(), tf.float32)
+    else:
+        share = _strategy().share_of_batch()
+        replicas = float(_strategy().replicas)
+        inverse = replicas if share is None else tf.math.divide_no_nan(replicas, share)
+    return tf.math.divide_no_nan(divisor, total) * inverse
+
+
+def _in_loops(original: Callable, operation: Callable) -> Callable:
+    @functools.wraps(original)
+    def scale(value: Any) -> Any:
+        scaled = original(value)
+        strategy = _strategy()
+        share = None if strategy is None or current_step() is not None else strategy.share_of_batch()
+        return scaled if share is None else operation(scaled, tf.cast(share, scaled.dtype))
+
+    return scale
+
+
+def _counted_once(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
+        step = current_step()
+        if step is not None and step.replicas > 1 and sample_weight is None and _is_scalar(values):
+            sample_weight = step.weight()
+        return original(self, values, sample_weight=sample_weight)
+
+    return update_state
+
+
+def _is_scalar(values: Any) -> bool:
+    return isinstance(values, (int, float)) or getattr(getattr(values, "shape", None), "rank", None) == 0
+
+
+def _strategy() -> Optional[GroupStrategy]:
+    """Returns the strategy whose replica function runs here, if it spans several replicas."""
+    if tf.distribute.in_cross_replica_context():
+        return None
+    strategy = tf.distribute.get_strategy()
+    if not isinstance(strategy, GroupStrategy) or strategy.replicas == 1:
+        return None
+    return strategy
+
+
+@contextlib.contextmanager
+def _depth(depth: int) -> Iterator[None]:
+    before = getattr(_this_thread, "depth", None)
+    _this_thread.depth = depth
+    try:
+        yield
+    finally:
+        _this_thread.depth = before

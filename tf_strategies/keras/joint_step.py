@@ -1,0 +1,160 @@
+"""One step of `fit` or `evaluate`, computed by many replicas as by one process that has the joint batch.
+
+Keras calls `train_step` on every replica, each with its rows of the batch. A `train_step` is written for one process: its losses
+are means over the batch it sees, and its gradients go to an optimizer. A `JointStep` keeps that meaning:
+
+- Each replica has a weight, its rows divided by the rows of all replicas. The weights of a step add up to 1.
+- The joint batch's mean loss is the weighted sum of the replicas' mean losses, and so is its gradient.
+- A gradient that a `tf.GradientTape` computes for variables of the strategy is that of the joint batch. The tape starts
+  from the weight in place of 1, and the results are added up over the replicas. Clipping, noise or logs in `train_step` see the
+  same gradient as in one process.
+- A gradient that did not come from a tape unchanged is weighted and added up when the optimizer applies it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+import tensorflow as tf
+
+__all__ = ["JointStep", "current_step"]
+
+_this_thread = threading.local()
+
+
+class JointStep:
+    """What the replicas of one step share.
+
+    Args:
+        replicas: the number of replicas of all workers.
+        shares: returns, for each local replica, its weight times `replicas` ([] float32), or None where all replicas have
+            the same number of rows. The first call in a step is a collective.
+        local_replica: returns the local number of the replica that calls.
+        is_recording: returns True while a `tf.GradientTape` records.
+        is_agreed: returns True for a tensor that is known to be equal on all replicas.
+        postpones: the sums are formed when the optimizer applies the gradients, not when the tape computes them. This is for
+            gradients that are accumulated or compressed first.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int,
+        shares: Callable[[], Optional[List[tf.Tensor]]],
+        local_replica: Callable[[], int],
+        is_recording: Callable[[], bool],
+        is_agreed: Callable[[tf.Tensor], bool],
+        postpones: bool,
+    ) -> None:
+        self.replicas = replicas
+        self.postpones = postpones
+        self._shares = shares
+        self._local_replica = local_replica
+        self._is_recording = is_recording
+        self._is_agreed = is_agreed
+        self._joint: Dict[int, Any] = {}
+        self._weighted: Dict[int, Any] = {}
+        self._adding = False
+
+    def within(self, fn: Callable) -> Callable:
+        """Returns the replica function `fn`, as part of this step.
+
+        Scalars that `fn` returns are weighted, so that their mean over replicas is the mean over the joint batch.
+        """
+
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            before = getattr(_this_thread, "step", None)
+            _this_thread.step = self
+            try:
+                return tf.nest.map_structure(self._as_part_of_a_mean, fn(*args, **kwargs))
+            finally:
+                _this_thread.step = before
+
+        return tf.autograph.experimental.do_not_convert(run)
+
+    def share(self) -> Optional[tf.Tensor]:
+        """Returns the weight of the calling replica times the number of replicas, [] float32; None where it is always 1."""
+        shares = self._shares()
+        return None if shares is None else shares[self._local_replica()]
+
+    def weight(self) -> Union[float, tf.Tensor]:
+        """Returns the weight of the calling replica: its rows divided by the rows of all replicas."""
+        share = self.share()
+        return 1.0 / self.replicas if share is None else share / self.replicas
+
+    def inverse_weight(self) -> Union[float, tf.Tensor]:
+        """Returns 1 divided by `weight`; 0 for a replica without rows."""
+        share = self.share()
+        return float(self.replicas) if share is None else tf.math.divide_no_nan(float(self.replicas), share)
+
+    def can_join(self) -> bool:
+        """Returns False within another tape, as in second derivatives: those gradients stay the replica's own."""
+        return not self._is_recording()
+
+    def add_up(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        """Returns the joint gradients of the variables, from weighted gradients of each replica; in a replica function."""
+        context = tf.distribute.get_replica_context()
+        if self.postpones:
+            for variable in variables:
+                self._weighted[id(variable)] = variable
+            return list(gradients)
+        return list(context.merge_call(self._add_up, args=(list(gradients), list(variables))))
+
+    def _add_up(
+        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> List[Any]:
+        self._adding = True
+        try:
+            sums = strategy.extended.batch_reduce_to(
+                tf.distribute.ReduceOp.SUM, list(zip(gradients, variables))
+            )
+        finally:
+            self._adding = False
+        for total in sums:
+            for part in strategy.experimental_local_results(total):
+                self._joint[id(_identity(part))] = _identity(part)
+        return sums
+
+    def is_joint(self, parts: Sequence[Any]) -> bool:
+        """Returns True if these gradients, one for each local replica, are those of the joint batch already."""
+        return not self._adding and all(id(_identity(part)) in self._joint for part in parts)
+
+    def as_summands(self, parts: Sequence[Any], variable: Any) -> List[Any]:
+        """Returns the gradients of a variable, one for each local replica, such that their sum is the joint gradient."""
+        if self.replicas == 1 or self._adding or id(variable) in self._weighted:
+            return list(parts)
+        shares = self._shares()
+        weights = [1.0 if shares is None else share for share in shares or [None] * len(parts)]
+        return [_times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
+
+    def _as_part_of_a_mean(self, value: Any) -> Any:
+        if not isinstance(value, tf.Tensor) or value.shape.rank != 0 or not value.dtype.is_floating:
+            return value
+        if self.replicas == 1 or self._is_agreed(value):
+            return value
+        share = self.share()
+        if share is None:
+            return value
+        share = tf.cast(share, value.dtype)
+        return tf.where(share > 0, value * share, tf.zeros_like(value))
+
+
+def current_step() -> Optional[JointStep]:
+    """Returns the step whose replica function runs on this thread; None outside, and between replicas."""
+    step = getattr(_this_thread, "step", None)
+    return None if step is None or tf.distribute.in_cross_replica_context() else step
+
+
+def _identity(gradient: Any) -> Any:
+    """Returns the tensor by which a gradient is known again."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _times(gradient: Any, factor: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_times(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    gradient = tf.convert_to_tensor(gradient)
+    return gradient * tf.cast(factor, gradient.dtype)
