@@ -69,5 +69,7 @@ def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
     """
     if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
         return data
-    batch = tf.nest.map_structure(lambda part: part, next(iter(data)))
+    batch = tuple(next(iter(data)))
+    while batch[-1] is None:  # no sample weights, or no targets
+        batch = batch[:-1]
     return iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch)))

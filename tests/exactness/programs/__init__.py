@@ -1,0 +1,16 @@
+"""Programs that people train with, each written for one process: what exactness is shown with.
+
+A program is a function that is decorated with `@program`. It makes a compiled model (the caller has opened a scope, or none), and returns
+a `Trial`.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from tests.exactness.programs.registry import PROGRAMS, Program, Trial
+
+__all__ = ["PROGRAMS", "Program", "Trial"]
+
+for _name in ("losses", "sequences", "custom_steps", "generative", "optimizers", "modes"):
+    importlib.import_module(f"{__name__}.{_name}")

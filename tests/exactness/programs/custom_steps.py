@@ -1,0 +1,195 @@
+"""Models with a `train_step` or `call` of their own: means, trackers, clipping, added losses."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tests.exactness.programs.losses import UNEVEN, mean_crossentropy
+from tests.exactness.programs.registry import CLASSES, FEATURES, Trial, keras, program, rows
+
+
+class Classifier(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = keras.layers.Dense(8, activation="tanh")
+        self.classes = keras.layers.Dense(CLASSES)
+        self.tracker = keras.metrics.Mean(name="own_loss")
+
+    def call(self, inputs, training=False):
+        return self.classes(self.hidden(inputs))
+
+    @property
+    def metrics(self):
+        return [self.tracker]
+
+
+def _trial(kind: type, optimizer=None, **compiled) -> Trial:
+    x, y = rows(UNEVEN)
+    model = kind()
+    model(x[:1])
+    model.compile(optimizer or keras.optimizers.SGD(0.1, momentum=0.9), **compiled)
+    return Trial(model, {"x": x, "y": y}, evaluate={"x": x, "y": y} if "loss" in compiled else None)
+
+
+class OwnMean(Classifier):
+    def loss_of(self, y, logits):
+        return mean_crossentropy(y, logits)
+
+    def changed(self, gradients):
+        return gradients
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(y, self(x, training=True))
+        gradients = self.changed(tape.gradient(loss, self.trainable_variables))
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        self.tracker.update_state(loss)
+        return {"own_loss": self.tracker.result()}
+
+
+@program()
+def own_mean_in_train_step() -> Trial:
+    return _trial(OwnMean)
+
+
+@program()
+def own_mean_in_train_step_adam() -> Trial:
+    return _trial(OwnMean, keras.optimizers.Adam(0.01))
+
+
+@program()
+def clipping_by_hand() -> Trial:
+    class Model(OwnMean):
+        def changed(self, gradients):
+            return tf.clip_by_global_norm(gradients, 0.1)[0]
+
+    return _trial(Model)
+
+
+@program()
+def clipping_by_hand_of_each_gradient() -> Trial:
+    class Model(OwnMean):
+        def changed(self, gradients):
+            return [tf.clip_by_norm(each, 0.05) for each in gradients]
+
+    return _trial(Model, keras.optimizers.Adam(0.01))
+
+
+@program()
+def loss_divided_by_the_replicas() -> Trial:
+    """As tf.distribute asks of loops of one's own."""
+
+    class Model(OwnMean):
+        def loss_of(self, y, logits):
+            return mean_crossentropy(y, logits) / tf.distribute.get_strategy().num_replicas_in_sync
+
+    return _trial(Model)
+
+
+@program()
+def compute_average_loss() -> Trial:
+    class Model(OwnMean):
+        def loss_of(self, y, logits):
+            return tf.nn.compute_average_loss(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+
+    return _trial(Model)
+
+
+@program()
+def compute_loss_in_train_step() -> Trial:
+    class Model(Classifier):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            self.tracker.update_state(loss)
+            return {"own_loss": self.tracker.result()}
+
+    return _trial(Model, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+@program()
+def loss_added_in_call() -> Trial:
+    class Model(Classifier):
+        def call(self, inputs, training=False):
+            hidden = self.hidden(inputs)
+            self.add_loss(0.1 * tf.reduce_mean(tf.square(hidden)))
+            return self.classes(hidden)
+
+        metrics = keras.Model.metrics
+
+    return _trial(Model, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+@program()
+def loss_added_in_a_layer() -> Trial:
+    class Sparse(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(0.05 * tf.reduce_mean(tf.abs(inputs)))
+            return inputs
+
+    inputs = keras.layers.Input((FEATURES,))
+    hidden = Sparse()(keras.layers.Dense(8, activation="tanh")(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES)(hidden))
+    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = rows(UNEVEN)
+    return Trial(model, {"x": x, "y": y}, evaluate={"x": x, "y": y})
+
+
+@program()
+def own_mean_and_compiled_loss_together() -> Trial:
+    class Model(Classifier):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                logits = self(x, training=True)
+                loss = self.compute_loss(x, y, logits) + 0.2 * tf.reduce_mean(tf.square(logits))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            self.tracker.update_state(loss)
+            return {"own_loss": self.tracker.result()}
+
+    return _trial(Model, keras.optimizers.Adam(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+@program()
+def raw_loss_returned_by_train_step() -> Trial:
+    class Model(OwnMean):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = mean_crossentropy(y, self(x, training=True))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"of_the_last_batch": loss}
+
+        @property
+        def metrics(self):
+            return []
+
+    return _trial(Model)
+
+
+@program()
+def distillation() -> Trial:
+    class Model(OwnMean):
+        def __init__(self) -> None:
+            super().__init__()
+            self.teacher = keras.layers.Dense(CLASSES)
+
+        def call(self, inputs, training=False):
+            return tf.concat([super().call(inputs), tf.stop_gradient(self.teacher(inputs))], -1)
+
+        def loss_of(self, y, logits):
+            student, teacher = tf.split(logits, 2, axis=-1)
+            soft = tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax(teacher / 2.0), student / 2.0)
+            return 0.5 * mean_crossentropy(y, student) + 0.5 * tf.reduce_mean(soft)
+
+        def train_step(self, data):
+            self.teacher.trainable = False
+            return super().train_step(data)
+
+    return _trial(Model)

@@ -1,0 +1,57 @@
+"""Optimizers with options that look at the gradient or at the weights."""
+
+from __future__ import annotations
+
+from tests.exactness.programs.losses import UNEVEN
+from tests.exactness.programs.registry import Trial, classifier, keras, program, rows
+
+
+def _with(optimizer) -> Trial:
+    x, y = rows(UNEVEN)
+    return Trial(classifier(optimizer=optimizer), {"x": x, "y": y})
+
+
+@program()
+def clipping_by_global_norm() -> Trial:
+    return _with(keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.1))
+
+
+@program()
+def clipping_by_norm_adam() -> Trial:
+    return _with(keras.optimizers.Adam(0.01, clipnorm=0.05))
+
+
+@program()
+def clipping_by_value() -> Trial:
+    return _with(keras.optimizers.SGD(0.1, clipvalue=0.02))
+
+
+@program()
+def adamw_with_weight_decay() -> Trial:
+    return _with(keras.optimizers.AdamW(0.01, weight_decay=0.1))
+
+
+@program()
+def moving_average_of_weights() -> Trial:
+    return _with(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=10))
+
+
+@program()
+def schedule_and_nesterov() -> Trial:
+    rate = keras.optimizers.schedules.CosineDecay(0.2, 40)
+    return _with(keras.optimizers.SGD(rate, momentum=0.9, nesterov=True))
+
+
+@program()
+def rmsprop() -> Trial:
+    return _with(keras.optimizers.RMSprop(0.005, momentum=0.5, centered=True))
+
+
+@program()
+def ftrl_and_adagrad() -> Trial:
+    return _with(keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
+
+
+@program(only="keras3")
+def gradient_accumulation() -> Trial:
+    return _with(keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=4))
