@@ -38,9 +38,15 @@ def train(program: Program, scope: Any) -> Dict[str, Any]:
         found = trial.model.evaluate(batch_size=BATCH, verbose=0, return_dict=True, **trial.evaluate)
         logs.update({f"evaluated_{key}": [value] for key, value in found.items()})
     return {
-        "weights": [np.asarray(each).astype("float64").tolist() for each in trial.model.get_weights()],
+        "weights": [np.asarray(each).astype("float64").tolist() for each in _weights(trial.model)],
         "logs": {key: np.asarray(value).astype("float64").tolist() for key, value in logs.items()} if trial.logs else {},
     }
+
+
+def _weights(model: Any) -> list:
+    """Returns the values of all weights but those of metrics, which Keras 2 lists among them."""
+    of_metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
+    return [weight.numpy() for weight in model.weights if id(weight) not in of_metrics]
 
 
 def main(folder: str, replicas: str, *names: str) -> None:

@@ -200,12 +200,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return super()._call_for_each_replica(fn, args, kwargs)
 
     @contextlib.contextmanager
-    def joint_steps(self, *, is_agreed, postpones, shapes_are_agreed):
-        """While open, replica functions are steps of Keras: see `JointStep`.
+    def joint_steps(self, *, shapes_are_agreed, **how):
+        """While open, replica functions are steps of Keras.
 
         Args:
-            is_agreed: returns True for a tensor that is known to be equal on all replicas.
-            postpones: gradients are added up when they are applied, not when they are computed.
+            how: arguments of `JointStep`.
             shapes_are_agreed: batches of a static shape have that shape on all workers.
         """
 
@@ -215,8 +214,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
                 shares=self._guard.shares,
                 local_replica=self._guard.local_replica,
                 is_recording=compat.is_differentiating,
-                is_agreed=is_agreed,
-                postpones=postpones,
+                **how,
             )
 
         before = self._make_step, self._shapes_are_agreed

@@ -167,9 +167,10 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
-    def joint_steps(self, model, data):
+    def joint_steps(self, model, data, *, sums_logs):
         return self.extended.joint_steps(
             is_agreed=lambda part: part.ref() in self._agreed,
+            sums_logs=sums_logs,
             postpones=self.compresses or _accumulates(model.optimizer),
             shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
         )

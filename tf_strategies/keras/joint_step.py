@@ -34,6 +34,7 @@ class JointStep:
         local_replica: returns the local number of the replica that calls.
         is_recording: returns True while a `tf.GradientTape` records.
         is_agreed: returns True for a tensor that is known to be equal on all replicas.
+        sums_logs: Keras adds up the scalars that the replicas return; else it takes their mean.
         postpones: the sums are formed when the optimizer applies the gradients, not when the tape computes them. This is for
             gradients that are accumulated or compressed first.
     """
@@ -46,6 +47,7 @@ class JointStep:
         local_replica: Callable[[], int],
         is_recording: Callable[[], bool],
         is_agreed: Callable[[tf.Tensor], bool],
+        sums_logs: bool,
         postpones: bool,
     ) -> None:
         self.replicas = replicas
@@ -54,6 +56,7 @@ class JointStep:
         self._local_replica = local_replica
         self._is_recording = is_recording
         self._is_agreed = is_agreed
+        self._sums_logs = sums_logs
         self._joint: Dict[int, Any] = {}
         self._weighted: Dict[int, Any] = {}
         self._adding = False
@@ -61,7 +64,7 @@ class JointStep:
     def within(self, fn: Callable) -> Callable:
         """Returns the replica function `fn`, as part of this step.
 
-        Scalars that `fn` returns are weighted, so that their mean over replicas is the mean over the joint batch.
+        Scalars that `fn` returns are weighted, so that Keras gets their mean over the joint batch from all replicas.
         """
 
         @functools.wraps(fn)
@@ -69,7 +72,7 @@ class JointStep:
             before = getattr(_this_thread, "step", None)
             _this_thread.step = self
             try:
-                return tf.nest.map_structure(self._as_part_of_a_mean, fn(*args, **kwargs))
+                return tf.nest.map_structure(self._as_part_of_logs, fn(*args, **kwargs))
             finally:
                 _this_thread.step = before
 
@@ -130,15 +133,15 @@ class JointStep:
         weights = [1.0 if shares is None else share for share in shares or [None] * len(parts)]
         return [_times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
 
-    def _as_part_of_a_mean(self, value: Any) -> Any:
+    def _as_part_of_logs(self, value: Any) -> Any:
         if not isinstance(value, tf.Tensor) or value.shape.rank != 0 or not value.dtype.is_floating:
             return value
         if self.replicas == 1 or self._is_agreed(value):
             return value
         share = self.share()
         if share is None:
-            return value
-        share = tf.cast(share, value.dtype)
+            return value / self.replicas if self._sums_logs else value
+        share = tf.cast(share / self.replicas if self._sums_logs else share, value.dtype)
         return tf.where(share > 0, value * share, tf.zeros_like(value))
 
 

@@ -13,6 +13,8 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["install"]
 
+_ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
+
 
 def install(keras: ModuleType) -> None:
     """Wraps `fit`, `evaluate` and `predict`, and what makes the functions that run their steps."""
@@ -55,11 +57,16 @@ def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting:
         if is_predicting or not isinstance(strategy, GroupStrategy):
             return strategy.call(function, *args)
         data = _split_between_workers(strategy, *args)
-        with strategy.joint_steps(model, data):
+        with strategy.joint_steps(model, data, sums_logs=_sums_logs(model)):
             return strategy.call(function, data)
 
     call.called_by_strategy = True  # type: ignore[attr-defined]
     return call
+
+
+def _sums_logs(model: Any) -> bool:
+    """Returns True if Keras adds up what replicas return. Keras 2 does, unless it is told otherwise; Keras 3 takes the mean."""
+    return hasattr(model, _ONLY_IN_KERAS2) and model.distribute_reduction_method in ("auto", "sum")
 
 
 def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
