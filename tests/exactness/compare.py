@@ -20,7 +20,10 @@ def differences(folder: Path, plain: Path) -> Dict[str, Dict[str, float]]:
         folder: what the workers kept; the chief's is compared.
         plain: what one process with Keras alone kept.
     """
-    mine, alone = json.loads((folder / "worker0.json").read_text()), json.loads((plain / "plain.json").read_text())
+    mine, alone = (
+        json.loads((folder / "worker0.json").read_text()),
+        json.loads((plain / "plain.json").read_text()),
+    )
     found = {}
     for name, trained in mine.items():
         expected = alone[PROGRAMS[name].reference or name]

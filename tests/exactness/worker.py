@@ -32,14 +32,20 @@ def train(program: Program, scope: Any) -> Dict[str, Any]:
     if trial.run is not None:
         logs = trial.run()
     else:
-        fit = {"batch_size": None if isinstance(trial.fit["x"], tf.data.Dataset) else BATCH, "shuffle": False, **trial.fit}
+        fit = {
+            "batch_size": None if isinstance(trial.fit["x"], tf.data.Dataset) else BATCH,
+            "shuffle": False,
+            **trial.fit,
+        }
         logs = dict(trial.model.fit(verbose=0, **fit).history)
     if trial.evaluate is not None:
         found = trial.model.evaluate(batch_size=BATCH, verbose=0, return_dict=True, **trial.evaluate)
         logs.update({f"evaluated_{key}": [value] for key, value in found.items()})
     return {
         "weights": [np.asarray(each).astype("float64").tolist() for each in _weights(trial.model)],
-        "logs": {key: np.asarray(value).astype("float64").tolist() for key, value in logs.items()} if trial.logs else {},
+        "logs": {key: np.asarray(value).astype("float64").tolist() for key, value in logs.items()}
+        if trial.logs
+        else {},
     }
 
 
@@ -54,7 +60,8 @@ def main(folder: str, replicas: str, *names: str) -> None:
         strategy, name = None, "plain"
     else:
         tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * int(replicas)
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * int(replicas),
         )
         strategy = tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(int(replicas))])
         name = f"worker{strategy.rank}"

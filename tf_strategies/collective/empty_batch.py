@@ -15,7 +15,12 @@ from tf_strategies._tf import compat
 
 __all__ = ["EmptyBatchGuard"]
 
-_ITERATOR_OPS = ("IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue", "MultiDeviceIteratorGetNextFromShard")
+_ITERATOR_OPS = (
+    "IteratorGetNext",
+    "IteratorGetNextSync",
+    "OptionalGetValue",
+    "MultiDeviceIteratorGetNextFromShard",
+)
 
 
 class EmptyBatchGuard:

@@ -328,7 +328,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return reduced
 
     def _is_joint(self, reduce_op, value, where) -> bool:
-        return _is_gradient(reduce_op, value, where) and bool(self._step) and self._step.is_joint(_parts(value))
+        return (
+            _is_gradient(reduce_op, value, where) and bool(self._step) and self._step.is_joint(_parts(value))
+        )
 
     def _summand(self, reduce_op, value, where):
         """Returns what the local replicas add to a sum."""

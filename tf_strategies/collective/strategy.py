@@ -25,6 +25,8 @@ from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceStrategy"]
 
+_STEP_LOSSES = ("mean", "sum")
+
 
 class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
     """Every replica of every worker computes gradients on its part of the batch; all-reduce adds them up.
@@ -42,6 +44,10 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         communication_options: algorithm, pack size, deadline; the default suits most.
         compression: one of `tfs.compression`, which makes gradients smaller on the way; the same on all workers. It acts on what
             optimizers add up, of this worker's replicas together; on what you reduce yourself it does not.
+        step_losses: what a loss of a `train_step` in Keras `fit` is. "mean": a mean over the rows that the step sees, as in a
+            program for one process; gradients are those of the mean over the joint batch. "sum": a part of a sum over all
+            replicas, already divided by the global batch size or the number of replicas, as tf.distribute asks of loops with
+            `strategy.run`. Those loops always have the second meaning.
         devices: this worker's devices, the same number on each; by default all its GPUs, or its CPU.
         cluster: the workers, in place of what TF_CONFIG says.
 
@@ -63,6 +69,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         communication_options: Optional[CommunicationOptions] = None,
         *,
         compression: Optional[Compressor] = None,
+        step_losses: str = "mean",
         devices: Optional[Sequence[str]] = None,
         cluster: Optional[Cluster] = None,
     ) -> None:
@@ -70,6 +77,10 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         if not isinstance(options, CommunicationOptions):
             raise OptionsError(f"communication_options must be a tfs.CommunicationOptions; got {options!r}")
         compression = checked_compressor(compression)
+        if step_losses not in _STEP_LOSSES:
+            raise OptionsError(
+                f"step_losses must be one of {', '.join(map(repr, _STEP_LOSSES))}; got {step_losses!r}"
+            )
         if devices is not None and (isinstance(devices, str) or not devices):
             raise OptionsError(
                 f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'
@@ -85,12 +96,14 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
             cluster_resolver=_resolver(cluster),
         )
         self._compression = compression
+        self._step_losses = step_losses
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
         self._read: dict = {}
         self._agreed: set = set()
         self._require_equal_replicas()
         require_agreement(self._group, "compression", repr(compression))
+        require_agreement(self._group, "step_losses", step_losses)
         self._teach_keras()
 
     @property
@@ -168,6 +181,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
     def joint_steps(self, model, data, *, sums_logs):
+        if self._step_losses == "sum":
+            return contextlib.nullcontext()
         return self.extended.joint_steps(
             is_agreed=lambda part: part.ref() in self._agreed,
             sums_logs=sums_logs,

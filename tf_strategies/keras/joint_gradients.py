@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
 
+from tf_strategies.errors import OptionsError
 from tf_strategies.keras.joint_step import JointStep, current_step
 
 __all__ = ["install"]
 
 
 def install() -> None:
-    """Wraps `tf.GradientTape.gradient`, once. Outside of the steps of `fit` it does what it did."""
-    original = tf.GradientTape.gradient
-    if getattr(original, "computes_joint_gradients", False):
+    """Wraps `tf.GradientTape.gradient` and `tf.nn.compute_average_loss`, once.
+
+    Outside of the steps of `fit` they do what they did.
+    """
+    if getattr(tf.GradientTape.gradient, "computes_joint_gradients", False):
         return
+    _install_gradient(tf.GradientTape.gradient)
+    tf.nn.compute_average_loss = _of_own_rows(tf.nn.compute_average_loss)
+
+
+def _install_gradient(original: Callable) -> None:
 
     @functools.wraps(original)
     def gradient(
@@ -41,6 +49,23 @@ def install() -> None:
 
     gradient.computes_joint_gradients = True  # type: ignore[attr-defined]
     tf.GradientTape.gradient = gradient
+
+
+def _of_own_rows(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def compute_average_loss(per_example_loss: Any, *args: Any, **kwargs: Any) -> Any:
+        step = current_step()
+        given = kwargs.get("global_batch_size", args[1] if len(args) > 1 else None)
+        if step is not None and step.replicas > 1 and given is not None:
+            raise OptionsError(
+                f"a train_step calls tf.nn.compute_average_loss with global_batch_size={given}. That is for loops with "
+                "strategy.run. In fit the loss of a step is the mean over the rows that the step sees, and the strategy "
+                "averages over the joint batch. Leave global_batch_size out, or make the strategy with "
+                'CollectiveAllReduceStrategy(step_losses="sum")'
+            )
+        return original(per_example_loss, *args, **kwargs)
+
+    return compute_average_loss
 
 
 def _variables(sources: Any) -> Optional[List[Any]]:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
+from absl import logging
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
@@ -55,7 +56,8 @@ def install_keras3(losses: ModuleType) -> None:
 
 
 def install_keras2(losses: ModuleType) -> None:
-    """Wraps a function of `src.utils.losses_utils`, the module in which Keras 2 reduces losses."""
+    """Wraps functions of `src.utils.losses_utils`, the module in which Keras 2 reduces losses."""
+    losses.scale_loss_for_distribution = _in_loops(losses.scale_loss_for_distribution, tf.multiply)
     losses.apply_valid_mask = _of_all_valid_keras2(losses.apply_valid_mask)
 
 
@@ -94,8 +96,10 @@ def _of_all_valid_keras3(original: Callable) -> Callable:
         dtype: Any = None,
     ) -> Any:
         loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-        if _strategy() is None:
+        strategy = _strategy()
+        if strategy is None:
             return loss
+        _warn_of_scalar(strategy, values)
         if reduction in _MEANS:
             divisor = None if mask is None else tf.reduce_sum(tf.cast(mask, tf.float32))
         elif reduction == "mean_with_sample_weight":
@@ -111,6 +115,8 @@ def _of_all_valid_keras2(original: Callable) -> Callable:
     @functools.wraps(original)
     def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
         weights = original(losses, sw, mask, reduction)
+        if _strategy() is not None:
+            _warn_of_scalar(_strategy(), losses)
         if mask is None or str(reduction) not in _MEANS or _strategy() is None:
             return weights
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
@@ -174,6 +180,18 @@ def _counted_once(original: Callable) -> Callable:
         return original(self, values, sample_weight=sample_weight)
 
     return update_state
+
+
+def _warn_of_scalar(strategy: GroupStrategy, values: Any) -> None:
+    if _is_scalar(values) and strategy.rank == 0:
+        logging.log_first_n(
+            logging.WARNING,
+            "A loss returns one number for the whole batch, not one for each row. The numbers of the %d replicas are averaged, "
+            "weighted by their rows. This equals the loss of the joint batch only if the number is a mean over rows; it is "
+            "not for losses such as Dice or contrastive losses, which compare all rows of a batch.",
+            1,
+            strategy.replicas,
+        )
 
 
 def _is_scalar(values: Any) -> bool:

@@ -1,6 +1,6 @@
 """Programs that people train with, each written for one process: what exactness is shown with.
 
-A program is a function that is decorated with `@program`. It makes a compiled model (the caller has opened a scope, or none), and returns
+A program is a function that is decorated with `@program`. It makes a compiled model in the scope that the caller has opened, and returns
 a `Trial`.
 """
 
@@ -12,5 +12,5 @@ from tests.exactness.programs.registry import PROGRAMS, Program, Trial
 
 __all__ = ["PROGRAMS", "Program", "Trial"]
 
-for _name in ("losses", "sequences", "custom_steps", "generative", "optimizers", "modes"):
+for _name in ("losses", "sequences", "custom_steps", "generative", "optimizers", "modes", "loops"):
     importlib.import_module(f"{__name__}.{_name}")

@@ -152,7 +152,9 @@ def own_mean_and_compiled_loss_together() -> Trial:
             self.tracker.update_state(loss)
             return {"own_loss": self.tracker.result()}
 
-    return _trial(Model, keras.optimizers.Adam(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return _trial(
+        Model, keras.optimizers.Adam(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
 
 
 @program()

@@ -104,7 +104,9 @@ class Gan(keras.Model):
         real, noise = data
         with tf.GradientTape() as tape:
             fake = self.generator(noise)
-            critic_loss = tf.reduce_mean(tf.nn.softplus(self.critic(fake)) + tf.nn.softplus(-self.critic(real)))
+            critic_loss = tf.reduce_mean(
+                tf.nn.softplus(self.critic(fake)) + tf.nn.softplus(-self.critic(real))
+            )
             critic_loss += self.penalty(real, fake)
         variables = self.critic.trainable_variables
         self.first.apply_gradients(zip(tape.gradient(critic_loss, variables), variables))
@@ -149,7 +151,9 @@ def diffusion() -> Trial:
     class Model(keras.Model):
         def __init__(self) -> None:
             super().__init__()
-            self.network = keras.Sequential([keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(FEATURES)])
+            self.network = keras.Sequential(
+                [keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(FEATURES)]
+            )
             self.tracker = keras.metrics.Mean(name="noise_loss")
 
         def call(self, inputs):

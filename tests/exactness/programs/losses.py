@@ -58,7 +58,9 @@ def scalar_loss_with_a_second_output_and_a_regularizer() -> Trial:
 @program()
 def sum_loss() -> Trial:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-    return Trial(classifier(loss=loss, optimizer=keras.optimizers.SGD(0.01)), _fit(UNEVEN), evaluate=_fit(UNEVEN))
+    return Trial(
+        classifier(loss=loss, optimizer=keras.optimizers.SGD(0.01)), _fit(UNEVEN), evaluate=_fit(UNEVEN)
+    )
 
 
 @program()
@@ -115,8 +117,14 @@ def ignored_class() -> Trial:
 @program()
 def huber_with_label_columns() -> Trial:
     x, _ = rows(UNEVEN)
-    model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(2)])
-    model.compile(keras.optimizers.Adam(0.01), keras.losses.Huber(0.5), metrics=["mae", keras.metrics.RootMeanSquaredError()])
+    model = keras.Sequential(
+        [keras.layers.Input((FEATURES,)), keras.layers.Dense(4, activation="relu"), keras.layers.Dense(2)]
+    )
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.Huber(0.5),
+        metrics=["mae", keras.metrics.RootMeanSquaredError()],
+    )
     return Trial(model, {"x": x, "y": x[:, :2] ** 2})
 
 

@@ -6,7 +6,17 @@ import numpy as np
 import tensorflow as tf
 
 from tests.exactness.programs.losses import UNEVEN
-from tests.exactness.programs.registry import BATCH, CLASSES, FEATURES, STEPS, Trial, classifier, keras, program, rows
+from tests.exactness.programs.registry import (
+    BATCH,
+    CLASSES,
+    FEATURES,
+    STEPS,
+    Trial,
+    classifier,
+    keras,
+    program,
+    rows,
+)
 
 
 def _fit(count: int = UNEVEN, **more) -> dict:
@@ -33,7 +43,11 @@ def two_fits_with_compile_between() -> Trial:
         with model.distribute_strategy.scope():
             model.compile(keras.optimizers.Adam(0.01), model.loss, metrics=["accuracy"])
         second = model.fit(**_fit(), batch_size=BATCH, shuffle=False, verbose=0)
-        return {f"{key}_{i}": value for i, each in enumerate((first, second)) for key, value in each.history.items()}
+        return {
+            f"{key}_{i}": value
+            for i, each in enumerate((first, second))
+            for key, value in each.history.items()
+        }
 
     return Trial(model, run=run)
 
@@ -61,7 +75,12 @@ def text_vectorization() -> Trial:
     layer.adapt(lines)
     numbers = np.asarray(layer(tf.constant(lines)))
     model = keras.Sequential(
-        [keras.layers.Input((3,), dtype="int64"), keras.layers.Embedding(10, 4), keras.layers.Flatten(), keras.layers.Dense(CLASSES)]
+        [
+            keras.layers.Input((3,), dtype="int64"),
+            keras.layers.Embedding(10, 4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(CLASSES),
+        ]
     )
     model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return Trial(model, {"x": numbers, "y": numbers[:, 0] % CLASSES})
@@ -69,7 +88,9 @@ def text_vectorization() -> Trial:
 
 @program()
 def synchronized_batch_normalization() -> Trial:
-    return Trial(classifier(keras.layers.Dense(8), keras.layers.BatchNormalization(synchronized=True)), _fit())
+    return Trial(
+        classifier(keras.layers.Dense(8), keras.layers.BatchNormalization(synchronized=True)), _fit()
+    )
 
 
 @program()

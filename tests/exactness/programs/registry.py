@@ -9,7 +9,20 @@ from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
-__all__ = ["BATCH", "CLASSES", "FEATURES", "KERAS3", "PROGRAMS", "STEPS", "Program", "Trial", "classifier", "keras", "program", "rows"]
+__all__ = [
+    "BATCH",
+    "CLASSES",
+    "FEATURES",
+    "KERAS3",
+    "PROGRAMS",
+    "STEPS",
+    "Program",
+    "Trial",
+    "classifier",
+    "keras",
+    "program",
+    "rows",
+]
 
 keras = importlib.import_module("tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else "keras")
 KERAS3 = keras.__version__.startswith("3.")

@@ -116,5 +116,8 @@ def transformer() -> Trial:
 @program()
 def embedding_and_convolution() -> Trial:
     words, classes = texts()
-    layers = [keras.layers.Conv1D(4, 3, padding="same", activation="relu"), keras.layers.GlobalAveragePooling1D()]
+    layers = [
+        keras.layers.Conv1D(4, 3, padding="same", activation="relu"),
+        keras.layers.GlobalAveragePooling1D(),
+    ]
     return Trial(_tagger(*layers, mask=False), {"x": words, "y": classes[:, 0]})
