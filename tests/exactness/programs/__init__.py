@@ -1,7 +1,7 @@
 """Programs that people train with, each written for one process: what exactness is shown with.
 
-A program is a function that is decorated with `@program`. It makes a compiled model in the scope that the caller has opened, and returns
-a `Trial`.
+A program is a function that is decorated with `@program`. It makes a compiled model in the scope that its caller has
+opened, and returns a `Trial`.
 """
 
 from __future__ import annotations
