@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs test programs one after another, from the root of the repository, each within a number of seconds; shows the output of
-# those that fail. One that ends with 77 says in its last line why it cannot run here. Usage: tools/run_core_tests.sh SECONDS PROGRAM...
+# those that fail. One that ends with 77 says in its last line why it cannot run here. TFS_TEST_SECONDS names a folder that keeps what they
+# took. Usage: tools/run_core_tests.sh SECONDS PROGRAM...
 set -uo pipefail
 seconds=$1
 shift
@@ -29,6 +30,11 @@ for program in "$@"; do
   counted=$(grep -oE '[0-9]+ tests? from' "$log" | head -1)
   milliseconds=$(((${EPOCHREALTIME/[.,]/} - started) / 1000))
   printf '  %-45s %s (%s%d ms)\n' "${program#*tests/core/}" "$verdict" "${counted:+${counted% from}, }" "$milliseconds"
+  if [ -n "${TFS_TEST_SECONDS:-}" ]; then
+    mkdir -p "$TFS_TEST_SECONDS"
+    printf '["core", "tests/core/%s", %d.%03d]\n' "${program#*tests/core/}" $((milliseconds / 1000)) $((milliseconds % 1000)) \
+      >>"$TFS_TEST_SECONDS/core.jsonl"
+  fi
   [[ "$verdict" = FAILED* ]] && tail -n 200 "$log"
 done
 if [ ${#failed[@]} -gt 0 ]; then

@@ -112,7 +112,7 @@ def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: 
         assert list((models / "exported" / "export" / exporter).glob("*/saved_model.pb"))
 
 
-@pytest.mark.parametrize("case", ["momentum", "keras_optimizer"])
+@pytest.mark.parametrize("case", [pytest.param("momentum", marks=pytest.mark.smoke), "keras_optimizer"])
 def test_synchronous_training_is_that_of_one_process_with_the_joint_batch(case: str, tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
         cluster.start("sync", case, str(tmp_path / "together"), "40")

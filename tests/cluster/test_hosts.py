@@ -41,6 +41,7 @@ def start(group: ProcessGroup, hosts: TwoHosts, *module: str) -> None:
         group.start(f"worker{index}", command, env={"TF_CONFIG": config})
 
 
+@pytest.mark.quick
 def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         start(group, hosts, "tests.cluster.native_ops_worker", "tcp")

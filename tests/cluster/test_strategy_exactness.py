@@ -38,7 +38,13 @@ def joint_training(first: list) -> tuple:
 
 # With more than two, what is new is the schedule: C++ that knows no TensorFlow.
 @pytest.mark.parametrize(
-    "size", [1, 2, *(pytest.param(size, marks=pytest.mark.any_line) for size in (3, 4, 5, 6))]
+    "size",
+    [
+        pytest.param(1, marks=pytest.mark.quick),
+        pytest.param(2, marks=[pytest.mark.quick, pytest.mark.smoke]),
+        pytest.param(3, marks=[pytest.mark.quick, pytest.mark.any_line]),
+        *(pytest.param(size, marks=pytest.mark.any_line) for size in (4, 5, 6)),
+    ],
 )
 def test_training_equals_one_process_with_the_joint_batch(size: int, tmp_path: Path) -> None:
     with ReservedPorts(size) as ports, ProcessGroup(tmp_path) as group:
