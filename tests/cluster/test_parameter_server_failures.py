@@ -95,7 +95,7 @@ def test_a_step_whose_worker_is_killed_while_it_applies_it_is_applied_once(tmp_p
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        pytest.param("async", [], marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param("async", [], marks=pytest.mark.quick),
         pytest.param("sync", [], marks=pytest.mark.any_line),
         pytest.param("sync", ["worker1"], marks=pytest.mark.any_line),
     ],
