@@ -113,7 +113,7 @@ budgets: $(NEW)/.built ## what the last tests took, as lines for tests/budgets.t
 	@$(NEW)/bin/python -m tests.support.slowest --budgets $(TIMES)
 
 test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part of it
-	@TFS_TEST_SECONDS=$(CURDIR)/$(TIMES) $(CORE) test
+	@TFS_TEST_SECONDS=$(CURDIR)/$(TIMES) TESTS_AT_ONCE=$(JOBS) $(CORE) test
 
 test-old: units-old waits-old clusters-old ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
 
@@ -160,14 +160,16 @@ test-gpu: $(NEW)/.built ## the tests that need a GPU
 test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
-sanitize: sanitize-address sanitize-thread ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
+# Each builds and tests on one core, side by side.
+sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
+	@$(AGAIN) -j2 -Otarget JOBS=1 sanitize-address sanitize-thread
 
 .PHONY: sanitize-address sanitize-thread
 sanitize-address: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
 
 sanitize-thread: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
 
