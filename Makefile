@@ -53,7 +53,10 @@ test: $(OLD)/.built $(NEW)/.built ## set up, then the core, the newest TensorFlo
 test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (40 minutes)
 	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test-all
 
-setup: $(OLD)/.built $(NEW)/.built ## both virtual environments, with the ops built in each
+# Packages come side by side; the builds, which share the checkout, do not.
+setup: ## both virtual environments, with the ops built in each
+	@$(SIDE_BY_SIDE) $(OLD)/.installed $(NEW)/.installed $(TOOLS)/.installed
+	@$(AGAIN) $(OLD)/.built $(NEW)/.built
 
 # --- environments: a stamp file each, so that a second run is quick -------------------------------------------------------
 

@@ -10,7 +10,13 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tests.support.estimators import needs_estimator, needs_no_estimator  # noqa: E402
-from tests.support.processes import REPOSITORY, Process, ProcessGroup  # noqa: E402
+from tests.support.processes import (  # noqa: E402
+    REPOSITORY,
+    Process,
+    ProcessGroup,
+    ReservedPorts,
+    tf_config,
+)
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.launch import run as tfs_run  # noqa: E402
 
@@ -100,10 +106,16 @@ def test_without_tf_config_one_process_does_it_all(tmp_path: Path) -> None:
 
 @needs_no_estimator
 def test_without_estimator_every_task_ends_with_the_error(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path) as group:
-        run = start(group, tmp_path / "model")
-        assert run.wait(timeout=120) == 1
+    with ReservedPorts(len(TASKS) - 1) as ports, ProcessGroup(tmp_path) as group:
+        cluster = {"chief": ports.addresses[:1], "worker": ports.addresses[1:3], "ps": ports.addresses[3:]}
         for role, index in TASKS:
-            run.wait_for_text(
-                rf"^{role} {index} +\| AttributeError: TensorFlow \S+ has no Estimator", timeout=5
+            group.start_preloaded(
+                f"{role}{index}",
+                "examples.12_estimator",
+                *["--model-dir", str(tmp_path / "model")],
+                env={"TF_CONFIG": tf_config(cluster, role, index)},
             )
+        assert set(group.wait_all(timeout=120).values()) == {1}
+        for role, index in TASKS:
+            found = r"^AttributeError: TensorFlow \S+ has no Estimator"
+            assert re.search(found, group[f"{role}{index}"].log(), re.M)
