@@ -163,7 +163,8 @@ test-gpu: $(NEW)/.built ## the tests that need a GPU
 test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
-# Each builds and tests on one core, side by side.
+# Each builds and tests on one core, side by side. ThreadSanitizer is for what has threads.
+THREADED := base/ transport/ communicator/ channel/ ledger/ cuda/
 sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
 	@$(AGAIN) -j2 -Otarget JOBS=1 sanitize-address sanitize-thread
 
@@ -172,7 +173,8 @@ sanitize-address: $(TOOLS)/.installed
 	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
 
 sanitize-thread: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800 \
+	    FILTER='$(or $(FILTER),$(THREADED))'
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
 
