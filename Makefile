@@ -30,7 +30,7 @@ ON_OLD = $(TEST_ENVIRON) $(OLD)/bin/python -m pytest $(PYTEST)
 ON_NEWEST = $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST)
 ON_KERAS2 = $(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest $(PYTEST)
 AGAIN = $(MAKE) --no-print-directory
-SIDE_BY_SIDE = $(AGAIN) -j3 -Otarget
+SIDE_BY_SIDE = $(AGAIN) -j4 -Otarget
 # The library is not instrumented, and its memory hooks and the sanitizers' would meet.
 SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp \
                      LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -38,7 +38,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-gpu test-bazel budgets sanitize lint format soak bench bench-peers tools clean
-.PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest smoke-old smoke-keras2
+.PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -102,12 +102,12 @@ $(PEERS)/.installed: Makefile
 .PHONY: parts-of-test parts-of-test-all
 parts-of-test:
 	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) units-newest smoke-old smoke-keras2
+	@$(SIDE_BY_SIDE) quick-waits-newest units-newest smoke-old smoke-keras2
 	@$(AGAIN) quick-newest
 
 parts-of-test-all:
 	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) waits-newest units-old units-newest units-keras2 waits-old
+	@$(SIDE_BY_SIDE) waits-newest waits-old units-newest units-old units-keras2
 	@$(AGAIN) clusters-newest
 	@$(AGAIN) clusters-old
 	@$(AGAIN) clusters-keras2
@@ -149,7 +149,10 @@ clusters-keras2: $(NEW)/.built ## the tests of several processes, on tf_keras
 	$(ON_KERAS2) -m keras $(CLUSTERS)
 
 quick-newest: $(NEW)/.built ## the tests of several processes that matter most, on the newest
-	$(ON_NEWEST) -m quick $(CLUSTERS)
+	$(ON_NEWEST) -m 'quick and not waits' $(CLUSTERS)
+
+quick-waits-newest: $(NEW)/.built ## those of them that mostly wait
+	$(ON_NEWEST) -m 'quick and waits' $(CLUSTERS)
 
 smoke-old: $(OLD)/.built ## a few tests of each kind, on TensorFlow 2.15
 	$(ON_OLD) -m smoke $(UNITS) $(CLUSTERS)
