@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import time
 from types import TracebackType
 
 _COMMAND_SECONDS = 20
@@ -57,6 +58,8 @@ class TwoHosts:
                 _run("-n", name, "addr", "add", f"{self.addresses[index]}/24", "dev", f"tfs{index}")
                 _run("-n", name, "link", "set", f"tfs{index}", "up")
                 _run("-n", name, "link", "set", "lo", "up")
+            for index, name in enumerate(self._names):
+                _wait_for_link(name, f"tfs{index}")
         except subprocess.CalledProcessError:
             self._remove()
             raise
@@ -90,5 +93,16 @@ def enter(name: str) -> None:
     require(libc.mount(name.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None))
 
 
-def _run(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
+def _wait_for_link(namespace: str, name: str) -> None:
+    """Waits until a link is in use: some time after it is set up, and UCX passes over one that is not."""
+    end = time.monotonic() + _COMMAND_SECONDS
+    while "state UP" not in _run("-n", namespace, "link", "show", name):
+        if time.monotonic() > end:
+            raise AssertionError(f"link {name} of {namespace} is not up after {_COMMAND_SECONDS} s")
+        time.sleep(0.02)
+
+
+def _run(*arguments: str) -> str:
+    return subprocess.run(
+        ["ip", *arguments], check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS
+    ).stdout
