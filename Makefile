@@ -23,15 +23,22 @@ CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
 UNITS := tests/unit tests/repo
 CLUSTERS := tests/cluster tests/soak
 
-# Tests use the CPU unless asked for the GPU, and share few cores between many processes.
-TEST_ENVIRON := TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1
+# Tests use the CPU unless asked for the GPU, and share few cores between many processes. What they take is kept in TIMES.
+TIMES := .build/test-seconds
+TEST_ENVIRON := TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1 TFS_TEST_SECONDS=$(CURDIR)/$(TIMES)
+ON_OLD = $(TEST_ENVIRON) $(OLD)/bin/python -m pytest $(PYTEST)
+ON_NEWEST = $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST)
+ON_KERAS2 = $(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest $(PYTEST)
+AGAIN = $(MAKE) --no-print-directory
+SIDE_BY_SIDE = $(AGAIN) -j4 -Otarget
 # The library is not instrumented, and its memory hooks and the sanitizers' would meet.
 SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp \
                      LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-core test-python test-old test-newest test-keras2 units-old units-newest units-keras2 clusters-old clusters-newest clusters-keras2 test-gpu test-bazel sanitize lint format soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-gpu test-bazel budgets sanitize lint format soak bench bench-peers tools clean
+.PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -40,9 +47,16 @@ help: ## list the targets
 demo: $(NEW)/.built ## set up, then train with three workers and Keras 3
 	$(NEW)/bin/tfs-run --workers $(WORKERS) examples/02_fit_three_workers.py
 
-test: test-core test-python ## set up, then all tests: the C++ core, and Python on both TensorFlow lines
+test: $(OLD)/.built $(NEW)/.built ## set up, then the core, the newest TensorFlow and a smoke of the others (15 minutes)
+	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test
 
-setup: $(OLD)/.built $(NEW)/.built ## both virtual environments, with the ops built in each
+test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (40 minutes)
+	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test-all
+
+# Packages come side by side; the builds, which share the checkout, do not.
+setup: ## both virtual environments, with the ops built in each
+	@$(SIDE_BY_SIDE) $(OLD)/.installed $(NEW)/.installed $(TOOLS)/.installed
+	@$(AGAIN) $(OLD)/.built $(NEW)/.built
 
 # --- environments: a stamp file each, so that a second run is quick -------------------------------------------------------
 
@@ -84,39 +98,67 @@ $(PEERS)/.installed: Makefile
 
 # --- tests -----------------------------------------------------------------------------------------------------------------
 
+# Those of single processes and those that mostly wait share the cores; those of several processes need them all.
+.PHONY: parts-of-test parts-of-test-all
+parts-of-test:
+	@$(AGAIN) test-core
+	@$(SIDE_BY_SIDE) quick-waits-newest units-newest smoke-old smoke-keras2
+	@$(AGAIN) quick-newest
+
+parts-of-test-all:
+	@$(AGAIN) test-core
+	@$(SIDE_BY_SIDE) waits-newest waits-old units-newest units-old units-keras2
+	@$(AGAIN) clusters-newest
+	@$(AGAIN) clusters-old
+	@$(AGAIN) clusters-keras2
+
+budgets: $(NEW)/.built ## what the last tests took, as lines for tests/budgets.txt
+	@$(NEW)/bin/python -m tests.support.slowest --budgets $(TIMES)
+
 test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part of it
-	@$(CORE) test
+	@TFS_TEST_SECONDS=$(CURDIR)/$(TIMES) TESTS_AT_ONCE=$(JOBS) $(CORE) test
 
-test-python: $(OLD)/.built $(NEW)/.built ## the Python tests on both lines, and on tf_keras
-	@echo "the tests of single processes, of both TensorFlow lines side by side (5 minutes)"
-	@$(MAKE) --no-print-directory -j$(JOBS) -Otarget units-old units-newest units-keras2
-	@$(MAKE) --no-print-directory clusters-old
-	@$(MAKE) --no-print-directory clusters-newest
-	@$(MAKE) --no-print-directory clusters-keras2
+test-old: units-old waits-old clusters-old ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
 
-test-old: units-old clusters-old ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
-
-test-newest: units-newest clusters-newest ## the Python tests on the newest TensorFlow
+test-newest: units-newest waits-newest clusters-newest ## the Python tests on the newest TensorFlow
 
 test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again with tf_keras
 
 units-old: $(OLD)/.built ## the tests of single processes, on TensorFlow 2.15
-	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(UNITS)
+	$(ON_OLD) -m 'not any_line' $(UNITS)
 
 units-newest: $(NEW)/.built ## the tests of single processes, on the newest
-	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(UNITS)
+	$(ON_NEWEST) $(UNITS)
 
 units-keras2: $(NEW)/.built ## the tests of single processes, on tf_keras
-	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(UNITS)
+	$(ON_KERAS2) -m keras $(UNITS)
 
-clusters-old: $(OLD)/.built ## the tests of several processes, on TensorFlow 2.15
-	$(TEST_ENVIRON) $(OLD)/bin/python -m pytest -m 'not any_line' $(PYTEST) $(CLUSTERS)
+waits-old: $(OLD)/.built ## the tests of several processes that mostly wait, on TensorFlow 2.15
+	$(ON_OLD) -m 'waits and not any_line' $(CLUSTERS)
 
-clusters-newest: $(NEW)/.built ## the tests of several processes, on the newest
-	$(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) $(CLUSTERS)
+waits-newest: $(NEW)/.built ## the tests of several processes that mostly wait, on the newest
+	$(ON_NEWEST) -m waits $(CLUSTERS)
+
+clusters-old: $(OLD)/.built ## the other tests of several processes, on TensorFlow 2.15
+	$(ON_OLD) -m 'not waits and not any_line' $(CLUSTERS)
+
+clusters-newest: $(NEW)/.built ## the other tests of several processes, on the newest
+	$(ON_NEWEST) -m 'not waits' $(CLUSTERS)
 
 clusters-keras2: $(NEW)/.built ## the tests of several processes, on tf_keras
-	$(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest -m keras $(PYTEST) $(CLUSTERS)
+	$(ON_KERAS2) -m keras $(CLUSTERS)
+
+quick-newest: $(NEW)/.built ## the tests of several processes that matter most, on the newest
+	$(ON_NEWEST) -m 'quick and not waits' $(CLUSTERS)
+
+quick-waits-newest: $(NEW)/.built ## those of them that mostly wait
+	$(ON_NEWEST) -m 'quick and waits' $(CLUSTERS)
+
+smoke-old: $(OLD)/.built ## a few tests of each kind, on TensorFlow 2.15
+	$(ON_OLD) -m smoke $(UNITS) $(CLUSTERS)
+
+smoke-keras2: $(NEW)/.built ## a few tests of each kind, on tf_keras
+	$(ON_KERAS2) -m smoke $(UNITS) $(CLUSTERS)
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU
 	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu
@@ -124,14 +166,18 @@ test-gpu: $(NEW)/.built ## the tests that need a GPU
 test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
-sanitize: sanitize-address sanitize-thread ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
+# Each builds and tests on one core, side by side. ThreadSanitizer is for what has threads.
+THREADED := base/ transport/ communicator/ channel/ ledger/ cuda/
+sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
+	@$(AGAIN) -j2 -Otarget JOBS=1 sanitize-address sanitize-thread
 
 .PHONY: sanitize-address sanitize-thread
 sanitize-address: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
 
 sanitize-thread: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800 \
+	    FILTER='$(or $(FILTER),$(THREADED))'
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 #   make -f ops/core.mk test LIBUCX=<folder with include/ and lib/> [GTEST=<prefix>] [CORE_BUILD=.build/core] [SANITIZE=address,undefined]
 #
 # Every tests/core/**/*_test.cc becomes a program of its own, every .cc of ops/tools/ and ops/bench/ a program in $(CORE_BUILD)/bin; what else lies
-# in tests/core/ is linked to all tests. FILTER=<part of a path> runs only the tests that carry it.
+# in tests/core/ is linked to all tests. FILTER=<parts of paths> runs only the tests that carry one of them.
 #
 # The same holds for .cu, where there is nvcc: NVCC=<path> names one, NVCC= leaves CUDA out. Tests that need a GPU end with 77 where there
 # is none and are reported as skipped.
@@ -31,7 +31,9 @@ object = $(patsubst %.cc,$(CORE_BUILD)/%.o,$(1))
 OBJECTS := $(call object,$(CORE_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(SUPPORT_SOURCES))
 TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(TOOL_SOURCES))))
 TESTS := $(patsubst %.cc,$(CORE_BUILD)/%,$(TEST_SOURCES))
-SELECTED := $(if $(FILTER),$(foreach test,$(TESTS),$(if $(findstring $(FILTER),$(test)),$(test))),$(TESTS))
+# The tests of $(1) that carry one of the parts of paths in FILTER.
+selected = $(if $(FILTER),$(foreach test,$(1),$(if $(strip $(foreach part,$(FILTER),$(findstring $(part),$(test)))),$(test))),$(1))
+SELECTED := $(call selected,$(TESTS))
 
 CPPFLAGS += -I. -isystem $(LIBUCX)/include $(if $(filter /usr,$(GTEST)),,-isystem $(GTEST)/include)
 CXXFLAGS += -std=c++17 $(OPTIMIZE) -fPIC -pthread -Wall -Wextra $(WERROR) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
@@ -54,7 +56,7 @@ cuda_object = $(patsubst %.cu,$(CORE_BUILD)/%.cu.o,$(1))
 CUDA_OBJECTS := $(call cuda_object,$(CUDA_SOURCES) $(CUDA_TOOL_SOURCES) $(CUDA_TEST_SOURCES) $(CUDA_SUPPORT_SOURCES))
 CUDA_TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(CUDA_TOOL_SOURCES))))
 CUDA_TESTS := $(patsubst %.cu,$(CORE_BUILD)/%,$(CUDA_TEST_SOURCES))
-SELECTED += $(if $(FILTER),$(foreach test,$(CUDA_TESTS),$(if $(findstring $(FILTER),$(test)),$(test))),$(CUDA_TESTS))
+SELECTED += $(call selected,$(CUDA_TESTS))
 
 # --fmad=false: a product and a sum are two roundings, as on the CPU.
 comma := ,

@@ -8,6 +8,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.support.budgets"]
+
 USE_GPU = os.environ.get("TFS_TEST_GPU", "0") != "0"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -1,11 +1,11 @@
-"""One worker of the exactness test: trains with one and with two local replicas on every Keras there is, and keeps the weights.
+"""One worker of the exactness test: trains with one and with two local replicas on each Keras that is named; keeps the weights.
 
-python -m tests.cluster.strategy_exactness_worker OUTPUT_FOLDER
+python -m tests.cluster.strategy_exactness_worker OUTPUT_FOLDER KERAS...
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def data() -> tuple:
     return x, (np.abs(x).argmax(axis=1) % CLASSES).astype("int64")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, modules: list) -> None:
     import tensorflow as tf
 
     import tf_strategies as tfs
@@ -33,7 +33,6 @@ def main(folder: Path) -> None:
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     x, y = data()
-    modules = ["keras", "tf_keras"] if importlib.util.find_spec("tf_keras") else ["keras"]
     for local in (1, 2):
         strategy = tfs.CollectiveAllReduceStrategy(
             devices=[f"CPU:{index}" for index in range(local)],
@@ -74,4 +73,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

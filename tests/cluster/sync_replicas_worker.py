@@ -21,9 +21,9 @@ from tests.support.servers import wait_for_all
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
-TRAIN, EPOCHS, BATCH = 1440, 8, 96
+TRAIN, EPOCHS, BATCH = 1440, 7, 96
 # As if a step took so many seconds, on the slow worker and on others. Where steps are timed: long against computing.
-SLEEPS, TIMED_SLEEPS = (0.1, 0.02), (0.6, 0.06)
+SLEEPS, TIMED_SLEEPS, TIMED_STEPS = (0.05, 0.01), (0.6, 0.06), 8
 
 
 class Sleep(keras.callbacks.Callback):
@@ -116,8 +116,8 @@ def check_a_backup_worker_makes_steps_twice_as_fast_and_as_good(folder: Path) ->
         model = digits_model(strategy, 0.005)
         train = functools.partial(seconds_of_a_step, folder, strategy, model, backups)
         train(rows=BATCH)  # traces
-        seconds.append(train(sleeps=TIMED_SLEEPS))
-        train(epochs=EPOCHS - 1)
+        seconds.append(train(rows=TIMED_STEPS * BATCH, sleeps=TIMED_SLEEPS))
+        train(epochs=EPOCHS)
         images, labels = digits()
         _, accuracy = model.evaluate(
             images, labels, batch_size=256, verbose=0

@@ -14,6 +14,8 @@ import pytest
 from tests.support.checks import names_of_checks
 from tests.support.processes import Process, ProcessGroup, ReservedPorts
 
+# Parameter servers move all their large tensors through channels, on every line.
+pytestmark = pytest.mark.any_line
 _WORKER = "tests.cluster.channel_worker"
 
 
@@ -32,9 +34,7 @@ def start(group: ProcessGroup, index: int, address: str, what: str, transport: s
     return group.start_preloaded(name.replace(" ", ""), _WORKER, address, name, transport, what)
 
 
-@pytest.mark.parametrize(
-    ("transport", "wire"), [("auto", "sysv"), pytest.param("tcp", "tcp", marks=pytest.mark.any_line)]
-)
+@pytest.mark.parametrize(("transport", "wire"), [("auto", "sysv"), ("tcp", "tcp")])
 def test_two_workers_at_once_move_tensors_bit_by_bit(transport: str, wire: str, tmp_path: Path) -> None:
     with serving(tmp_path) as (group, address):
         workers = [start(group, index, address, "check", transport) for index in range(2)]
@@ -44,7 +44,6 @@ def test_two_workers_at_once_move_tensors_bit_by_bit(transport: str, wire: str, 
             assert wire in worker.log().partition("transport: ")[2]
 
 
-@pytest.mark.any_line
 def test_a_server_that_dies_ends_the_call_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as (group, address):
         worker = start(group, 0, address, "loop")
@@ -60,7 +59,6 @@ def test_a_server_that_dies_ends_the_call_at_once(tmp_path: Path) -> None:
         assert worker.wait(timeout=30) == 0
 
 
-@pytest.mark.any_line
 def test_a_worker_that_dies_leaves_the_server_to_the_others(tmp_path: Path) -> None:
     with serving(tmp_path) as (group, address):
         dying = start(group, 0, address, "loop")
@@ -79,7 +77,6 @@ def test_a_worker_that_dies_leaves_the_server_to_the_others(tmp_path: Path) -> N
         again.wait_for_text(r"^step 3$", timeout=120)
 
 
-@pytest.mark.any_line
 def test_the_server_ends_what_waits_for_a_worker(tmp_path: Path) -> None:
     with serving(tmp_path) as (group, address):
         worker = start(group, 0, address, "wait")

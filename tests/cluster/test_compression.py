@@ -19,7 +19,7 @@ _WITH_TWO_REPLICAS = [
 ]
 
 
-@pytest.mark.keras
+@pytest.mark.quick
 def test_three_workers(tmp_path: Path) -> None:
     require_checks(tmp_path, _WORKER, "1", workers=3)
 
@@ -29,7 +29,7 @@ def test_two_workers_with_two_replicas_each(tmp_path: Path) -> None:
     require_checks(tmp_path, _WORKER, "2", *_WITH_TWO_REPLICAS, workers=2, expected=_WITH_TWO_REPLICAS)
 
 
-@pytest.mark.keras
+@pytest.mark.quick
 def test_three_workers_with_two_servers(tmp_path: Path) -> None:
     module = "tests.cluster.compressed_servers_worker"
     with ServerCluster(tmp_path, module, servers=2, workers=3) as cluster:

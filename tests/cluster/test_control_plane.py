@@ -18,7 +18,7 @@ SCRIPT = str(Path(__file__).with_name("control_plane_worker.py"))
 UNAVAILABLE, MISMATCH, DEADLINE_EXCEEDED = 4, 2, 3
 JOIN_SECONDS = 20
 HOST = "127.0.0.1"
-pytestmark = pytest.mark.any_line
+pytestmark = [pytest.mark.any_line, pytest.mark.waits]
 
 
 class Group:
@@ -117,6 +117,7 @@ def test_a_late_member_is_waited_for_and_one_that_dies_meanwhile_can_be_restarte
     assert len(joined([first, group.start(1), group.start(2)])) == 1
 
 
+@pytest.mark.quick
 def test_missing_members_are_named_at_the_deadline(group):
     message = refusal_of(group.start(0, timeout=2))
     assert f"{group.name(1)}, {group.name(2)} did not join {group.name(0)} within 2 s" in message
@@ -142,6 +143,7 @@ def require_named_by_survivors(group, victim: int, number: int, seconds: float) 
         assert workers[rank].log().count("ABORT") == 1
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_killed_rank_is_named_by_all_survivors_at_once(group, victim):
     require_named_by_survivors(group, victim, signal.SIGKILL, seconds=2)
@@ -176,6 +178,7 @@ def test_an_exit_without_close_is_a_loss(group):
     assert abort_of(workers[2])[2].startswith(f"{group.name(1)} is lost")
 
 
+@pytest.mark.quick
 def test_the_second_process_of_an_index_is_refused_and_the_first_stays(group, tmp_path):
     go = tmp_path / "go"
     workers = group.start_all(["barrier"], ["hold_for_file", str(go)], ["barrier"])
@@ -239,6 +242,7 @@ def test_workers_of_different_versions_are_refused_with_both_named(group):
         assert group.name(1) in message
 
 
+@pytest.mark.quick
 def test_different_options_are_named_with_both_values_on_all(group):
     workers = [group.start(rank, options={"chunk_bytes": 4096 if rank == 1 else 8192}) for rank in range(3)]
     for worker in workers:
@@ -319,6 +323,7 @@ def _resident_kib(pid: int) -> int:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
 
 
+@pytest.mark.quick
 def test_leaving_is_no_failure_while_nobody_waits(group, tmp_path):
     go = tmp_path / "go"
     workers = [group.start(rank, ["barrier"], ["hold_for_file", str(go)]) for rank in (0, 2)]

@@ -16,7 +16,10 @@ WITH_THREE = ("batches_smaller", "uneven", "sharding_off", "files", "predict_giv
 
 @pytest.mark.parametrize(
     ("size", "local_replicas"),
-    [pytest.param(2, 2, marks=pytest.mark.keras), pytest.param(3, 1, marks=pytest.mark.any_line)],
+    [
+        pytest.param(2, 2, marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param(3, 1, marks=pytest.mark.any_line),
+    ],
 )
 def test_data_of_every_kind(size: int, local_replicas: int, tmp_path: Path) -> None:
     module = "tests.cluster.data_worker"

@@ -39,7 +39,7 @@ def test_more_workers_train_as_one_process(size: int, tmp_path: Path) -> None:
     require_checks(tmp_path, _CHECKS, str(tmp_path), *_EXACT, workers=size, expected=_EXACT)
 
 
-@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("listed", [pytest.param(True, marks=pytest.mark.smoke), False])
 def test_one_worker_trains_with_and_without_a_cluster(listed: bool, tmp_path: Path) -> None:
     with ReservedPorts(1) as ports, ProcessGroup(tmp_path) as group:
         if listed:

@@ -10,7 +10,13 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tests.support.estimators import needs_estimator, needs_no_estimator  # noqa: E402
-from tests.support.processes import REPOSITORY, Process, ProcessGroup  # noqa: E402
+from tests.support.processes import (  # noqa: E402
+    REPOSITORY,
+    Process,
+    ProcessGroup,
+    ReservedPorts,
+    tf_config,
+)
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.launch import run as tfs_run  # noqa: E402
 
@@ -50,7 +56,12 @@ def test_each_tf_config_is_what_tfs_run_sets_for_that_task() -> None:
 def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with ProcessGroup(tmp_path) as group:
-        run = start(group, folder, strategy)
+        if strategy == "sync":
+            folder = tmp_path / "chief-and-evaluator"
+            command = with_folders_of_their_own(tmp_path)
+            run = group.start_python("tfs-run", "-m", "tf_strategies.launch.run", *command)
+        else:
+            run = start(group, folder, strategy)
         assert run.wait(timeout=240) == 0
         log = run.log()
         for role, index in TASKS if strategy != "collective" else TASKS_WITHOUT_SERVER:
@@ -64,30 +75,21 @@ def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path)
         assert exported.parent == folder / "export" / "digits"
         assert (exported / "saved_model.pb").is_file()
         assert "Warning" not in log
-
-
-@needs_estimator
-def test_the_chief_alone_writes_checkpoints_and_the_evaluator_alone_evaluates(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path) as group:
-        run = group.start_python(
-            "tfs-run", "-m", "tf_strategies.launch.run", *with_folders_of_their_own(tmp_path)
-        )
-        assert run.wait(timeout=240) == 0
-    written = {path.name for path in tmp_path.iterdir() if path.is_dir()}
-    assert written == {"chief-and-evaluator"}
-    chief = tmp_path / "chief-and-evaluator"
-    assert (chief / "model.ckpt-40.index").is_file()
-    assert (chief / "eval").is_dir()
+    if strategy == "sync":
+        # The chief alone writes checkpoints, and the evaluator alone evaluates.
+        assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {folder.name}
+        assert (folder / f"model.ckpt-{step}.index").is_file()
+        assert (folder / "eval").is_dir()
 
 
 def with_folders_of_their_own(folder: Path) -> list:
-    """The documented command, in fewer steps, with a model_dir for each task; the evaluator has the chief's."""
+    """The documented command, with a model_dir for each task; the evaluator has the chief's."""
     script = folder / "script.py"
     script.write_text(f"""
 import json, os, runpy, sys
 task = json.loads(os.environ["TF_CONFIG"])["task"]
 own = "chief-and-evaluator" if task["type"] in ("chief", "evaluator") else f"{{task['type']}}-{{task['index']}}"
-sys.argv[1:] = ["--max-steps", "40", "--model-dir", os.path.join({str(folder)!r}, own)]
+sys.argv[1:] = ["--model-dir", os.path.join({str(folder)!r}, own)]
 runpy.run_path({str(REPOSITORY / EXAMPLE)!r}, run_name="__main__")
 """)
     return [str(script) if word == EXAMPLE else word for word in documented_command("sync")]
@@ -104,10 +106,16 @@ def test_without_tf_config_one_process_does_it_all(tmp_path: Path) -> None:
 
 @needs_no_estimator
 def test_without_estimator_every_task_ends_with_the_error(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path) as group:
-        run = start(group, tmp_path / "model")
-        assert run.wait(timeout=120) == 1
+    with ReservedPorts(len(TASKS) - 1) as ports, ProcessGroup(tmp_path) as group:
+        cluster = {"chief": ports.addresses[:1], "worker": ports.addresses[1:3], "ps": ports.addresses[3:]}
         for role, index in TASKS:
-            run.wait_for_text(
-                rf"^{role} {index} +\| AttributeError: TensorFlow \S+ has no Estimator", timeout=5
+            group.start_preloaded(
+                f"{role}{index}",
+                "examples.12_estimator",
+                *["--model-dir", str(tmp_path / "model")],
+                env={"TF_CONFIG": tf_config(cluster, role, index)},
             )
+        assert set(group.wait_all(timeout=120).values()) == {1}
+        for role, index in TASKS:
+            found = r"^AttributeError: TensorFlow \S+ has no Estimator"
+            assert re.search(found, group[f"{role}{index}"].log(), re.M)

@@ -112,7 +112,7 @@ def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: 
         assert list((models / "exported" / "export" / exporter).glob("*/saved_model.pb"))
 
 
-@pytest.mark.parametrize("case", ["momentum", "keras_optimizer"])
+@pytest.mark.parametrize("case", [pytest.param("momentum", marks=pytest.mark.smoke), "keras_optimizer"])
 def test_synchronous_training_is_that_of_one_process_with_the_joint_batch(case: str, tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
         cluster.start("sync", case, str(tmp_path / "together"), "40")
@@ -150,6 +150,7 @@ def test_an_early_stop_of_the_chief_ends_all(strategy: str, tmp_path: Path) -> N
         assert "stops all" in cluster["chief0"].log()
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("strategy", ["async", "sync"])
 def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
     strategy: str, tmp_path: Path
@@ -172,6 +173,7 @@ def test_a_killed_worker_and_a_killed_chief_start_again_and_training_goes_on(
     assert _MANY_STEPS <= last_step(tmp_path / "models" / "slow") <= _MANY_STEPS + _LATE[strategy]
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_server_ends_all_with_its_name(how: signal.Signals, tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True) as cluster:
@@ -210,6 +212,7 @@ def test_weights_that_are_trained_by_hand_are_refused_where_gradients_are_added_
         cluster["ps0"].kill()
 
 
+@pytest.mark.waits
 def test_a_worker_that_does_not_see_the_last_checkpoint_says_for_whom_it_waits(tmp_path: Path) -> None:
     """The chief sees that `max_steps` were made; the worker, with a folder of its own, does not."""
     arguments = "sync", "custom", str(tmp_path / "models"), "10", "5"

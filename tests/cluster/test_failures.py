@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -50,7 +49,11 @@ class Job:
 
 
 @pytest.mark.parametrize(
-    "victim", [pytest.param(0, marks=pytest.mark.any_line), pytest.param(1, marks=pytest.mark.keras)]
+    "victim",
+    [
+        pytest.param(0, marks=pytest.mark.any_line),
+        pytest.param(1, marks=[pytest.mark.keras, pytest.mark.quick, pytest.mark.smoke]),
+    ],
 )
 def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int, tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
@@ -67,6 +70,7 @@ def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int,
 
 
 @pytest.mark.any_line
+@pytest.mark.quick
 def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         run = group.start(
@@ -89,7 +93,7 @@ def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path
     [
         pytest.param("options", ["bytes_per_pack", "1048576", "2097152"], marks=pytest.mark.any_line),
         pytest.param("model", ["32", "33"], marks=pytest.mark.any_line),
-        pytest.param("batch", ["12", "24"], marks=pytest.mark.keras),
+        pytest.param("batch", ["12", "24"], marks=pytest.mark.quick),
         pytest.param("features", ["8", "9"], marks=pytest.mark.any_line),
     ],
 )
@@ -109,7 +113,11 @@ def test_a_difference_on_one_worker_is_an_error_on_all(
 @pytest.mark.parametrize(
     ("difference", "expected"),
     [
-        pytest.param("raises", "RuntimeError: this worker's own mistake", marks=pytest.mark.keras),
+        pytest.param(
+            "raises",
+            "RuntimeError: this worker's own mistake",
+            marks=[pytest.mark.keras, pytest.mark.quick],
+        ),
         pytest.param("runs_out_of_memory", "(its script ended with ", marks=pytest.mark.any_line),
     ],
 )
@@ -126,6 +134,7 @@ def test_an_exception_on_one_worker_ends_the_others_with_its_name(
             assert expected in message
 
 
+@pytest.mark.waits
 def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
         job = Job(group, ports.addresses, "stops_early")
@@ -137,11 +146,14 @@ def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> N
 
 
 @pytest.mark.any_line
-def test_workers_may_start_20_seconds_apart(tmp_path: Path) -> None:
+@pytest.mark.waits
+def test_workers_may_start_10_seconds_apart(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
         job = Job(group, ports.addresses)
         job.start(2, 1)
-        threading.Event().wait(20)
-        assert "connected" not in group["worker1"].log()
+        for index in (1, 2):
+            waiting = group[f"worker{index}"]
+            waiting.wait_for_text(rf"waits for {re.escape(job.name_of(0))} \([12]\d s\)", _START_SECONDS)
+            assert "connected" not in waiting.log()
         job.start(0)
         job.wait_for_step(3)

@@ -12,7 +12,7 @@ from tests.support.hostile import Stranger, listening_ports
 from tests.support.leftovers import nothing_left
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, wait_until
 
-pytestmark = pytest.mark.any_line
+pytestmark = [pytest.mark.any_line, pytest.mark.waits]
 _MOST_KIB = 64 << 10  # how much more memory a process may hold under attack
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,14 +32,20 @@ def hosts() -> Iterator[TwoHosts]:
         yield made
 
 
-def start(group: ProcessGroup, hosts: TwoHosts, *module: str) -> None:
-    addresses = [f"{address}:{_PORT}" for address in hosts.addresses]
-    for index in range(2):
-        config = tf_config({"worker": addresses}, "worker", index)
-        command = hosts.command(index, sys.executable, "-m", *module)
-        group.start(f"worker{index}", command, env={"TF_CONFIG": config})
+def start(group: ProcessGroup, hosts: TwoHosts, module: str, *arguments: str, on_each: int = 1) -> None:
+    """Starts `on_each` workers on each host."""
+    addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(on_each)]
+    for index in range(len(addresses)):
+        group.start_preloaded(
+            f"worker{index}",
+            module,
+            *arguments,
+            env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+            namespace=hosts.name(index // on_each),
+        )
 
 
+@pytest.mark.quick
 def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) -> None:
     with ProcessGroup(tmp_path) as group:
         start(group, hosts, "tests.cluster.native_ops_worker", "tcp")
@@ -65,16 +70,9 @@ def test_what_compressed_gradients_send_is_what_the_interfaces_count(hosts: TwoH
 
 def test_hosts_with_two_workers_each_send_the_buffer_once(hosts: TwoHosts, tmp_path: Path) -> None:
     """Hierarchical: 2(H−1)/H = 1 times its bytes leave a host; binary blocks: 2(H−1)/H times by each of its workers."""
-    addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(2)]
     with ProcessGroup(tmp_path) as group:
-        for index in range(4):
-            module = ("-m", "tests.cluster.hierarchical_worker", "auto", "hierarchical", "binary_blocks")
-            command = hosts.command(index // 2, sys.executable, *module)
-            group.start(
-                f"worker{index}",
-                command,
-                env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
-            )
+        algorithms = ("auto", "hierarchical", "binary_blocks")
+        start(group, hosts, "tests.cluster.hierarchical_worker", *algorithms, on_each=2)
         assert set(group.wait_all(timeout=120).values()) == {0}
         size = 4 * sum(math.prod(shape) for shape in SHAPES)
         for index in range(4):

@@ -56,6 +56,7 @@ def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the
         assert job.end_of(1, timeout=60)[2]
 
 
+@pytest.mark.quick
 def test_an_interrupted_worker_is_named_by_the_others(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
         job = Job(group, ports.addresses)

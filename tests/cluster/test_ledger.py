@@ -6,9 +6,13 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.checks import names_of_checks
 from tests.support.processes import ProcessGroup, ReservedPorts
 
+# Training on parameter servers uses the ledger on every line, and tests/unit/test_ledger.py all its operations.
+pytestmark = pytest.mark.any_line
 WORKER = "tests.cluster.ledger_worker"
 
 

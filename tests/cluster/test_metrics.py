@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.checks import require_checks
 
-pytestmark = pytest.mark.keras
+pytestmark = [pytest.mark.keras, pytest.mark.quick]
 
 
 WORKERS, REPLICAS = 3, 1

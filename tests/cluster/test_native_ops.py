@@ -11,7 +11,10 @@ from tests.support.checks import require_checks
 
 @pytest.mark.parametrize(
     ("size", "transport", "wire"),
-    [(3, "auto", "sysv"), pytest.param(2, "tcp", "tcp", marks=pytest.mark.any_line)],
+    [
+        pytest.param(3, "auto", "sysv", marks=pytest.mark.quick),
+        pytest.param(2, "tcp", "tcp", marks=pytest.mark.any_line),
+    ],
 )
 def test_collectives_equal_numpy_on_every_worker(
     size: int, transport: str, wire: str, tmp_path: Path

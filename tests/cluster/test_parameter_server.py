@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.checks import names_of_checks
 from tests.support.servers import ServerCluster
 
 
+@pytest.mark.quick
 def test_three_workers_with_two_servers(tmp_path: Path) -> None:
     worker, *others = (
         f"tests.cluster.{name}"

@@ -15,7 +15,6 @@ from tests.support.processes import tf_config
 from tests.support.servers import ServerCluster
 from tf_strategies.callbacks.checkpoint_file import parse
 
-pytestmark = pytest.mark.keras
 _WORKER = "tests.cluster.parameter_server_checkpoint_worker"
 _SECONDS = 150
 KILLED = -signal.SIGKILL
@@ -48,6 +47,8 @@ def test_all_killed_while_the_chief_saves_go_on_with_other_servers_and_workers(t
         assert len(re.findall(r"^evaluated \S+ of step \d+: loss ", evaluator.log(), re.M)) >= 2
 
 
+@pytest.mark.keras
+@pytest.mark.quick
 def test_a_worker_and_a_chief_that_come_back_go_on_at_their_epoch_and_restore_nothing(tmp_path: Path) -> None:
     """Of 3 epochs with 6 batches for each, worker 1 dies in the second and the chief in the third."""
     with cluster(tmp_path, "alive", servers=2, workers=2) as alive:

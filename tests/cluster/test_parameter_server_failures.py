@@ -24,7 +24,11 @@ def steps_of(log: str) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "killed", [pytest.param(1, marks=pytest.mark.keras), pytest.param(0, marks=pytest.mark.any_line)]
+    "killed",
+    [
+        pytest.param(1, marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param(0, marks=pytest.mark.any_line),
+    ],
 )
 def test_a_killed_worker_does_not_stop_asynchronous_others_and_may_come_back(
     killed: int, tmp_path: Path
@@ -42,6 +46,7 @@ def test_a_killed_worker_does_not_stop_asynchronous_others_and_may_come_back(
             cluster.require_served(index)
 
 
+@pytest.mark.waits
 def test_a_killed_worker_lowers_the_quorum_of_synchronous_others_and_may_come_back(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=3) as cluster:
         cluster.start("sync", "500", "60", "1:10")
@@ -86,10 +91,11 @@ def test_a_step_whose_worker_is_killed_while_it_applies_it_is_applied_once(tmp_p
             cluster[f"ps{index}"].kill()  # They would wait for worker 1 to come back.
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     ("kind", "others"),
     [
-        pytest.param("async", [], marks=pytest.mark.keras),
+        pytest.param("async", [], marks=pytest.mark.quick),
         pytest.param("sync", [], marks=pytest.mark.any_line),
         pytest.param("sync", ["worker1"], marks=pytest.mark.any_line),
     ],
@@ -117,6 +123,7 @@ def test_a_lost_server_is_an_error_on_all_workers(kind: str, others: list[str], 
             assert f"{cluster.name_of('worker', index)} is lost" in end[1]
 
 
+@pytest.mark.waits
 def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1) as cluster:
         cluster.start("async", "100000", "5")
@@ -130,6 +137,7 @@ def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_line
+@pytest.mark.waits
 def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: Path) -> None:
     moments = [
         "writes_a_checkpoint",
@@ -156,6 +164,7 @@ def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: P
 
 
 @pytest.mark.any_line
+@pytest.mark.waits
 def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         for index in (1, 0):
@@ -169,6 +178,7 @@ def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_line
+@pytest.mark.waits
 def test_servers_that_cannot_start_or_do_not_come_are_named(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         host, _, port = cluster.addresses["ps"][0].rpartition(":")

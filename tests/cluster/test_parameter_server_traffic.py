@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,13 @@ def test_a_step_moves_the_model_once_each_way_and_of_embeddings_only_rows(
         roles = dict(zip(("ps", "worker"), hosts.addresses))
         cluster = {role: [f"{address}:{_PORT}"] for role, address in roles.items()}
         for index, role in enumerate(roles):
-            command = [sys.executable, "-m", "tests.cluster.traffic_worker", str(results), transport]
-            group.start(role, hosts.command(index, *command), env={"TF_CONFIG": tf_config(cluster, role, 0)})
+            group.start_preloaded(
+                role,
+                "tests.cluster.traffic_worker",
+                *[str(results), transport],
+                env={"TF_CONFIG": tf_config(cluster, role, 0)},
+                namespace=hosts.name(index),
+            )
         assert set(group.wait_all(timeout=180).values()) == {0}
     counted = json.loads(results.read_text())
     for way in ("received", "sent"):

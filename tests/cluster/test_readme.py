@@ -33,6 +33,8 @@ def python_blocks(*, of_estimator: bool) -> list[str]:
     return [block for block in blocks if ("tf.estimator" in block) == of_estimator]
 
 
+@pytest.mark.any_line
+@pytest.mark.quick
 @pytest.mark.parametrize("block", python_blocks(of_estimator=False))
 def test_python_blocks_train_on_two_workers(block: str, tmp_path: Path) -> None:
     script = tmp_path / "readme.py"

@@ -59,7 +59,10 @@ def rows_sent(size: int, local: int) -> list:
     return [sum(len(np.unique(step[:, rank])) for rank in range(size)) for step in steps]
 
 
-@pytest.mark.parametrize(("size", "local"), [(2, 2), pytest.param(3, 1, marks=pytest.mark.any_line)])
+@pytest.mark.parametrize(
+    ("size", "local"),
+    [pytest.param(2, 2, marks=pytest.mark.quick), pytest.param(3, 1, marks=pytest.mark.any_line)],
+)
 def test_training_with_an_embedding_equals_one_process_with_the_joint_batch(
     size: int, local: int, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -36,22 +37,35 @@ def joint_training(first: list) -> tuple:
     return weights, float(np.mean(losses))
 
 
+# Every Keras there is; with more than three workers only the schedule differs, and one Keras is enough.
+EVERY_KERAS = ["keras", *(["tf_keras"] if importlib.util.find_spec("tf_keras") else [])]
+MOST_WORKERS_WITH_EVERY_KERAS = 3
+
+
 # With more than two, what is new is the schedule: C++ that knows no TensorFlow.
 @pytest.mark.parametrize(
-    "size", [1, 2, *(pytest.param(size, marks=pytest.mark.any_line) for size in (3, 4, 5, 6))]
+    "size",
+    [
+        pytest.param(1, marks=pytest.mark.quick),
+        pytest.param(2, marks=[pytest.mark.quick, pytest.mark.smoke]),
+        pytest.param(3, marks=[pytest.mark.quick, pytest.mark.any_line]),
+        *(pytest.param(size, marks=pytest.mark.any_line) for size in (4, 5, 6)),
+    ],
 )
 def test_training_equals_one_process_with_the_joint_batch(size: int, tmp_path: Path) -> None:
     with ReservedPorts(size) as ports, ProcessGroup(tmp_path) as group:
         module = "tests.cluster.strategy_exactness_worker"
+        modules = EVERY_KERAS if size <= MOST_WORKERS_WITH_EVERY_KERAS else ["keras"]
         if size == 1:
-            group.start_preloaded("alone", module, str(tmp_path))
+            group.start_preloaded("alone", module, str(tmp_path), *modules)
         else:
-            group.start_workers(ports.addresses, module, str(tmp_path))
+            group.start_workers(ports.addresses, module, str(tmp_path), *modules)
         assert set(group.wait_all(timeout=400).values()) == {0}
         kept = {path.stem: dict(np.load(path)) for path in sorted(tmp_path.glob("*.npz"))}
         runs = sorted({name.rsplit("-", 1)[0] for name in kept})
         assert any("predicted" in run for run in kept.values())
-        assert len(runs) >= 2 and len(kept) == len(runs) * size
+        assert runs == sorted(f"{name}-{local}" for name in modules for local in (1, 2))
+        assert len(kept) == len(runs) * size
         for run in runs:
             workers = [kept[f"{run}-{rank}"] for rank in range(size)]
             for rank, other in enumerate(workers):

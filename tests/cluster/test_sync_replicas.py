@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.checks import names_of_checks
 from tests.support.servers import ServerCluster
 
 
+@pytest.mark.any_line  # tests/cluster/synchronous_checks.py runs on every line
+@pytest.mark.quick
+@pytest.mark.waits
 def test_four_workers_with_one_server(tmp_path: Path) -> None:
     module = "tests.cluster.sync_replicas_worker"
     with ServerCluster(tmp_path, module, servers=1, workers=4) as cluster:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.processes import ProcessGroup, wait_until
 
 RUN = ("-m", "tf_strategies.launch.run")
-pytestmark = pytest.mark.any_line
+pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
 
 
 class Launcher:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
+import time
 from types import TracebackType
 
 _COMMAND_SECONDS = 20
+_NEW_NETWORK, _NEW_MOUNTS, _SLAVE_TO_ALL, _DETACH = 0x40000000, 0x00020000, 1 << 19 | 1 << 14, 2
 
 
 def missing() -> str:
@@ -35,9 +38,9 @@ class TwoHosts:
     def __init__(self) -> None:
         self._names = [f"tfs-{os.getpid()}-{index}" for index in range(2)]
 
-    def command(self, index: int, *argv: str) -> list[str]:
-        """The command line that runs `argv` on a host."""
-        return ["ip", "netns", "exec", self._names[index], *argv]
+    def name(self, index: int) -> str:
+        """Returns the name of a host's namespace, for `enter`."""
+        return self._names[index]
 
     def cut(self) -> None:
         """Takes the link between the hosts down."""
@@ -55,6 +58,8 @@ class TwoHosts:
                 _run("-n", name, "addr", "add", f"{self.addresses[index]}/24", "dev", f"tfs{index}")
                 _run("-n", name, "link", "set", f"tfs{index}", "up")
                 _run("-n", name, "link", "set", "lo", "up")
+            for index, name in enumerate(self._names):
+                _wait_for_link(name, f"tfs{index}")
         except subprocess.CalledProcessError:
             self._remove()
             raise
@@ -70,5 +75,34 @@ class TwoHosts:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=_COMMAND_SECONDS)
 
 
-def _run(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
+def enter(name: str) -> None:
+    """Moves this process, which has one thread, to a namespace, as `ip netns exec` does: with the /sys of its interfaces."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def require(result: int) -> None:
+        if result != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"network namespace {name}: {os.strerror(number)}")
+
+    handle = os.open(f"/run/netns/{name}", os.O_RDONLY)
+    require(libc.setns(handle, _NEW_NETWORK))
+    os.close(handle)
+    require(libc.unshare(_NEW_MOUNTS))
+    require(libc.mount(b"", b"/", b"none", ctypes.c_ulong(_SLAVE_TO_ALL), None))
+    libc.umount2(b"/sys", _DETACH)
+    require(libc.mount(name.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None))
+
+
+def _wait_for_link(namespace: str, name: str) -> None:
+    """Waits until a link is in use: some time after it is set up, and UCX passes over one that is not."""
+    end = time.monotonic() + _COMMAND_SECONDS
+    while "state UP" not in _run("-n", namespace, "link", "show", name):
+        if time.monotonic() > end:
+            raise AssertionError(f"link {name} of {namespace} is not up after {_COMMAND_SECONDS} s")
+        time.sleep(0.02)
+
+
+def _run(*arguments: str) -> str:
+    return subprocess.run(
+        ["ip", *arguments], check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS
+    ).stdout

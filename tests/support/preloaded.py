@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from tests.support import namespaces
+
 __all__ = ["PreloadedProcess", "start"]
 
 # Processes of one group come from different interpreters: as when each is started by itself, no two have the same order of
@@ -60,13 +62,20 @@ class PreloadedProcess:
 
 
 def start(
-    slot: int, module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path
+    slot: int,
+    module: str,
+    arguments: Sequence[str],
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path,
+    namespace: str = "",
 ) -> PreloadedProcess:
     """Runs `python -m module arguments...` in the environment `env`.
 
     Args:
         slot: the program's number in its group: another interpreter for each.
         log: where its output goes, stdout and stderr.
+        namespace: the network namespace to run in; "" for that of the tests.
     """
     wanted = slot % _MOST_INTERPRETERS
     for each in range(max(_INTERPRETERS_AT_ONCE, wanted + 1)):
@@ -77,6 +86,7 @@ def start(
         "log": str(log),
         "env": dict(env),
         "cwd": str(cwd),
+        "namespace": namespace,
     }
     return PreloadedProcess(_interpreter(wanted), _interpreter(wanted).fork(request))
 
@@ -199,6 +209,8 @@ def _become(request: dict[str, Any]) -> None:
     with Path(request["log"]).open("wb") as log:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
+    if request["namespace"]:
+        namespaces.enter(request["namespace"])
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

@@ -162,11 +162,18 @@ class ProcessGroup:
         return self._add(Process(name, started, log_path))
 
     def start_preloaded(
-        self, name: str, module: str, *arguments: str, env: Mapping[str, str] | None = None
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        namespace: str = "",
     ) -> Process:
         """Starts `python -m module arguments...` with TensorFlow imported: see tests/support/preloaded.py."""
         log_path, slot = self._new_log(name), len(self._processes)
-        started = preloaded.start(slot, module, arguments, log_path, light_environment(env), REPOSITORY)
+        started = preloaded.start(
+            slot, module, arguments, log_path, light_environment(env), REPOSITORY, namespace
+        )
         return self._add(Process(name, started, log_path))
 
     def start_workers(

@@ -37,6 +37,7 @@ def word_layers() -> list:
 
 
 @pytest.mark.keras
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["async", "sync"])
 @pytest.mark.parametrize("make", ["momentum", "adam"])
 def test_one_process_trains_as_plain_keras_does(kind, make, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.smoke
 
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
