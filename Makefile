@@ -21,7 +21,7 @@ CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
 
 # One process each, which may share the cores with other tests, and several, which may not.
 UNITS := tests/unit tests/repo
-CLUSTERS := tests/cluster tests/soak
+CLUSTERS := tests/cluster tests/exactness tests/soak
 
 # Tests use the CPU unless asked for the GPU, and share few cores between many processes. What they take is kept in TIMES.
 TIMES := .build/test-seconds

@@ -54,7 +54,12 @@ class EmptyBatchGuard:
         if rows is None:
             return fn
         self._rows = rows
+        if all(tf.get_static_value(self._has_rows(replica)) for replica in range(self._local_replicas)):
+            return fn
         state = list(state)
+        if not tf.executing_eagerly():
+            # A graph does not keep the variables that it reads; the model of a metric may end before the graph does.
+            tf.compat.v1.get_default_graph().variables_kept_by_empty_batch = state
 
         @tf.autograph.experimental.do_not_convert
         def watched(*args: Any, **kwargs: Any) -> Any:
