@@ -17,6 +17,7 @@ from tests.cluster.server_models import (
     dense_model,
     numbers,
     own_data,
+    scalar_loss,
     servers_of,
     word_model,
     words,
@@ -28,14 +29,14 @@ keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
 def check_synchronous_training_equals_one_process(folder: Path) -> None:
     cut = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
-    for name, make, data, options in (
-        ("dense", dense_model, numbers, tfs.ParameterServerOptions(timeout=30)),
-        ("words", word_model, words, cut),
+    for name, make, data, loss, options in (
+        ("dense", dense_model, numbers, scalar_loss, tfs.ParameterServerOptions(timeout=30)),
+        ("words", word_model, words, None, cut),
     ):
         strategy = tfs.SyncReplicasStrategy(options=options)
         keras.utils.set_random_seed(7 + strategy.rank)
         with strategy.scope():
-            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9))
+            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
         first = model.get_weights()
         wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
         x, y = data(36 * STEPS // 2)
@@ -44,7 +45,7 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         assert int(model.optimizer.iterations.numpy()) == STEPS
         counts = strategy.gradient_counts()
         assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
-        plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9))
+        plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
         plain.set_weights(first)
         expected = plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
         assert len(expected) == 2

@@ -1,4 +1,4 @@
-"""The bridge into Keras: in place once there is a strategy, also for one replica, and clear about a Keras that it does not know."""
+"""The bridge into Keras: in place once there is a strategy, and clear about a Keras that it does not know."""
 
 from __future__ import annotations
 

@@ -212,6 +212,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             return JointStep(
                 replicas=self._num_replicas_in_sync,
                 shares=self._guard.shares,
+                owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
                 local_replica=self._guard.local_replica,
                 is_recording=compat.is_differentiating,
                 **how,

@@ -18,17 +18,6 @@ class GroupStrategy(WorkerStrategy):
         """The number of replicas of all workers. Within a step of `fit`, `num_replicas_in_sync` is 1 instead."""
         return int(self.extended._num_replicas_in_sync)
 
-    def joint_steps(self, model: Any, data: Any, *, sums_logs: bool) -> ContextManager[None]:
-        """Opens a context in which replica functions are steps of `fit` or `evaluate`.
-
-        Args:
-            model: the model whose steps run.
-            data: the iterator that the steps take batches from.
-            sums_logs: Keras adds up the scalars that the replicas return; else it takes their mean.
-        """
-        del model, data, sums_logs
-        return contextlib.nullcontext()
-
     @property
     def keeps_gradients(self) -> bool:
         """Whether what is left of gradients when they are compressed is kept for later steps."""

@@ -35,7 +35,7 @@ def _install_gradient(original: Callable) -> None:
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     ) -> Any:
         step = current_step()
-        variables = None if step is None or not step.can_join() else _variables(sources)
+        variables = None if step is None or not step.can_join() else _variables(step, sources)
         seeds = None if variables is None else _weighted_seeds(step, target, output_gradients)
         if seeds is None:
             return original(self, target, sources, output_gradients, unconnected_gradients)
@@ -68,21 +68,17 @@ def _of_own_rows(original: Callable) -> Callable:
     return compute_average_loss
 
 
-def _variables(sources: Any) -> Optional[List[Any]]:
+def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
     """Returns TensorFlow's variables behind the sources; None unless all are variables of the strategy."""
     variables = []
     for source in tf.nest.flatten(sources):
         variable = source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "value", None)
         if "AutoCast" in type(variable).__name__:
             variable = variable._variable
-        if not isinstance(variable, tf.Variable) or not _is_distributed(variable):
+        if not isinstance(variable, tf.Variable) or not step.owns(variable):
             return None
         variables.append(variable)
     return variables or None
-
-
-def _is_distributed(variable: Any) -> bool:
-    return isinstance(variable, tf.distribute.DistributedValues)
 
 
 def _weighted_seeds(step: JointStep, target: Any, output_gradients: Any) -> Optional[List[tf.Tensor]]:

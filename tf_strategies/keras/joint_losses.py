@@ -175,7 +175,7 @@ def _counted_once(original: Callable) -> Callable:
     @functools.wraps(original)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
         step = current_step()
-        if step is not None and step.replicas > 1 and sample_weight is None and _is_scalar(values):
+        if step is not None and _strategy() is not None and sample_weight is None and _is_scalar(values):
             sample_weight = step.weight()
         return original(self, values, sample_weight=sample_weight)
 

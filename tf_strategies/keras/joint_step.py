@@ -31,6 +31,7 @@ class JointStep:
         replicas: the number of replicas of all workers.
         shares: returns, for each local replica, its weight times `replicas` ([] float32), or None where all replicas have
             the same number of rows. The first call in a step is a collective.
+        owns: returns True for a variable of the strategy, whose gradients are added up over replicas.
         local_replica: returns the local number of the replica that calls.
         is_recording: returns True while a `tf.GradientTape` records.
         is_agreed: returns True for a tensor that is known to be equal on all replicas.
@@ -44,6 +45,7 @@ class JointStep:
         *,
         replicas: int,
         shares: Callable[[], Optional[List[tf.Tensor]]],
+        owns: Callable[[Any], bool],
         local_replica: Callable[[], int],
         is_recording: Callable[[], bool],
         is_agreed: Callable[[tf.Tensor], bool],
@@ -52,6 +54,7 @@ class JointStep:
     ) -> None:
         self.replicas = replicas
         self.postpones = postpones
+        self.owns = owns
         self._shares = shares
         self._local_replica = local_replica
         self._is_recording = is_recording

@@ -54,9 +54,11 @@ def _called_by_strategy(original: Callable, name: str) -> Callable:
 def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting: bool) -> Callable:
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        if is_predicting or not isinstance(strategy, GroupStrategy):
+        if is_predicting:
             return strategy.call(function, *args)
-        data = _split_between_workers(strategy, *args)
+        (data,) = args
+        if isinstance(strategy, GroupStrategy):
+            data = _split_between_workers(strategy, data)
         with strategy.joint_steps(model, data, sums_logs=_sums_logs(model)):
             return strategy.call(function, data)
 

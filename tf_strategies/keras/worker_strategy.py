@@ -74,6 +74,17 @@ class WorkerStrategy:
         """While open, this worker makes variables without the others."""
         return contextlib.nullcontext()
 
+    def joint_steps(self, model: Any, data: Any, *, sums_logs: bool) -> ContextManager[None]:
+        """Opens a context in which replica functions are steps of `fit` or `evaluate`.
+
+        Args:
+            model: the model whose steps run.
+            data: the iterator that the steps take batches from.
+            sums_logs: Keras adds up the scalars that the replicas return; else it takes their mean.
+        """
+        del model, data, sums_logs
+        return contextlib.nullcontext()
+
     def call(self, function: Callable, *args: Any) -> Any:
         """Calls what runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import Any, ContextManager, Iterator, List, Tuple
+from typing import Any, ContextManager, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.estimator.effects import taking_effect, with_effects
 from tf_strategies.estimator.input import InputFnIterator
+from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.input import DatasetDistributor
 from tf_strategies.parameter_server.placement import Placement
@@ -58,6 +59,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._session_variables = SessionVariables(servers, self._place)
         self._alone = False
         self._lifted = LiftedFunctions(strategy)
+        self._joint_step: Optional[JointStep] = None
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
@@ -125,6 +127,26 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return made
 
     @contextlib.contextmanager
+    def joint_steps(self) -> Iterator[None]:
+        """While open, replica functions are steps of Keras, in which workers of synchronous updates act as one process."""
+        before = self._joint_step
+        if self._num_replicas_in_sync > 1:
+            self._joint_step = JointStep(
+                replicas=self._num_replicas_in_sync,
+                shares=lambda: None,
+                owns=lambda variable: isinstance(variable, ServerVariable),
+                local_replica=lambda: 0,
+                is_recording=compat.is_differentiating,
+                is_agreed=lambda part: False,
+                sums_logs=False,
+                postpones=True,
+            )
+        try:
+            yield
+        finally:
+            self._joint_step = before
+
+    @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """While open, variables are made in this process: what is made is thrown away, or made by one worker only."""
         before, self._alone = self._alone, True
@@ -167,6 +189,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         arrival: ContextManager = contextlib.nullcontext()
         if not in_session_graph():  # where initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
+        if self._joint_step is not None:
+            fn = self._joint_step.within(fn)
         with new_step() as step, arrival:
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
@@ -215,7 +239,7 @@ class _Replica(tf.distribute.ReplicaContext):
         return super().all_gather(value, axis, options)
 
     def _require_alone(self, what: str) -> None:
-        if self.num_replicas_in_sync > 1:
+        if self.strategy.extended._num_replicas_in_sync > 1:
             raise NotImplementedError(
                 f"{what} within a step: SyncReplicasStrategy adds up gradients when they are applied, and nothing else; use "
                 "CollectiveAllReduceStrategy, for BatchNormalization(synchronized=True) too"

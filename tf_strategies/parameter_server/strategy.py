@@ -16,7 +16,7 @@ from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.estimator.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.estimator.side_thread import eagerly
-from tf_strategies.keras import bridge
+from tf_strategies.keras import bridge, joint_step
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
@@ -98,6 +98,15 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def size(self) -> int:
         """The number of workers."""
         return self._servers.size
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of gradients that make a step; 1 within a step of Keras, and for asynchronous updates."""
+        return 1 if joint_step.current_step() is not None else self.extended._num_replicas_in_sync
+
+    def joint_steps(self, model, data, *, sums_logs):
+        del model, data, sums_logs
+        return self.extended.joint_steps()
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)
