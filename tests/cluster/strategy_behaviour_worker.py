@@ -160,9 +160,9 @@ def check_fewer_rows_than_replicas(strategy, folder) -> None:
         model = make_model(strategy, normalize)
         model.fit(x, y, batch_size=strategy.num_replicas_in_sync, epochs=2, verbose=0)
         assert all(np.isfinite(weight).all() for weight in model.get_weights())
-        loss, accuracy = model.evaluate(x[:1], y[:1], verbose=0)
-        require_equal_everywhere(strategy, [[loss, accuracy]])
-        assert model.predict(x[:2], verbose=0).shape == (2, CLASSES)
+    loss, accuracy = model.evaluate(x[:1], y[:1], verbose=0)
+    require_equal_everywhere(strategy, [[loss, accuracy]])
+    assert model.predict(x[:2], verbose=0).shape == (2, CLASSES)
 
 
 def check_logs_and_callbacks_agree_whatever_is_printed(strategy, folder) -> None:

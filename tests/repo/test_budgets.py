@@ -77,6 +77,12 @@ def test_a_budget_grows_on_a_slow_machine_and_never_shrinks(tmp_path):
     assert slowness() >= 1
 
 
+def test_what_is_set_aside_does_not_count(tmp_path):
+    code = BUSY + "    from tests.support.aside import set_aside\n    set_aside(0.29)\n"
+    status, text = run_pytest(tmp_path, on_every_line("0.1"), code=code)
+    assert status == 0, text
+
+
 def test_a_file_without_a_budget_fails(tmp_path):
     status, text = run_pytest(tmp_path, "test_other.py 1 1 1\n")
     assert status == 1
@@ -102,9 +108,9 @@ def test_what_was_measured_is_kept_shown_and_printed_as_budgets(tmp_path):
     assert f"{seconds:8.1f} s  in all" in slowest.report(records)
     other = next(each for each in LINES if each != line)
     printed = slowest.as_budgets(
-        [*records, (line, "test_long.py::test_a", 6.2)], {"test_long.py": {other: 9}}
+        [*records, (line, "test_long.py::test_a", 16.2)], {"test_long.py": {other: 9}}
     )
-    assert read_budgets(printed) == {"test_busy.py": {line: 5}, "test_long.py": {line: 7, other: 9}}
+    assert read_budgets(printed) == {"test_busy.py": {line: 10}, "test_long.py": {line: 17, other: 9}}
 
 
 @pytest.mark.parametrize(

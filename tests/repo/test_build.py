@@ -85,6 +85,13 @@ def test_files_named_in_the_documents_exist(document):
     assert missing == set()
 
 
+def test_ci_runs_a_test_command_of_the_readme():
+    readme, ci = ((layers.ROOT / name).read_text() for name in ("README.md", ".ci/run"))
+    named = set(re.findall(r"\bmake (test[a-z-]*)", code_of("README.md", readme)))
+    assert named == {"test", "test-all"}
+    assert re.search(r"^stage .* make test-all$", ci, re.MULTILINE)
+
+
 def test_every_target_of_the_makefile_is_explained():
     explained = set(re.findall(r"^([a-z0-9-]+):.*## \w", MAKEFILE.read_text(), re.MULTILINE))
     parts = {"sanitize-address", "sanitize-thread", "parts-of-test", "parts-of-test-all"}

@@ -16,6 +16,8 @@ from typing import Any, Iterator
 
 import pytest
 
+from tests.support.aside import take_aside
+
 __all__ = ["BUDGETS_FILE", "LINES", "NONE", "read_budgets", "slowness", "this_line"]
 
 LINES = ("newest", "2.15", "tf_keras")
@@ -102,8 +104,9 @@ class Budgets:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("::")[0]
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
-        self.files[name] = self.files.get(name, 0.0) + report.duration
+        taken = max(0.0, report.duration - take_aside())
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + taken
+        self.files[name] = self.files.get(name, 0.0) + taken
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

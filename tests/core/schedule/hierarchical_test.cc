@@ -5,6 +5,7 @@
 #include "ops/schedule/choose.h"
 #include "ops/schedule/cost.h"
 #include "ops/schedule/verify.h"
+#include "tests/core/schedule/sanitized.h"
 
 namespace tf_strategies::schedule {
 namespace {
@@ -29,7 +30,8 @@ TEST_P(HierarchicalOver, IsRightForEveryArrangementOfHosts) {
 }
 
 TEST_P(HierarchicalOver, IsRightForManyHosts) {
-  for (const auto& [hosts, per_host] : {std::pair{75, 8}, {128, 8}, {100, 3}, {3, 100}, {512, 8}}) {
+  for (const auto& [hosts, per_host] : {std::pair{100, 3}, {3, 100}, {75, 8}, {128, 8}, {512, 8}}) {
+    if (kSanitized && hosts * per_host > 300) break;
     for (int64_t count : {999, 1 << 15}) {
       const Status status = VerifyAllReduce(hosts * per_host, count, Build(hosts, per_host, count));
       ASSERT_TRUE(status.ok()) << hosts << " x " << per_host << ", count " << count << ": "

@@ -10,6 +10,7 @@
 #include "ops/schedule/choose.h"
 #include "ops/schedule/cost.h"
 #include "ops/schedule/verify.h"
+#include "tests/core/schedule/sanitized.h"
 
 namespace tf_strategies::schedule {
 namespace {
@@ -101,7 +102,7 @@ TEST(Simulate, ReproducesTheClosedForms) {
   const double bytes = count * kElementBytes;
   for (const CostModel& m : Models()) {
     const Topology alone = Alone(m);
-    for (int size : {2, 8, 64, 1024}) {
+    for (int size : {2, 8, 64, kSanitized ? 128 : 1024}) {
       const double lg = std::log2(size);
       const double share = (size - 1.0) / size * bytes;
       const double moved = 2 * share * m.beta + share * m.gamma;
@@ -113,7 +114,8 @@ TEST(Simulate, ReproducesTheClosedForms) {
       EXPECT_NEAR(Play("halving_doubling", size, count, alone).seconds, halving, 0.01 * halving) << size;
       EXPECT_NEAR(Play("binary_blocks", size, count, alone).seconds, halving, 0.01 * halving) << size;
     }
-    for (int size : {3, 6, 48, 600}) {  // a ring of any size; halving-doubling folded to a power of two
+    // A ring of any size; halving-doubling folded to a power of two.
+    for (int size : {3, 6, 48, kSanitized ? 100 : 600}) {
       const double share = (size - 1.0) / size * bytes;
       const double ring = 2.0 * (size - 1) * m.alpha + 2 * share * m.beta + share * m.gamma;
       EXPECT_NEAR(Play("ring", size, count, alone).seconds, ring, 0.01 * ring) << size;
