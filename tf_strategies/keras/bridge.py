@@ -14,6 +14,7 @@ from tf_strategies.keras import (
     global_metrics,
     loops,
     loss_weights,
+    ownership,
     prediction_order,
     refusals,
     saving,
@@ -54,6 +55,7 @@ def install() -> None:
 def _teach(name: str, keras: ModuleType) -> None:
     major = int(keras.__version__.partition(".")[0])
     losses = importlib.import_module(f"{name}.{_LOSSES[major]}")
+    ownership.install(name, keras)
     callback_list.install(keras)
     global_metrics.install(keras)
     refusals.install(keras)
