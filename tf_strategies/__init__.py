@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tf_strategies._version import __version__
-from tf_strategies.errors import BootstrapError, ClusterConfigError, OptionsError
+from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, OptionsError
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
+    "DriftError",
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",

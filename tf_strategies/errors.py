@@ -36,5 +36,9 @@ class BootstrapError(TfStrategiesError, RuntimeError):
     """The group could not form, or broke before it was used: names the task, its address and the remedy."""
 
 
+class DriftError(TfStrategiesError, ValueError):
+    """Workers or replicas hold different values of what must be equal: names it, both sides and the remedy."""
+
+
 class BuildMismatchError(TfStrategiesError, ImportError):
     """The compiled ops do not fit the TensorFlow that is installed."""

@@ -12,6 +12,7 @@ PUBLIC = {
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
+    "DriftError",
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",

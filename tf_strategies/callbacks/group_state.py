@@ -14,15 +14,17 @@ import tensorflow as tf
 
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
 from tf_strategies.callbacks.exchange import of_every_worker
-from tf_strategies.keras.model_state import label_of, replicas_of
+from tf_strategies.errors import DriftError
+from tf_strategies.keras.model_state import is_agreed, label_of, replicas_of
 
 __all__ = ["add", "assign", "check", "collect"]
 
 _DIGEST = 16
+_EQUAL = ("model/", "optimizer/")  # the kinds of variables that training keeps equal
 
 
 def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
-    """The values of the variables, on all workers alike. A collective.
+    """Returns the values of the variables, the same on all workers. A collective.
 
     Args:
         strategy: None for a process alone.
@@ -30,6 +32,7 @@ def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
 
     Raises:
         CheckpointError: on all workers, when they have other variables.
+        DriftError: on all workers, when a weight or a variable of an optimizer is not the same everywhere.
     """
     values = {name: [part.numpy() for part in replicas_of(variable)] for name, variable in variables.items()}
     digests = of_every_worker(
@@ -44,6 +47,7 @@ def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
             "the same number of replicas"
         )
     differing = _differing(values, digests)
+    _refuse_drift(strategy, variables, values, digests, differing)
     own = b"".join(np.ascontiguousarray(part).tobytes() for name in differing for part in values[name])
     everyone = of_every_worker(strategy, own)
     arrays = {name: parts[0] for name, parts in values.items() if name not in differing}
@@ -121,6 +125,31 @@ def _differing(values: Dict[str, List[np.ndarray]], digests: List[bytes]) -> Lis
             found.append(name)
         start = end
     return found
+
+
+def _refuse_drift(
+    strategy: Optional[Any],
+    variables: Dict[str, Any],
+    values: Dict[str, List[np.ndarray]],
+    digests: List[bytes],
+    differing: List[str],
+) -> None:
+    """Raises a DriftError if weights differ that training keeps equal: no mean of them would be right."""
+    odd = [name for name in differing if name.startswith(_EQUAL) and is_agreed(variables[name])]
+    if not odd:
+        return
+    position = list(values).index(odd[0])
+    start = sum(len(parts) for parts in list(values.values())[:position]) * _DIGEST
+    first = digests[0][start : start + _DIGEST]
+    ranks = [rank for rank, digest in enumerate(digests) if digest[start : start + _DIGEST] != first]
+    where = "differs between the replicas of a worker"
+    if ranks and strategy is not None:
+        names = ", ".join(strategy.name_of(rank) for rank in ranks)
+        where = f"has other values on {names} than on {strategy.name_of(0)}"
+    raise DriftError(
+        f"variable {label_of(variables[odd[0]])!r} {where}, so that it cannot be saved for all; {len(odd)} of {len(values)} "
+        "variables differ. load_weights, set_weights and assign change only the worker that calls them: call them alike on all"
+    )
 
 
 def _adds_up(variable: Any) -> bool:

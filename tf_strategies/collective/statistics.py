@@ -3,7 +3,8 @@
 Each replica normalizes by its own batch and writes what it saw. When all replicas are done, what they wrote is averaged over
 all replicas of all workers, in one message, each weighted by its rows: moving = m * moving + (1 - m) * the mean of
 the replicas' batch statistics. So workers stay bit-identical, and any of them can save or evaluate at any moment.
-Only variables that were assigned in the step take part: evaluation does not communicate.
+Only variables that were assigned in the step take part: evaluation does not communicate. Those of optimizers, which all
+replicas write alike, and the states of one replica's rows are left as they are.
 """
 
 from __future__ import annotations
@@ -16,12 +17,9 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_variable import WorkerVariable
 from tf_strategies.collective.written_variables import WrittenVariables
+from tf_strategies.keras import ownership
 
 __all__ = ["ReplicaStatistics"]
-
-# Variables that replicas write on their own though they are no statistics: those of an optimizer, alike everywhere, and
-# the states of the rows of one replica, which belong to it alone.
-_NO_STATISTICS = ("learning_rate", "dynamic_scale", "loss_scale", "rnn_state")
 
 
 class ReplicaStatistics:
@@ -75,7 +73,11 @@ class ReplicaStatistics:
 
     def note(self, variable: Any) -> None:
         """A replica is about to write the variable."""
-        if not self._watching:
+        if (
+            not self._watching
+            or ownership.belongs_to_replica(variable)
+            or ownership.belongs_to_optimizer(variable)
+        ):
             return
         if self._graph is None and not tf.executing_eagerly():
             raise NotImplementedError(
@@ -136,8 +138,6 @@ class _StatisticWhenRead(WorkerVariable):
 
 def _is_statistic(variable: Any) -> bool:
     if variable.trainable or not variable.dtype.is_floating or not hasattr(variable, "values"):
-        return False
-    if any(name in variable.name for name in _NO_STATISTICS):
         return False
     wanted = "MEAN" if compat.is_sync_on_read_variable(variable) else "NONE"
     return variable.aggregation == getattr(tf.VariableAggregation, wanted)

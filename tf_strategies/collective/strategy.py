@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective.agreement import require_agreement
+from tf_strategies.collective.agreement import exchange_texts, require_agreement
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
 from tf_strategies.collective.group import form_group
 from tf_strategies.collective.shared_seed import one_op_seed
@@ -18,7 +18,8 @@ from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.estimator.coordinator import Coordinated
-from tf_strategies.keras import bridge
+from tf_strategies.keras import bridge, scope_check
+from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
 from tf_strategies.options import CommunicationOptions
@@ -105,6 +106,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         require_agreement(self._group, "compression", repr(compression))
         require_agreement(self._group, "step_losses", step_losses)
         self._teach_keras()
+        scope_check.opened(self)
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -144,6 +146,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
         Happens by itself when the program ends.
         """
+        scope_check.closed(self)
         self._group.leave(self)
 
     def scope(self):
@@ -207,6 +210,16 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
     def require_agreement(self, what, text):
         require_agreement(self._group, what, text)
+
+    def exchange(self, text, what):
+        return exchange_texts(self._group, text, name=what)
+
+    def of_first_worker(self, value, what):
+        with tf.device("CPU:0"):
+            return self._group.broadcast(tf.identity(value), name=f"value of {what}")
+
+    def own_callbacks(self):
+        return [DriftCheck(self)]
 
     def one_op_seed(self):
         return one_op_seed(self._group)

@@ -15,6 +15,7 @@ from tf_strategies.keras import (
     joint_gradients,
     joint_losses,
     loops,
+    ownership,
     prediction_order,
     refusals,
     saving,
@@ -60,6 +61,7 @@ def _teach(name: str, keras: ModuleType) -> None:
     major = int(keras.__version__.partition(".")[0])
     losses = importlib.import_module(f"{name}.{_LOSSES[major]}")
     module, compiled = _COMPILED_LOSSES[major]
+    ownership.install(name, keras)
     callback_list.install(keras)
     global_metrics.install(keras)
     refusals.install(keras)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Optional, Sequence
+from typing import Any, ContextManager, List, Optional, Sequence
 
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
@@ -40,6 +40,16 @@ class GroupStrategy(WorkerStrategy):
     def agreed(self, results: Any) -> Any:
         """Tells that these tensors are equal on all workers already; returns them."""
         return results
+
+    def exchange(self, text: str, what: str) -> List[str]:
+        """Returns the text of every worker, by rank; `what` it is about goes into messages. A collective."""
+        del what
+        return [text]
+
+    def of_first_worker(self, value: Any, what: str) -> Any:
+        """Returns the tensor of worker 0; `what` it is goes into messages. A collective."""
+        del what
+        return value
 
     def require_agreement(self, what: str, text: str) -> None:
         """Raises ValueError on all workers unless all have the same text about `what`; a collective."""

@@ -6,13 +6,18 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras import ownership
 from tf_strategies.keras.group_strategy import GroupStrategy
 
 __all__ = [
+    "agreed_variables",
     "build_optimizer",
+    "follows_first_worker",
+    "is_agreed",
     "is_compiled",
     "label_of",
     "metric_variables",
+    "optimizers_of",
     "replicas_of",
     "training_variables",
 ]
@@ -25,6 +30,43 @@ def training_variables(model: Any) -> Dict[str, Any]:
         **_numbered("optimizer", _optimizer_variables(model.optimizer)),
         **_numbered("compression", _compression_variables(model)),
     }
+
+
+def agreed_variables(model: Any) -> List[Any]:
+    """Returns the variables of the model and its optimizers that must be equal on all workers, each once."""
+    optimizers = [each for optimizer in optimizers_of(model) for each in _optimizer_variables(optimizer)]
+    return [
+        each for each in _numbered("", [*_model_variables(model), *optimizers]).values() if is_agreed(each)
+    ]
+
+
+def is_agreed(variable: Any) -> bool:
+    """Whether a variable, of a model or an optimizer, must be equal on all workers.
+
+    What replicas count on their own until it is read need not be equal, nor what belongs to one replica.
+    """
+    if variable.dtype in (tf.resource, tf.variant) or ownership.belongs_to_replica(variable):
+        return False
+    if getattr(variable, "synchronization", None) != tf.VariableSynchronization.ON_READ:
+        return True
+    return bool(variable.aggregation == tf.VariableAggregation.MEAN and variable.dtype.is_floating)
+
+
+def follows_first_worker(variable: Any) -> bool:
+    """Whether worker 0's value is everyone's: the aggregation says so, and it is not an optimizer's, whose are equal anyway."""
+    first = getattr(variable, "aggregation", None) == tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return first and not variable.trainable and not ownership.belongs_to_optimizer(variable)
+
+
+def optimizers_of(model: Any) -> List[Any]:
+    """Returns the optimizer that the model was compiled with, and those that it has as attributes."""
+    found = {
+        id(each): each for each in tf.nest.flatten(getattr(model, "optimizer", None)) if each is not None
+    }
+    for attribute in list(vars(model).values()):
+        if hasattr(attribute, "apply_gradients") and hasattr(attribute, "get_config"):
+            found.setdefault(id(attribute), attribute)
+    return list(found.values())
 
 
 def metric_variables(model: Any) -> Dict[str, Any]:
@@ -84,12 +126,18 @@ def _stored(variable: Any) -> Any:
 def _model_variables(model: Any) -> Iterator[Any]:
     yield from model.weights
     yield from model.variables
+    yield from _random_states(model)
+    if isinstance(getattr(model, "_train_counter", None), tf.Variable):
+        yield model._train_counter
+
+
+def _random_states(model: Any) -> Iterator[Any]:
+    """Yields the states of Keras 2, which differ between replicas; those of Keras 3 are variables of the model."""
     for layer in model._flatten_layers():
         generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
         if generator is not None:
+            ownership.give_to_replica(generator.state)
             yield generator.state
-    if isinstance(getattr(model, "_train_counter", None), tf.Variable):
-        yield model._train_counter
 
 
 def _compression_variables(model: Any) -> Sequence[Any]:
@@ -99,12 +147,5 @@ def _compression_variables(model: Any) -> Sequence[Any]:
     return strategy.state_of_gradients(model.trainable_variables)
 
 
-def _optimizer_variables(optimizer: Any) -> Iterator[Any]:
-    if optimizer is None:
-        return
-    listed = optimizer.variables
-    yield from listed() if callable(listed) else listed
-    tracked: List[Any] = [
-        part for part in tf.train.TrackableView(optimizer).descendants() if isinstance(part, tf.Variable)
-    ]
-    yield from tracked
+def _optimizer_variables(optimizer: Any) -> Iterable[Any]:
+    return () if optimizer is None else ownership.variables_of_optimizer(optimizer)

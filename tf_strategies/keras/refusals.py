@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.scope_check import refuse_outside
 from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
 
 __all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_optimizer", "refuse_stateful_layers"]
@@ -25,7 +26,13 @@ def install(keras: ModuleType) -> None:
         setattr(
             keras.Model,
             name,
-            _refusing(getattr(keras.Model, name), *anywhere, refuse_clipping, refuse_with_compression),
+            _refusing(
+                getattr(keras.Model, name),
+                functools.partial(refuse_outside, keras),
+                *anywhere,
+                refuse_clipping,
+                refuse_with_compression,
+            ),
         )
     for name in ("evaluate", "make_test_function"):
         setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere))

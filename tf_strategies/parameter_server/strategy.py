@@ -16,7 +16,7 @@ from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.estimator.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.estimator.side_thread import eagerly
-from tf_strategies.keras import bridge, joint_step
+from tf_strategies.keras import bridge, joint_step, scope_check
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
@@ -88,6 +88,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
             )
         )
         bridge.install()
+        scope_check.opened(self)
 
     @property
     def rank(self) -> int:
@@ -157,6 +158,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     def close(self) -> None:
         """Tells the servers that this worker is done for good. Happens by itself when the program ends."""
+        scope_check.closed(self)
         self._servers.close()
 
     @property

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.estimator.coordinator import in_session_graph
 from tf_strategies.estimator.effects import led_to
+from tf_strategies.keras import ownership
 from tf_strategies.native import ledger
 from tf_strategies.parameter_server.application import Application, Update, at_once
 from tf_strategies.parameter_server.bundles import Bundle, Contribution, bundles_of
@@ -19,8 +20,6 @@ from tf_strategies.parameter_server.update_rule import UpdateRule, is_gradient, 
 from tf_strategies.parameter_server.variables import ServerVariable
 
 __all__ = ["SynchronousUpdates"]
-
-_WRITTEN_ALIKE = ("learning_rate", "dynamic_scale", "loss_scale")  # of an optimizer
 
 
 class SynchronousUpdates(UpdateRule):
@@ -170,10 +169,11 @@ class SynchronousUpdates(UpdateRule):
 
 
 def _is_statistic(variable: ServerVariable) -> bool:
-    """Whether workers write it on their own, as moving averages: in Keras 3 their aggregation is NONE, and MEAN in Keras 2."""
+    """Whether workers write it on their own, as moving averages; their aggregation is NONE in Keras 3, and MEAN in Keras 2."""
     averaged = variable.aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE)
-    alike = any(name in variable.name for name in _WRITTEN_ALIKE)
-    return averaged and variable.dtype.is_floating and not variable.trainable and not alike
+    if not averaged or not variable.dtype.is_floating or variable.trainable:
+        return False
+    return not (ownership.belongs_to_replica(variable) or ownership.belongs_to_optimizer(variable))
 
 
 def _require_top(step: Step, variable: ServerVariable) -> None:

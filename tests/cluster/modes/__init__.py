@@ -9,5 +9,7 @@ MODULES = tuple(
         "modes_of_fit",
         "optimizers",
         "custom_steps",
+        "scopes",
+        "drift",
     )
 )

@@ -80,18 +80,6 @@ def check_fit_evaluate_freeze_and_fit_again(strategy: Any) -> None:
         np.testing.assert_array_equal(weight.numpy(), old)
 
 
-def check_a_model_made_outside_the_scope(strategy: Any) -> None:
-    model = make_model(tf.distribute.get_strategy().scope(), list)
-    try:
-        with strategy.scope():
-            model.compile("sgd", "mse")
-            model.fit(*rows(12), batch_size=12, verbose=0)
-    except ValueError as error:
-        assert "scope" in str(error), error
-    else:
-        raise AssertionError("no error")
-
-
 def check_stateful_recurrent_layers_are_refused(strategy: Any) -> None:
     x, y = rows(12)
     try:

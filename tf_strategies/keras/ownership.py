@@ -1,0 +1,108 @@
+"""Tells whose a variable is: an optimizer's, one replica's, or a layer's.
+
+Replicas of a step write some variables on their own. Those of a layer are statistics, which all replicas must agree on.
+An optimizer writes the same on every replica. The states of a stateful recurrent layer belong to the rows of one replica,
+and those of random generators in Keras 2 to what one replica draws.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import weakref
+from types import ModuleType
+from typing import Any, Callable, Iterator, List
+
+import tensorflow as tf
+
+__all__ = [
+    "belongs_to_optimizer",
+    "belongs_to_replica",
+    "give_to_replica",
+    "install",
+    "variables_of_optimizer",
+]
+
+_MARK = "_tf_strategies_owner"
+_optimizers: List[weakref.ref] = []
+
+
+def install(name: str, keras: ModuleType) -> None:
+    """Wraps the constructors of optimizers, and in Keras 3 what makes the states of recurrent layers.
+
+    Args:
+        name: of the package.
+        keras: the package.
+    """
+    for each in _classes_of_optimizers(name, keras):
+        each.__init__ = _noting(each.__init__)
+    if hasattr(keras.layers.RNN, "_create_state_variables"):
+        keras.layers.RNN._create_state_variables = _marking(keras.layers.RNN._create_state_variables)
+
+
+def belongs_to_optimizer(variable: Any) -> bool:
+    """Whether an optimizer of this process keeps the variable, also by way of a loss scale."""
+    if _MARK not in vars(variable):
+        for reference in list(_optimizers):
+            optimizer = reference()
+            if optimizer is None:
+                _optimizers.remove(reference)
+                continue
+            for owned in variables_of_optimizer(optimizer):
+                vars(_held(owned))[_MARK] = "optimizer"
+        vars(variable).setdefault(_MARK, "layer")
+    return bool(vars(variable)[_MARK] == "optimizer")
+
+
+def belongs_to_replica(variable: Any) -> bool:
+    """Whether the variable holds what one replica remembers of its own rows."""
+    return bool(vars(variable).get(_MARK) == "replica")
+
+
+def give_to_replica(variable: Any) -> None:
+    """Notes that the variable holds what one replica remembers, a variable of Keras or TensorFlow."""
+    vars(_held(variable))[_MARK] = "replica"
+
+
+def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
+    """Yields all that an optimizer keeps; some more than once."""
+    listed = optimizer.variables
+    yield from listed() if callable(listed) else listed
+    for part in tf.train.TrackableView(optimizer).descendants():
+        if isinstance(part, tf.Variable):
+            yield part
+
+
+def _classes_of_optimizers(name: str, keras: ModuleType) -> Iterator[type]:
+    yield keras.optimizers.Optimizer
+    if hasattr(keras, "random"):  # Keras 3, where all others derive from it
+        return
+    yield keras.optimizers.legacy.Optimizer
+    scaled = importlib.import_module(f"{name}.src.mixed_precision.loss_scale_optimizer")
+    yield scaled.LossScaleOptimizer
+    yield scaled.LossScaleOptimizerV3
+
+
+def _noting(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _optimizers.append(weakref.ref(self))
+
+    return init
+
+
+def _marking(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def create_state_variables(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for state in tf.nest.flatten(self.states):
+            give_to_replica(state)
+
+    return create_state_variables
+
+
+def _held(variable: Any) -> Any:
+    """The variable of TensorFlow that a variable of Keras stands for."""
+    held = variable if isinstance(variable, tf.Variable) else variable._value
+    return getattr(held, "_variable", held) if "AutoCast" in type(held).__name__ else held

@@ -1,0 +1,51 @@
+"""The settings of layers and optimizers that change what is trained, as plain text to compare."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+__all__ = ["layer_settings", "optimizer_settings"]
+
+# Names are numbered by what a process has made before, and seeds are drawn by each process; the variables of random
+# generators start with the chief's seed.
+_PROCESS_OWN = ("name", "seed", "shared_object_id", "code", "module", "registered_name", "build_config")
+_LONGEST = 64
+
+
+def optimizer_settings(optimizer: Any) -> Tuple[str, Dict[str, str]]:
+    """Returns how messages name an optimizer, and its settings, such as `learning_rate`, by name."""
+    config = optimizer.get_config()
+    label = f"optimizer {getattr(optimizer, 'name', type(optimizer).__name__)!r}"
+    return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
+
+
+def layer_settings(model: Any) -> List[Tuple[str, Dict[str, str]]]:
+    """Returns the same of each layer that has no layers of its own, and tells its settings."""
+    found = []
+    for layer in model._flatten_layers():
+        if next(iter(layer._flatten_layers(include_self=False)), None) is not None:
+            continue
+        try:
+            config = layer.get_config()
+        except (NotImplementedError, TypeError, ValueError):  # a layer that cannot be saved
+            continue
+        settings = {"class": type(layer).__name__, **dict(_plain("", config))}
+        found.append((f"layer {layer.name!r}", settings))
+    return found
+
+
+def _plain(path: str, value: Any) -> Iterator[Tuple[str, str]]:
+    """Yields the numbers and short words of nested settings; functions and large values are left out."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key not in _PROCESS_OWN:
+                yield from _plain(f"{path}.{key}" if path else str(key), inner)
+    elif isinstance(value, (list, tuple)) and len(value) <= _LONGEST:
+        for number, inner in enumerate(value):
+            yield from _plain(f"{path}[{number}]", inner)
+    elif isinstance(value, (bool, int, float, np.number)) or value is None:
+        yield path, f"{value.item() if isinstance(value, np.generic) else value}"
+    elif isinstance(value, str) and len(value) <= _LONGEST:
+        yield path, value
