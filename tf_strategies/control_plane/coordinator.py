@@ -7,6 +7,7 @@ member is told. Nothing leads out of FAILED: a new group is a new coordinator.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import queue
 import secrets
@@ -23,6 +24,7 @@ from tf_strategies.control_plane.roster import Connection, Entry, Roster
 from tf_strategies.control_plane.stall_inspector import StallInspector
 from tf_strategies.control_plane.verdict import Verdict
 from tf_strategies.errors import Code
+from tf_strategies.texts import described
 
 _log = logging.getLogger("tf_strategies")
 
@@ -99,10 +101,15 @@ class Coordinator:
                 event = self._inbox.get(timeout=max(0.0, next_tick - time.monotonic()))
                 if event is None:
                     return
-                self._handle(*event)
+                work = functools.partial(self._handle, *event)
             except queue.Empty:
                 next_tick = time.monotonic() + _TICK_SECONDS
-                self._tick()
+                work = self._tick
+            try:
+                work()
+            except Exception as error:  # without this thread the members would wait until their deadlines
+                _log.exception("the coordinator of the group failed")
+                self._fail(Failure(Code.INTERNAL, self._own_error(error)))
             if self._is_settled():
                 self._settled.set()
             else:
@@ -318,6 +325,10 @@ class Coordinator:
         return told or time.monotonic() - self._failed_at > limit
 
     # ---- failure
+
+    def _own_error(self, error: Exception) -> str:
+        first = self._roster.names[0]
+        return f"{first} cannot go on with the group: {described(error, _WHY_LENGTH)}; see its log, then restart all workers"
 
     def _fail(self, failure: Failure) -> None:
         if self._failure is not None:

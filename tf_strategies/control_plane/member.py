@@ -259,7 +259,15 @@ class Member:
             in_group = self._epoch is not None
             self._changed.notify_all()
         if in_group and not self._closing.is_set():
+            self._tell_owner(failure)
+
+    def _tell_owner(self, failure: Failure) -> None:
+        """Calls `on_abort`; a second time in plain ASCII where the first call fails, since all waits end by it."""
+        try:
             self._callbacks.on_abort(int(failure.code), failure.message)
+        except Exception:
+            _log.exception("%s tells of the failure a second time", self._names[self._rank])
+            self._callbacks.on_abort(int(failure.code), ascii(failure.message))
 
     # ---- on the monitor's thread
 

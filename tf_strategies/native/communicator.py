@@ -20,6 +20,7 @@ from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.texts import described
 
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
@@ -227,11 +228,7 @@ class Communicator:
 
     def close_at_exit(self) -> None:
         """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
-        error = getattr(sys, "last_value", None)
-        text = " ".join(str(error).split())[:_WHY_LENGTH]
-        self.close(
-            "" if error is None else f"{type(error).__name__}: {text}" if text else type(error).__name__
-        )
+        self.close(described(getattr(sys, "last_value", None), _WHY_LENGTH))
 
     def _on_abort(self, code: int, message: str) -> None:
         with self._lock:
