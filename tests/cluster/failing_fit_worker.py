@@ -41,7 +41,9 @@ class Steps(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         print("step", batch, flush=True)
         if batch == 10 and self._difference == "raises":
-            open(os.fsdecode(b"caf\xe9.png"))  # a name that is not UTF-8: the others are told all the same
+            Path(
+                os.fsdecode(b"caf\xe9.png")
+            ).read_bytes()  # a name that is not UTF-8: the others are told all the same
         if batch == 10 and self._difference == "runs_out_of_memory":
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)

@@ -14,7 +14,7 @@ from tf_strategies.texts import described, printable, utf8
 _NOT_UTF8 = b"caf\xe9.png".decode("utf-8", "surrogateescape")
 
 
-class _WithoutText(Exception):
+class _NoTextError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
@@ -42,7 +42,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_its_escape() -> None:
         (KeyError(), "KeyError"),
         (ValueError("two\n  lines"), "ValueError: two lines"),
         (ValueError("x" * 99), f"ValueError: {'x' * 20}"),
-        (_WithoutText(), "_WithoutText: its text cannot be shown: RuntimeError"),
+        (_NoTextError(), "_NoTextError: its text cannot be shown: RuntimeError"),
     ],
 )
 def test_an_error_is_described_on_one_line(error: BaseException | None, text: str) -> None:
