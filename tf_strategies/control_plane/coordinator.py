@@ -22,7 +22,8 @@ from tf_strategies.control_plane.gathering import Gathering
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.roster import Connection, Entry, Roster
 from tf_strategies.control_plane.stall_inspector import StallInspector
-from tf_strategies.control_plane.verdict import Verdict
+from tf_strategies.control_plane.stopping import StopVote
+from tf_strategies.control_plane.verdict import Verdict, left_while_waiting
 from tf_strategies.errors import Code
 from tf_strategies.texts import described
 
@@ -62,6 +63,7 @@ class Coordinator:
         self._latecomers = False
         self._gatherings: dict[int, Gathering] = {}
         self._verdict: Verdict | None = None
+        self._votes: dict[int, StopVote] = {}
         self._inspector = StallInspector(self._roster)
         self._started = time.monotonic()
         self._next_progress = _FIRST_PROGRESS_SECONDS
@@ -75,6 +77,8 @@ class Coordinator:
             "described": self._on_described,
             "leave": self._on_leave,
             "aborted": self._on_aborted,
+            "stop": self._on_stop,
+            "can_stop": self._on_can_stop,
         }
 
     def start(self) -> None:
@@ -96,6 +100,7 @@ class Coordinator:
 
     def _run(self) -> None:
         next_tick = time.monotonic()
+        work: Callable[[], None]
         while True:
             try:
                 event = self._inbox.get(timeout=max(0.0, next_tick - time.monotonic()))
@@ -217,6 +222,22 @@ class Coordinator:
             self._verdict.texts[rank] = messages.text(message, "text")
             self._conclude_when_ready()
 
+    def _on_stop(self, rank: int, message: Message) -> None:
+        training = messages.integer(message, "training")
+        if training not in self._votes:
+            self._votes[training] = StopVote(rank, training)
+            self._roster.send_to_all({"type": "stop_where", "training": training})
+
+    def _on_can_stop(self, rank: int, message: Message) -> None:
+        training, place = messages.integer(message, "training"), messages.integer(message, "place")
+        vote = self._votes.get(training)
+        if vote is None:
+            raise ValueError(f"nobody asked where training {training} can stop")
+        vote.places[rank] = place
+        decision = vote.decision(self._roster.size)
+        if decision is not None:
+            self._roster.send_to_all({"type": "stop_at", "training": training, "place": decision})
+
     def _on_leave(self, rank: int, message: Message) -> None:
         entry = self._roster.entries[rank]
         entry.left, entry.why = time.monotonic(), messages.text(message, "why")[:_WHY_LENGTH]
@@ -265,6 +286,7 @@ class Coordinator:
             self._watch_joining()
         elif self._phase is _Phase.RUNNING:
             self._watch_exchanges()
+            self._watch_votes()
             self._conclude_when_ready()
             if self._phase is _Phase.RUNNING and self._verdict is None:
                 found = self._inspector.inspect()
@@ -305,6 +327,14 @@ class Coordinator:
                 cause = f"{late} did not take part in {gathering.what!r} in {self._timeout:g} s; see its log"
                 self._fail(Failure(Code.DEADLINE_EXCEEDED, cause))
                 return
+
+    def _watch_votes(self) -> None:
+        for vote in self._votes.values():
+            left = [rank for rank in self._roster.leavers() if rank not in vote.places]
+            if vote.decision(self._roster.size) is None and left:
+                leaver, asker = self._roster.names[left[0]], self._roster.names[vote.asker]
+                doing = "the agreement on where to stop"
+                self._fail(left_while_waiting(leaver, self._roster.entries[left[0]].why, asker, doing))
 
     def _conclude_when_ready(self) -> None:
         if self._phase is _Phase.RUNNING and self._verdict is not None and self._verdict.ready():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import logging
 import os
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
@@ -199,6 +200,21 @@ class Communicator:
         if self._control is None:
             raise BootstrapError("the group is closed")
         return self._control.exchange(payload, what=what)
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[Callable[[bool], bool]]:
+        """Open while a training runs. Gives a function for each place where it can stop.
+
+        The function takes whether this worker wants to stop, and returns whether all workers stop here.
+        """
+        if self._control is None:
+            raise BootstrapError("the group is closed")
+        stopping = self._control.stopping
+        number = stopping.begin()
+        try:
+            yield functools.partial(stopping.stops, number)
+        finally:
+            stopping.end(number)
 
     def stats(self) -> dict[str, Any]:
         """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
