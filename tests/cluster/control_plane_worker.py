@@ -2,7 +2,7 @@
 
 Usage: control_plane_worker.py '{"timeout": 30, "options": {...}, "actions": [["exchange"], ["hold"], ...]}'
 Also "version": another one than that of tf_strategies; "why": what made it leave; "collect_seconds": how long rank 0
-waits for descriptions.
+waits for descriptions; "breaks": how many calls of on_abort raise.
 
 It writes JOINED <epoch>, GATHERED <json>, PASSED <barrier>, ASKED <instance>, LEFT <seconds>; ABORT <time.monotonic()> <code>
 <message> when the group failed, and ends with status 3; REFUSED <message> when it could not join, and ends
@@ -41,8 +41,12 @@ class Worker:
         self.descriptions: dict[str, str] = plan.get("descriptions", {})
         self.aborts: list[tuple[int, str]] = []
         self.aborted = threading.Event()
+        self.breaks = plan.get("breaks", 0)
 
     def on_abort(self, code: int, message: str) -> None:
+        self.breaks -= 1
+        if self.breaks >= 0:
+            raise OSError("this call of on_abort breaks off")
         self.aborts.append((code, message))
         say(f"ABORT {time.monotonic()} {code} {message}")
         self.aborted.set()

@@ -25,7 +25,8 @@ _DIFFERENCES = (
     "features",
     "raises",
     "runs_out_of_memory",
-    "stops_early",
+    "exits",
+    "raises_stop_iteration",
 )
 _UNCAUGHT = ("raises", "runs_out_of_memory")
 _MISBEHAVING = 1
@@ -41,13 +42,14 @@ class Steps(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         print("step", batch, flush=True)
         if batch == 10 and self._difference == "raises":
-            raise RuntimeError("this worker's own mistake")
+            Path(os.fsdecode(b"caf\xe9.png")).read_bytes()  # a name that is not UTF-8
         if batch == 10 and self._difference == "runs_out_of_memory":
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
             self.model.predict(np.ones([1 << 22, 8], np.float32), batch_size=1 << 22, verbose=0)
-        if batch == 10 and self._difference == "stops_early":
-            self.model.stop_training = True
+        if batch == 10 and self._difference in ("exits", "raises_stop_iteration"):
+            print("goes alone", flush=True)
+            raise SystemExit(0) if self._difference == "exits" else StopIteration
 
 
 def dataset(batch: int, features: int) -> tf.data.Dataset:

@@ -149,6 +149,26 @@ def test_a_killed_rank_is_named_by_all_survivors_at_once(group, victim):
     require_named_by_survivors(group, victim, signal.SIGKILL, seconds=2)
 
 
+def test_a_member_whose_on_abort_breaks_off_is_told_again_and_the_others_are_told(group):
+    workers = [group.start(rank, ["barrier"], ["hold"], breaks=1 if rank < 2 else 0) for rank in range(3)]
+    joined(workers)
+    workers[2].kill()
+    for rank in (0, 1):
+        _, code, message = abort_of(workers[rank], timeout=5)
+        assert code == UNAVAILABLE
+        assert f"{group.name(2)} is lost" in message
+        assert workers[rank].wait(5) == 3
+
+
+def test_a_reason_that_is_not_utf8_reaches_all(group):
+    workers = [group.start(0, ["barrier"], ["wait_in", 5, "reduce"]), group.start(2, ["barrier"], ["hold"])]
+    workers.append(group.start(1, ["barrier"], why="OSError: caf\udce9.png"))
+    for worker in workers[:2]:
+        _, _, message = abort_of(worker, timeout=JOIN_SECONDS)
+        assert "caf" in message
+        assert f"{group.name(1)} left the group" in message
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_rank_is_named_by_all_survivors_within_5_seconds(group, victim):
     require_named_by_survivors(group, victim, signal.SIGSTOP, seconds=5)

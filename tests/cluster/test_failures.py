@@ -115,7 +115,7 @@ def test_a_difference_on_one_worker_is_an_error_on_all(
     [
         pytest.param(
             "raises",
-            "RuntimeError: this worker's own mistake",
+            "FileNotFoundError: [Errno 2] No such file or directory: 'caf\\udce9.png'",
             marks=[pytest.mark.keras, pytest.mark.quick],
         ),
         pytest.param("runs_out_of_memory", "(its script ended with ", marks=pytest.mark.any_line),
@@ -135,14 +135,26 @@ def test_an_exception_on_one_worker_ends_the_others_with_its_name(
 
 
 @pytest.mark.waits
-def test_a_worker_that_stops_training_early_is_named_on_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        pytest.param("exits", "left the group (its script ended)", marks=pytest.mark.any_line),
+        ("raises_stop_iteration", "wait for each other in different collectives"),
+    ],
+)
+def test_a_worker_that_goes_alone_is_named_on_the_others_within_5_seconds(
+    how: str, expected: str, tmp_path: Path
+) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group:
-        job = Job(group, ports.addresses, "stops_early")
+        job = Job(group, ports.addresses, how)
         job.start(*range(_SIZE))
-        for index in range(_SIZE):
-            _, _, _, message = job.end_of(index, timeout=_START_SECONDS)
-            assert "wait for each other in different collectives" in message
-            assert all(job.name_of(each) in message for each in range(_SIZE))
+        group["worker1"].wait_for_text("^goes alone$", timeout=_START_SECONDS)
+        gone_at = time.monotonic()
+        for index in (0, 2):
+            ended_at, _, _, message = job.end_of(index, timeout=20)
+            assert job.name_of(1) in message
+            assert expected in message
+            assert ended_at - gone_at < _SURVIVORS_SECONDS
 
 
 @pytest.mark.any_line

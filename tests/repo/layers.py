@@ -41,11 +41,12 @@ FOREIGN_HEADERS = {
 
 # Python: a part of tf_strategies and the parts it may import, besides itself.
 # `tensorflow` among them: it may import TensorFlow.
-_FOUNDATION = {"_version", "addresses", "at_exit", "cluster", "errors", "options"}
+_FOUNDATION = {"_version", "addresses", "at_exit", "cluster", "errors", "options", "texts"}
 PARTS = {
     "_version": set(),
     "at_exit": set(),
     "errors": set(),
+    "texts": set(),
     "addresses": set(),
     "options": {"errors"},
     "cluster": {"addresses", "errors"},

@@ -59,6 +59,7 @@ __all__ = [
     "is_mirrored",
     "is_saving",
     "is_sync_on_read_variable",
+    "iterator_handles",
     "op_seed",
     "optional_batches",
     "orderly_branches",
@@ -73,6 +74,7 @@ __all__ = [
     "select_replica",
     "set_cardinality",
     "set_op_seed",
+    "show_iterators",
     "shuffle_seeds",
     "variable_accessed",
     "variable_handle",
@@ -195,6 +197,34 @@ def auto_sharded(dataset, workers, worker):
 def ask_who_has_data(distributed):
     """Has the iterators of a distributed dataset ask all workers who still has data; one worker's dataset cannot tell."""
     distributed._enable_get_next_as_optional = True
+
+
+def show_iterators(dataset, show):
+    """Calls `show(iterator)` with each iterator that is made of this dataset object outside of functions; returns the dataset.
+
+    A dataset, distributed or not, has no public hook for that, and iter() looks at its class alone.
+    """
+    kind = type(dataset)
+
+    def shown(self):
+        iterator = kind.__iter__(self)
+        if tf.executing_eagerly():
+            show(iterator)
+        return iterator
+
+    dataset.__class__ = type(kind.__name__, (kind,), {"__iter__": shown, "__module__": kind.__module__})
+    return dataset
+
+
+def iterator_handles(iterator):
+    """The handles of an iterator's resources, those that use others first; no public attribute has them."""
+    found = []
+    for part in getattr(iterator, "_iterators", [iterator]):
+        inner = getattr(part, "_iterator", part)
+        found += [each._iterator_resource for each in getattr(inner, "_device_iterators", ())]
+        found.append(getattr(inner, "_multi_device_iterator_resource", None))
+        found.append(getattr(inner, "_iterator_resource", None))
+    return [handle for handle in found if handle is not None]
 
 
 def optional_batches(iterator):

@@ -15,6 +15,7 @@ from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import metric_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.keras.stopping import agree_to_stop
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["BackupAndRestore"]
@@ -137,6 +138,7 @@ class BackupAndRestore(Hooks):
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         del logs
         self._epoch, self._batches = epoch + 1, 0
+        agree_to_stop(self.model)
         self._stopped = bool(self.model.stop_training)
         if self._save_freq == "epoch" or self._save_at_end or self._stopped:
             self._save(metrics={})

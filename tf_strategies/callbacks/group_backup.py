@@ -11,6 +11,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint, parse, write
 from tf_strategies.callbacks.exchange import from_chief
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, training_variables
+from tf_strategies.texts import utf8
 
 __all__ = ["GroupBackup"]
 
@@ -39,7 +40,7 @@ class GroupBackup(Backup):
             try:
                 write(self._path, Checkpoint(facts, {**state.arrays, **moment.arrays}))
             except OSError as error:
-                failure = str(error).encode()
+                failure = utf8(str(error))
         failure = from_chief(self._strategy, failure)
         if failure:
             raise cannot_write(self._chief, self._path, failure.decode())
@@ -69,7 +70,7 @@ class GroupBackup(Backup):
             except FileNotFoundError:
                 pass
             except OSError as error:
-                found = b"-" + str(error).encode()
+                found = b"-" + utf8(str(error))
         found = from_chief(self._strategy, found)
         if found.startswith(b"-"):
             raise cannot_read(self._chief, self._path, found[1:].decode())

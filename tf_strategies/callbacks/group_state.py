@@ -16,6 +16,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.errors import DriftError
 from tf_strategies.keras.model_state import is_agreed, label_of, replicas_of
+from tf_strategies.texts import utf8
 
 __all__ = ["add", "assign", "check", "collect"]
 
@@ -112,7 +113,7 @@ def add(strategy: Optional[Any], checkpoint: Checkpoint, variables: Dict[str, An
 
 
 def _digest(name: str, value: np.ndarray) -> bytes:
-    state = hashlib.blake2b(f"{name} {value.dtype} {value.shape}".encode(), digest_size=_DIGEST)
+    state = hashlib.blake2b(utf8(f"{name} {value.dtype} {value.shape}"), digest_size=_DIGEST)
     state.update(np.ascontiguousarray(value).tobytes())
     return state.digest()
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies.estimator.side_thread import eagerly
+from tf_strategies.texts import utf8
 
 __all__ = ["exchange_texts", "require_agreement"]
 
@@ -14,7 +15,7 @@ _END = -1
 
 def exchange_texts(group, text: str, name: str) -> list:
     """Returns the text of every worker, by rank. A collective; runs at once, also while a graph is built."""
-    codes = np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
+    codes = np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
 
     def gather() -> np.ndarray:
         with tf.init_scope():

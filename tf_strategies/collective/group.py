@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -53,6 +54,11 @@ class SingleWorker:
         """The tensor of worker 0."""
         del name
         return tensor
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[Callable[[bool], bool]]:
+        """As `Communicator.training`."""
+        yield lambda wanted: wanted
 
     def stats(self) -> Dict[str, Any]:
         """Counters, as `Communicator.stats()`."""
@@ -109,6 +115,9 @@ class ConnectedWorkers:
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         refuse_xla(name)
         return self._ops.broadcast(tensor, communicator=self._communicator, name=name)
+
+    def training(self) -> ContextManager[Callable[[bool], bool]]:
+        return self._communicator.training()
 
     def stats(self) -> Dict[str, Any]:
         return self._communicator.stats()

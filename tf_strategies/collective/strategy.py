@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -102,6 +102,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self._group.join(self)
         self._read: dict = {}
         self._agreed: set = set()
+        self._stops: Callable[[bool], bool] = bool
         self._require_equal_replicas()
         require_agreement(self._group, "compression", repr(compression))
         require_agreement(self._group, "step_losses", step_losses)
@@ -223,6 +224,18 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
     def one_op_seed(self):
         return one_op_seed(self._group)
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        with self._group.training() as stops:
+            before, self._stops = self._stops, stops
+            try:
+                yield
+            finally:
+                self._stops = before
+
+    def stops_training(self, wanted):
+        return self._stops(wanted)
 
     def alone(self):
         return self.extended.alone()

@@ -8,6 +8,7 @@ star). The stream carries small JSON messages; tensors never pass here. From the
     remote_link     a member's stream (gRPC)      server        the streams of all members (gRPC)
     local_link      the same for rank 0 itself
     agreement, roster, gathering, verdict, stall_inspector      what the coordinator decides with: plain state
+    stopping        where all stop when one wants to
     channel_options, messages                                   settings and the encoding of the wire
 """
 

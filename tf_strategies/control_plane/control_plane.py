@@ -13,6 +13,7 @@ from tf_strategies.control_plane.member import Callbacks, Member
 from tf_strategies.control_plane.messages import Failure, encode
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
+from tf_strategies.control_plane.stopping import Stopping
 
 _SETTLE_SECONDS = 12.0  # a bound above the coordinator's own ones
 
@@ -80,6 +81,11 @@ class ControlPlane:
     def epoch(self) -> int:
         """The group's number, chosen at random by rank 0, the same on all."""
         return self._member.epoch
+
+    @property
+    def stopping(self) -> Stopping:
+        """Where the trainings of this rank stop."""
+        return self._member.stopping
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
         """Gathers a small JSON object from every rank, on every rank. All ranks must call in the same order.

@@ -7,6 +7,7 @@ member is told. Nothing leads out of FAILED: a new group is a new coordinator.
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import queue
 import secrets
@@ -21,8 +22,10 @@ from tf_strategies.control_plane.gathering import Gathering
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.roster import Connection, Entry, Roster
 from tf_strategies.control_plane.stall_inspector import StallInspector
-from tf_strategies.control_plane.verdict import Verdict
+from tf_strategies.control_plane.stopping import StopVote
+from tf_strategies.control_plane.verdict import Verdict, left_while_waiting
 from tf_strategies.errors import Code
+from tf_strategies.texts import described
 
 _log = logging.getLogger("tf_strategies")
 
@@ -60,6 +63,7 @@ class Coordinator:
         self._latecomers = False
         self._gatherings: dict[int, Gathering] = {}
         self._verdict: Verdict | None = None
+        self._votes: dict[int, StopVote] = {}
         self._inspector = StallInspector(self._roster)
         self._started = time.monotonic()
         self._next_progress = _FIRST_PROGRESS_SECONDS
@@ -73,6 +77,8 @@ class Coordinator:
             "described": self._on_described,
             "leave": self._on_leave,
             "aborted": self._on_aborted,
+            "stop": self._on_stop,
+            "can_stop": self._on_can_stop,
         }
 
     def start(self) -> None:
@@ -94,15 +100,21 @@ class Coordinator:
 
     def _run(self) -> None:
         next_tick = time.monotonic()
+        work: Callable[[], None]
         while True:
             try:
                 event = self._inbox.get(timeout=max(0.0, next_tick - time.monotonic()))
                 if event is None:
                     return
-                self._handle(*event)
+                work = functools.partial(self._handle, *event)
             except queue.Empty:
                 next_tick = time.monotonic() + _TICK_SECONDS
-                self._tick()
+                work = self._tick
+            try:
+                work()
+            except Exception as error:  # without this thread the members would wait until their deadlines
+                _log.exception("the coordinator of the group failed")
+                self._fail(Failure(Code.INTERNAL, self._own_error(error)))
             if self._is_settled():
                 self._settled.set()
             else:
@@ -210,6 +222,22 @@ class Coordinator:
             self._verdict.texts[rank] = messages.text(message, "text")
             self._conclude_when_ready()
 
+    def _on_stop(self, rank: int, message: Message) -> None:
+        training = messages.integer(message, "training")
+        if training not in self._votes:
+            self._votes[training] = StopVote(rank, training)
+            self._roster.send_to_all({"type": "stop_where", "training": training})
+
+    def _on_can_stop(self, rank: int, message: Message) -> None:
+        training, place = messages.integer(message, "training"), messages.integer(message, "place")
+        vote = self._votes.get(training)
+        if vote is None:
+            raise ValueError(f"nobody asked where training {training} can stop")
+        vote.places[rank] = place
+        decision = vote.decision(self._roster.size)
+        if decision is not None:
+            self._roster.send_to_all({"type": "stop_at", "training": training, "place": decision})
+
     def _on_leave(self, rank: int, message: Message) -> None:
         entry = self._roster.entries[rank]
         entry.left, entry.why = time.monotonic(), messages.text(message, "why")[:_WHY_LENGTH]
@@ -258,6 +286,7 @@ class Coordinator:
             self._watch_joining()
         elif self._phase is _Phase.RUNNING:
             self._watch_exchanges()
+            self._watch_votes()
             self._conclude_when_ready()
             if self._phase is _Phase.RUNNING and self._verdict is None:
                 found = self._inspector.inspect()
@@ -299,6 +328,14 @@ class Coordinator:
                 self._fail(Failure(Code.DEADLINE_EXCEEDED, cause))
                 return
 
+    def _watch_votes(self) -> None:
+        for vote in self._votes.values():
+            left = [rank for rank in self._roster.leavers() if rank not in vote.places]
+            if vote.decision(self._roster.size) is None and left:
+                leaver, asker = self._roster.names[left[0]], self._roster.names[vote.asker]
+                doing = "the agreement on where to stop"
+                self._fail(left_while_waiting(leaver, self._roster.entries[left[0]].why, asker, doing))
+
     def _conclude_when_ready(self) -> None:
         if self._phase is _Phase.RUNNING and self._verdict is not None and self._verdict.ready():
             left = {rank: self._roster.entries[rank].why for rank in self._roster.leavers()}
@@ -318,6 +355,10 @@ class Coordinator:
         return told or time.monotonic() - self._failed_at > limit
 
     # ---- failure
+
+    def _own_error(self, error: Exception) -> str:
+        first = self._roster.names[0]
+        return f"{first} cannot go on with the group: {described(error, _WHY_LENGTH)}; see its log, then restart all workers"
 
     def _fail(self, failure: Failure) -> None:
         if self._failure is not None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from tf_strategies.control_plane.coordinator import Coordinator
 from tf_strategies.control_plane.link import OnMessage
 from tf_strategies.control_plane.messages import Message
+
+_log = logging.getLogger("tf_strategies")
 
 
 class LocalLink:
@@ -32,7 +36,11 @@ class _LocalConnection:
         self._on_message = on_message
 
     def send(self, message: Message) -> None:
-        self._on_message(self._link, message)
+        """Hands over a message; an error of this member is logged, so that the others still get theirs."""
+        try:
+            self._on_message(self._link, message)
+        except Exception:
+            _log.exception("the member in the coordinator's process could not take %r", message["type"])
 
     def end(self) -> None:
         """Nothing to do: no stream needs ending."""

@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.stall_inspector import LEFT_SECONDS
+from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.control_plane.verdict import left_while_waiting
 from tf_strategies.errors import BootstrapError, Code
 
@@ -42,6 +43,9 @@ class Member:
         terms: what must agree (agreement.terms_of).
         timeout: seconds for joining, and for each exchange.
         callbacks: called on threads of the control plane.
+
+    Attributes:
+        stopping: where its trainings stop.
     """
 
     def __init__(
@@ -65,6 +69,9 @@ class Member:
         self._gathered: dict[int, dict[int, Any]] = {}
         self._sequence = 0
         self._left: dict[int, str] = {}  # why, by rank
+        self.stopping = Stopping(
+            self._changed, self._send, lambda: self._failure is not None or self._alone(), timeout
+        )
         self._closing = threading.Event()
         self._look = threading.Event()  # for the monitor: now rather than later
         self._monitor = threading.Thread(target=self._watch, name="tf_strategies monitor", daemon=True)
@@ -213,6 +220,8 @@ class Member:
             with self._changed:
                 self._send({"type": "aborted"})
             self._fail(Failure(Code(message["code"]), message["message"]))
+        elif kind == "stop_where":
+            self.stopping.on_question(message["training"])
         elif kind == "waiting_for":
             self._missing = ", ".join(message["missing"])
             _log.warning("%s and %s wait for %s", self._names[self._rank], self._names[0], self._missing)
@@ -229,6 +238,8 @@ class Member:
         elif kind == "left":
             self._left[message["rank"]] = message["why"]
             self._look.set()
+        elif kind == "stop_at":
+            self.stopping.on_decision(message["training"], message["place"])
         elif kind == "gathered" and message["sequence"] in self._gathered:
             for offset, payload in enumerate(message["payloads"]):
                 self._gathered[message["sequence"]][message["first"] + offset] = payload
@@ -259,7 +270,15 @@ class Member:
             in_group = self._epoch is not None
             self._changed.notify_all()
         if in_group and not self._closing.is_set():
+            self._tell_owner(failure)
+
+    def _tell_owner(self, failure: Failure) -> None:
+        """Calls `on_abort`; a second time in plain ASCII where the first call fails, since all waits end by it."""
+        try:
             self._callbacks.on_abort(int(failure.code), failure.message)
+        except Exception:
+            _log.exception("%s tells of the failure a second time", self._names[self._rank])
+            self._callbacks.on_abort(int(failure.code), ascii(failure.message))
 
     # ---- on the monitor's thread
 

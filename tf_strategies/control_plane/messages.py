@@ -8,6 +8,8 @@ report     code, message, instance, peer            gathered     sequence, first
 described  id, text                                 describe     id, instance
 leave      my script has ended, why                 left         rank, why; farewell to the receiver itself
 aborted    I have heard of the failure              abort        code, message
+stop       training: I want to stop it              stop_where   training: where can you stop it?
+can_stop   training, place                          stop_at      training, place: all stop there
 
 After `welcome` every message of a member carries the group's epoch.
 """
@@ -22,7 +24,7 @@ from tf_strategies.errors import Code
 Message = Dict[str, Any]
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class Failure(NamedTuple):

@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any, Callable, Optional
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.stopping import agree_after_callbacks
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["install"]
@@ -47,6 +49,8 @@ def install(keras: ModuleType) -> None:
             callbacks.extend(strategy.own_callbacks())
             add_progbar = add_progbar and strategy.rank == 0
         made(self, callbacks, add_history, add_progbar, model, **params)
+        if group_of(model) is not None:
+            agree_after_callbacks(self, model)
 
     keras.callbacks.CallbackList.__init__ = init
 

@@ -51,6 +51,14 @@ class GroupStrategy(WorkerStrategy):
         del what
         return value
 
+    def stops_training(self, wanted: bool) -> bool:
+        """Returns whether all workers stop `fit` here, after a step or an epoch.
+
+        Args:
+            wanted: whether this worker wants to. They stop at the first place that none of them has passed.
+        """
+        return wanted
+
     def require_agreement(self, what: str, text: str) -> None:
         """Raises ValueError on all workers unless all have the same text about `what`; a collective."""
         del what, text

@@ -8,6 +8,7 @@ from typing import Any, Sequence
 
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
+from tf_strategies.texts import utf8
 
 _ADDRESS_BYTES = 64 << 10
 
@@ -29,7 +30,7 @@ def _last_error(core: ctypes.CDLL) -> str:
 
 
 def prepare(*, host: str, net_devices: str) -> None:
-    _core().tfs_channel_prepare(host.encode(), net_devices.encode())
+    _core().tfs_channel_prepare(utf8(host), utf8(net_devices))
 
 
 def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:
@@ -40,7 +41,7 @@ def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes
     """
     core = _core()
     end = ctypes.c_int64()
-    if core.tfs_channel_open_end("\n".join(transports).encode(), net_devices.encode(), ctypes.byref(end)):
+    if core.tfs_channel_open_end(utf8("\n".join(transports)), utf8(net_devices), ctypes.byref(end)):
         raise BootstrapError(_last_error(core))
     return end.value, c_text.read(core.tfs_channel_end_address, end, capacity=_ADDRESS_BYTES) or b""
 
@@ -64,8 +65,8 @@ def connect(
         server_address,
         ctypes.c_int64(len(server_address)),
         int(same_host),
-        name.encode(),
-        server.encode(),
+        utf8(name),
+        utf8(server),
         ctypes.c_double(timeout),
         ctypes.byref(channel),
     )
@@ -83,7 +84,7 @@ def close_all() -> None:
 
 
 def fail(channel: int, code: Code, message: str) -> None:
-    _core().tfs_channel_fail(ctypes.c_int64(channel), int(code), message.encode())
+    _core().tfs_channel_fail(ctypes.c_int64(channel), int(code), utf8(message))
 
 
 def status(channel: int) -> tuple[Code, str]:
@@ -104,7 +105,7 @@ def channels_to(peer_name: str) -> list[int]:
     capacity = 16
     while True:
         ids = (ctypes.c_int64 * capacity)()
-        count = _core().tfs_channels_to(peer_name.encode(), ids, ctypes.c_int64(capacity))
+        count = _core().tfs_channels_to(utf8(peer_name), ids, ctypes.c_int64(capacity))
         if count <= capacity:
             return list(ids[:count])
         capacity = count

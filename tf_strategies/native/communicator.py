@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import logging
 import os
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
@@ -20,6 +21,7 @@ from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.texts import described
 
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
@@ -199,6 +201,21 @@ class Communicator:
             raise BootstrapError("the group is closed")
         return self._control.exchange(payload, what=what)
 
+    @contextlib.contextmanager
+    def training(self) -> Iterator[Callable[[bool], bool]]:
+        """Open while a training runs. Gives a function for each place where it can stop.
+
+        The function takes whether this worker wants to stop, and returns whether all workers stop here.
+        """
+        if self._control is None:
+            raise BootstrapError("the group is closed")
+        stopping = self._control.stopping
+        number = stopping.begin()
+        try:
+            yield functools.partial(stopping.stops, number)
+        finally:
+            stopping.end(number)
+
     def stats(self) -> dict[str, Any]:
         """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
@@ -227,11 +244,7 @@ class Communicator:
 
     def close_at_exit(self) -> None:
         """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
-        error = getattr(sys, "last_value", None)
-        text = " ".join(str(error).split())[:_WHY_LENGTH]
-        self.close(
-            "" if error is None else f"{type(error).__name__}: {text}" if text else type(error).__name__
-        )
+        self.close(described(getattr(sys, "last_value", None), _WHY_LENGTH))
 
     def _on_abort(self, code: int, message: str) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
+from tf_strategies.texts import utf8
 
 _TEXT_BYTES = 4096
 _ADDRESS_BYTES = 64 << 10
@@ -57,7 +58,7 @@ def open_worker(*, transports: str, net_devices: str) -> tuple[int, bytes, bool]
     core = _core()
     worker, shares_memory = ctypes.c_int64(), ctypes.c_int()
     code = core.tfs_worker_open(
-        transports.encode(), net_devices.encode(), ctypes.byref(worker), ctypes.byref(shares_memory)
+        utf8(transports), utf8(net_devices), ctypes.byref(worker), ctypes.byref(shares_memory)
     )
     _raise_if_failed(core, code, "the transport could not be opened")
     address = c_text.read(core.tfs_worker_address, worker, capacity=_ADDRESS_BYTES)
@@ -94,8 +95,8 @@ def connect(
         (ctypes.c_uint8 * size)(*same_host),
         ranks_per_host,
         int(by_network),
-        "\n".join(peer_names).encode(),
-        algorithm.encode(),
+        utf8("\n".join(peer_names)),
+        utf8(algorithm),
         ctypes.c_int64(chunk_bytes or 0),
         ctypes.c_double(timeout),
         ctypes.byref(communicator),
@@ -109,7 +110,7 @@ def close(communicator: int) -> None:
 
 
 def abort(communicator: int, code: int, message: str) -> None:
-    _core().tfs_communicator_abort(ctypes.c_int64(communicator), int(code), message.encode())
+    _core().tfs_communicator_abort(ctypes.c_int64(communicator), int(code), utf8(message))
 
 
 def wait_failure(communicator: int, *, timeout: float) -> Failure | None:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import List
 
 from tf_strategies.native import c_text, loader
+from tf_strategies.texts import utf8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ def members(ledger: str) -> List[Member]:
     Raises:
         KeyError: this process has no such ledger.
     """
-    text = c_text.read(_core().tfs_ledger_members, ledger.encode())
+    text = c_text.read(_core().tfs_ledger_members, utf8(ledger))
     if text is None:
         raise KeyError(ledger)
     found = []
@@ -59,7 +60,7 @@ def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
     Raises:
         KeyError: this process has no such ledger.
     """
-    found = _core().tfs_ledger_mark_lost(ledger.encode(), worker, ctypes.c_int64(incarnation))
+    found = _core().tfs_ledger_mark_lost(utf8(ledger), worker, ctypes.c_int64(incarnation))
     if found < 0:
         raise KeyError(ledger)
     return bool(found)

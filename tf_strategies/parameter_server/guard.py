@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.pulse import Pulse, why_silent
+from tf_strategies.texts import utf8
 
 __all__ = ["Guard"]
 
@@ -21,6 +23,8 @@ _CANCELLED_WITHIN_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0
 _MOST_UNANSWERED = 2
+
+_log = logging.getLogger("tf_strategies")
 
 
 class Guard:
@@ -119,7 +123,10 @@ class Guard:
             waiting = list(self._open)
         for manager in waiting:
             manager.start_cancel()
-        self._tell(self._lost)
+        try:
+            self._tell(self._lost)
+        except Exception:
+            _log.exception("%s could not be told to all that wait for it", name)
         threading.Thread(
             target=self._end_stuck,
             args=(waiting, _is_silence(reason)),
@@ -180,7 +187,7 @@ def _is_silence(reason: str) -> bool:
 
 def _end_process(reason: str) -> None:
     try:
-        os.write(2, f"tf_strategies ServerLostError: {reason}\n".encode())
+        os.write(2, utf8(f"tf_strategies ServerLostError: {reason}\n"))
         sys.stdout.flush()
     finally:
         os._exit(1)

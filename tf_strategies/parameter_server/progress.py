@@ -17,6 +17,7 @@ from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.shared_progress import Pace, RefusedError, SharedProgress
 from tf_strategies.parameter_server.others import Others
 from tf_strategies.parameter_server.servers import Servers
+from tf_strategies.texts import utf8
 
 __all__ = ["ServerProgress"]
 
@@ -59,7 +60,7 @@ class ServerProgress(SharedProgress):
             self._write(server, "begin", [mark])
 
     def refuse(self, reason: str) -> None:
-        self._write(0, "begin", [_REFUSED, reason.encode(), *[b""] * (self.size - 1)])
+        self._write(0, "begin", [_REFUSED, utf8(reason), *[b""] * (self.size - 1)])
 
     def wait_until_open(self) -> None:
         deadline = time.monotonic() + self._servers.timeout

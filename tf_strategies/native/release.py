@@ -1,0 +1,53 @@
+"""Ends iterators of datasets without making anybody wait.
+
+The end of an iterator waits for the thread that tunes it, which can miss the signal by a race in TensorFlow 2.15 to 2.21 at
+least. It then sleeps for as long as the iterator has lived, a minute at most. Python would wait with the interpreter locked,
+between two epochs of `fit` for example, and all workers would wait for this one. So a thread of the library ends iterators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import Any, Sequence, Set
+
+import tensorflow as tf
+
+from tf_strategies import at_exit
+from tf_strategies.native import loader
+
+__all__ = ["release_after"]
+
+_waiting: Set[weakref.finalize] = set()
+
+
+def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:
+    """Lets another thread end the resources once `owner` is dropped and nobody else has a handle of them.
+
+    What is still in use when the interpreter ends is left to the end of the process.
+
+    Args:
+        owner: the object that has been using the resources.
+        handles: [] each, eager tensors of dtype resource, in the order in which they should end.
+    """
+    if not _waiting:
+        at_exit.register(_keep_all)
+    entry = weakref.finalize(owner, _release, handles)
+    entry.atexit = False
+    _waiting.add(entry)
+    weakref.finalize(owner, _waiting.discard, entry).atexit = False
+
+
+def _release(handles: Sequence[tf.Tensor], keep: bool = False) -> None:
+    with contextlib.suppress(Exception):  # then the resource ends where its last handle is dropped
+        for handle in handles:
+            with tf.init_scope(), tf.device(handle.device):
+                loader.library().tf_strategies_release_later(handle=handle, at_exit=keep)
+
+
+def _keep_all() -> None:
+    for entry in list(_waiting):
+        found = entry.detach()
+        if found is not None:
+            _release(found[2][0], keep=True)
+    _waiting.clear()
