@@ -124,6 +124,8 @@ def _stored(variable: Any) -> Any:
 
 
 def _model_variables(model: Any) -> Iterator[Any]:
+    if not model.built:  # Keras 2 raises an error for a Sequential that has no weights yet
+        return
     yield from model.weights
     yield from model.variables
     yield from _random_states(model)

@@ -83,7 +83,7 @@ def _refuse_variables(model: Any, strategy: WorkerStrategy) -> None:
     for part, variables, remedy in (
         (
             f"model {model.name!r}",
-            model.trainable_variables,
+            _trainable_variables(model),
             "; build the model and all of its layers inside `with strategy.scope():`",
         ),
         *((*each, compile_inside) for each in _compiled_parts(model)),
@@ -95,6 +95,11 @@ def _refuse_variables(model: Any, strategy: WorkerStrategy) -> None:
                     f"variable {_path_of(variable)!r} of {part} was made outside of strategy.scope(): the "
                     f"{strategy.num_replicas_in_sync} replicas of {type(strategy).__name__} would not share it{remedy}"
                 )
+
+
+def _trainable_variables(model: Any) -> List[Any]:
+    """Returns the variables that the model has so far; Keras 2 raises an error for a Sequential that is not built."""
+    return list(model.trainable_variables) if model.built else []
 
 
 def _compiled_parts(model: Any) -> Iterator[Tuple[str, Any]]:
