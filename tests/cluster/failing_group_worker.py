@@ -213,10 +213,38 @@ def check_memory_that_runs_out_on_one_worker_is_an_error_on_all(group: Communica
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def in_a_new_group(check: Callable[[Communicator], None]) -> None:
+def check_a_deadline_names_the_one_that_stays_in_its_data(group: Communicator) -> None:
+    group.close()
+    in_a_new_group(stay_in_the_data, timeout=5.0)
+
+
+def stay_in_the_data(group: Communicator) -> None:
+    def batches() -> Any:
+        for number in range(2):
+            if number == 1 and group.rank == VICTIM:
+                wait_until(lambda: not group.usable, SOON, "the others to lose patience")
+            yield input_of(group.rank)
+
+    data = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec([COUNT], tf.float32))
+
+    def train() -> None:
+        for batch in data:
+            collective_ops.all_reduce([batch], communicator=group, name="g")
+
+    others = [name for rank, name in enumerate(group._names) if rank != VICTIM]
+    error_of(
+        group,
+        train,
+        tf.errors.DeadlineExceededError,
+        f"{victim_name(group)} did not come to all_reduce 'g'",
+        f"in which {', '.join(others)} waited",
+    )
+
+
+def in_a_new_group(check: Callable[[Communicator], None], timeout: float = TIMEOUT) -> None:
     cluster = Cluster.from_tf_config()
     assert cluster is not None
-    group = Communicator.connect(cluster, CommunicationOptions(timeout=TIMEOUT))
+    group = Communicator.connect(cluster, CommunicationOptions(timeout=timeout))
     check(group)
     group.close()
 

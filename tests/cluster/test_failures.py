@@ -63,8 +63,9 @@ def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int,
         killed_at = time.monotonic()
         group[f"worker{victim}"].signal(signal.SIGKILL)
         for survivor in set(range(_SIZE)) - {victim}:
-            ended_at, _, lost, message = job.end_of(survivor, timeout=20)
+            ended_at, kind, lost, message = job.end_of(survivor, timeout=20)
             assert lost, message
+            assert kind == "WorkerLostError"
             assert f"{job.name_of(victim)} is lost" in message
             assert ended_at - killed_at < _SURVIVORS_SECONDS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import REPOSITORY, light_environment
-from tf_strategies.keras.atomic_files import replaced
+from tf_strategies.keras.atomic_files import remove_left_over, replaced
 
 
 def write(target: Path, text: str) -> None:
@@ -80,6 +80,40 @@ def test_what_the_dead_left_is_removed_and_what_the_living_write_is_not(tmp_path
         path.write_text("half")
     write(tmp_path / "model.keras", "whole")
     assert names_in(tmp_path) == sorted([living.name, foreign.name, "model.keras"])
+
+
+@pytest.mark.parametrize(
+    ("target", "left", "others"),
+    [
+        ("model.keras", ["model.keras"], ["better-model.keras"]),
+        (
+            "a/m-{epoch:02d}-{val_loss:.2f}.keras",
+            ["a/m-03-0.25.keras"],
+            ["a/n-03-0.25.keras", "m-03-0.25.keras"],
+        ),
+        ("{epoch}/a/model.keras", ["1/a/model.keras", "23/a/model.keras"], ["1/model.keras"]),
+    ],
+)
+def test_the_next_training_removes_what_a_killed_one_left(
+    target: str, left: list, others: list, tmp_path: Path
+) -> None:
+    def temporary(name: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.with_name(f".saving-elsewhere-17-{path.name}")
+
+    for name in [*left, *others]:
+        temporary(name).write_text("half")
+        (tmp_path / name).write_text("whole")
+    remove_left_over(tmp_path / target)
+    assert not any(temporary(name).exists() for name in left)
+    assert all(temporary(name).exists() for name in others)
+    assert all((tmp_path / name).read_text() == "whole" for name in [*left, *others])
+
+
+def test_there_may_be_nothing_to_remove(tmp_path: Path) -> None:
+    remove_left_over(tmp_path / "not made yet" / "{epoch}" / "model.keras")
+    remove_left_over("gs://bucket/model-{epoch}.keras")
 
 
 # Saves once; is killed in the middle of the second time.

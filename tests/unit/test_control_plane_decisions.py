@@ -150,6 +150,26 @@ def test_one_that_does_not_answer_is_named(clock):
     assert f"{NAMES[1]}: no answer" in found.conclude(NAMES).message
 
 
+@pytest.mark.parametrize("answers", [{2: "reduce 'g'"}, {}])
+def test_a_deadline_names_the_one_in_no_collective_and_not_the_one_that_waits_too(clock, answers):
+    found = verdict.Verdict(
+        0, Failure(Code.DEADLINE_EXCEEDED, f"waited for {NAMES[1]}"), 3, 1, asked=[0, 1, 2]
+    )
+    found.texts = {0: "reduce 'g'", 1: "reduce 'g'", **answers}
+    found.waited = {0: 10.2, 1: 9.9, **dict.fromkeys(answers, -1.0)}
+    code, text = found.conclude(NAMES)
+    assert code == Code.DEADLINE_EXCEEDED
+    assert text.startswith(
+        f"{NAMES[2]} did not come to reduce 'g', in which {NAMES[0]}, {NAMES[1]} waited 10 s; see"
+    )
+
+
+def test_a_deadline_while_all_wait_keeps_the_local_message(clock):
+    found = verdict.Verdict(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, 1, asked=[0, 1])
+    found.texts, found.waited = {0: "reduce", 1: "reduce"}, {0: 10.0, 1: 4.0}
+    assert found.conclude(NAMES).message.startswith(f"{NAMES[0]} reports: late")
+
+
 def test_a_report_about_no_instance_describes_none(clock):
     found = verdict.Verdict(0, Failure(Code.INTERNAL, "broken wire"), -1, 1, asked=[0, 1])
     text = found.conclude(NAMES).message

@@ -11,6 +11,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint
 from tf_strategies.callbacks.group_backup import GroupBackup
 from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import metric_variables
@@ -153,6 +154,8 @@ class BackupAndRestore(Hooks):
 
     def _make_backup(self) -> Backup:
         strategy = self.model.distribute_strategy
+        if getattr(strategy, "rank", 0) == 0:
+            remove_left_over(self._path)
         progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
         if progress is not None:
             return ServerBackup(self._path, self.model, progress)

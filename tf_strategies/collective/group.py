@@ -24,6 +24,7 @@ class SingleWorker:
 
     rank = 0
     size = 1
+    usable = True
 
     def name_of(self, rank: int) -> str:
         """How messages name a worker."""

@@ -109,9 +109,12 @@ class DatasetDistributor:
         compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))
         if uneven:
             compat.ask_who_has_data(distributed)
-        return (
-            distributed if self._group.size == 1 else compat.show_iterators(distributed, _released_elsewhere)
-        )
+        if self._group.size == 1:
+            return distributed
+        from tf_strategies.native.release import with_iterators_released
+
+        # All workers would wait for one that waits where it drops an iterator.
+        return with_iterators_released(distributed)
 
     def _check(self, dataset: tf.data.Dataset) -> None:
         if self._group.size > 1:
@@ -122,13 +125,6 @@ def _describe(dataset: tf.data.Dataset) -> str:
     batch = tf.get_static_value(compat.compute_batch_size(dataset))
     size = "of unknown batch size" if batch is None or batch < 0 else f"with batches of {batch}"
     return f"elements {dataset.element_spec} {size}"
-
-
-def _released_elsewhere(iterator) -> None:
-    """Lets no worker wait where it drops an iterator, for all others would wait for that worker."""
-    from tf_strategies.native.release import release_after
-
-    release_after(iterator, compat.iterator_handles(iterator))
 
 
 def _refuse_per_replica(options) -> None:

@@ -22,6 +22,7 @@ from tf_strategies.keras import bridge, scope_check
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
+from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.options import CommunicationOptions
 
 __all__ = ["CollectiveAllReduceStrategy"]
@@ -227,12 +228,15 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        with self._group.training() as stops:
+        with naming_lost_workers(lambda: not self._group.usable), self._group.training() as stops:
             before, self._stops = self._stops, stops
             try:
                 yield
             finally:
                 self._stops = before
+
+    def whole_data(self):
+        return naming_lost_workers(lambda: not self._group.usable)
 
     def stops_training(self, wanted):
         return self._stops(wanted)

@@ -203,10 +203,7 @@ class Coordinator:
 
     def _on_waiting(self, rank: int, message: Message) -> None:
         instance, words = messages.integer(message, "instance"), messages.text(message, "text")
-        seconds = message.get("seconds")
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            raise ValueError("the 'seconds' of a waiting message must be a number")
-        self._roster.note_waiting(rank, instance, float(seconds), words)
+        self._roster.note_waiting(rank, instance, messages.number(message, "seconds"), words)
 
     def _on_report(self, rank: int, message: Message) -> None:
         failure = Failure(Code(messages.integer(message, "code")), messages.text(message, "message"))
@@ -220,6 +217,7 @@ class Coordinator:
     def _on_described(self, rank: int, message: Message) -> None:
         if self._verdict is not None and messages.integer(message, "instance") == self._verdict.instance:
             self._verdict.texts[rank] = messages.text(message, "text")
+            self._verdict.waited[rank] = messages.number(message, "waited")
             self._conclude_when_ready()
 
     def _on_stop(self, rank: int, message: Message) -> None:

@@ -213,9 +213,10 @@ class Member:
     def _on_message(self, link: Link, message: Message) -> None:
         kind = message["type"]
         if kind == "describe":
-            text = self._callbacks.describe(message["instance"])
+            text, state = self._callbacks.describe(message["instance"]), self._callbacks.waiting()
+            answer = {"instance": message["instance"], "text": text, "waited": state[1] if state else -1.0}
             with self._changed:
-                self._send({"type": "described", "instance": message["instance"], "text": text})
+                self._send({"type": "described", **answer})
         elif kind == "abort":
             with self._changed:
                 self._send({"type": "aborted"})

@@ -5,7 +5,7 @@ hello      who I am, what must agree                waiting_for  who is missing 
 exchange   sequence, what, payload                  welcome      epoch: the group is complete
 waiting    instance, seconds, text; or idle         refused      message, retry
 report     code, message, instance, peer            gathered     sequence, first, payloads (a run of ranks)
-described  id, text                                 describe     id, instance
+described  instance, text, waited (seconds; -1: idle)  describe     instance
 leave      my script has ended, why                 left         rank, why; farewell to the receiver itself
 aborted    I have heard of the failure              abort        code, message
 stop       training: I want to stop it              stop_where   training: where can you stop it?
@@ -69,6 +69,14 @@ def integer(message: Message, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"the {key!r} of a {message['type']} message must be an integer")
     return value
+
+
+def number(message: Message, key: str) -> float:
+    """Returns a numeric field; ValueError when it is missing or something else."""
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a number")
+    return float(value)
 
 
 def text(message: Message, key: str) -> str:

@@ -38,6 +38,7 @@ class Verdict:
         self.instance = instance
         self.peer = peer
         self.texts: dict[int, str] = {}
+        self.waited: dict[int, float] = {}  # seconds in a collective so far; negative for a member in none
         self._asked = tuple(asked)
         self._until = time.monotonic() + COLLECT_SECONDS
 
@@ -59,6 +60,9 @@ class Verdict:
         answers = {rank: self.texts.get(rank, "no answer") for rank in self._asked}
         described = describe_by_text(answers, names) if self.instance >= 0 else ""
         remedy = _REMEDY.get(code, "see the workers' logs")
+        late = self._late()
+        if code == Code.DEADLINE_EXCEEDED and late:
+            return Failure(code, self._not_there(late, names))
         if code == Code.MISMATCH and len(set(self.texts.values())) > 1:
             return Failure(code, f"workers disagree about collective {self.instance}: {described}; {remedy}")
         head = f"{names[self.reporter]} reports: {message}"
@@ -67,6 +71,21 @@ class Verdict:
         if described:
             head += f"; collective {self.instance}: {described}"
         return Failure(code, f"{head}; {remedy}")
+
+    def _late(self) -> list[int]:
+        """Returns the members that are in no collective, or do not answer; none where the reporter is not waiting either."""
+        if self.waited.get(self.reporter, -1.0) < 0:
+            return []
+        return [rank for rank in self._asked if self.waited.get(rank, -1.0) < 0]
+
+    def _not_there(self, late: Sequence[int], names: Sequence[str]) -> str:
+        waiting = ", ".join(names[rank] for rank in self._asked if rank not in late)
+        seconds, doing = self.waited[self.reporter], self.texts[self.reporter]
+        return (
+            f"{', '.join(names[rank] for rank in late)} did not come to {doing}, in which {waiting} waited {seconds:.0f} s; see "
+            "the log of what is late, and what it does between two steps, or raise CommunicationOptions.timeout if that may take "
+            "longer"
+        )
 
 
 def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """Files and folders that are whole or as they were, also when the process is killed while it writes.
 
 What is new is written beside its place under a temporary name, brought to the disk, and then takes the place of what was
-there in one step of the file system. What a killed process left behind is removed by the next that writes there.
+there in one step of the file system. What a killed process left behind is removed by the next that writes there, and by the
+next training that is going to.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import contextlib
 import ctypes
 import errno
 import functools
+import glob
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
 from typing import Any, Iterator, List, Union
 
-__all__ = ["replaced", "save_atomically"]
+__all__ = ["remove_left_over", "replaced", "save_atomically"]
 
 _PREFIX = ".saving-"
 _ONE_FILE = (".keras", ".h5", ".hdf5")
+_FIELD = re.compile(r"{[^}]*}")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -38,7 +42,7 @@ def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left_over in _left_over(target):
+    for left_over in _left_over(target.parent, re.escape(target.name)):
         _remove(left_over)
     temporary = target.parent / f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{target.name}"
     try:
@@ -51,6 +55,25 @@ def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
         _bring_to_disk(target.parent, contents=False)
     finally:
         _remove(temporary)
+
+
+def remove_left_over(target: Union[str, os.PathLike]) -> None:
+    """Removes what killed processes left beside a target that this process alone will write.
+
+    Args:
+        target: a local path. Its parts may have fields such as `{epoch:02d}`, which stand for any text.
+    """
+    path = Path(target)
+    if "://" in str(target):
+        return
+    known = path.parent
+    while "{" in str(known):
+        known = known.parent
+    inner = [_FIELD.sub("*", glob.escape(part)) for part in path.parent.relative_to(known).parts]
+    name = ".*".join(map(re.escape, _FIELD.split(path.name)))
+    for folder in known.glob("/".join(inner)) if inner else [known]:
+        for left_over in _left_over(folder, name):
+            _remove(left_over)
 
 
 def save_atomically(callback: Any) -> Any:
@@ -102,12 +125,16 @@ class _SavedAtomically:
             write(str(temporary), *args, **kwargs)
 
 
-def _left_over(target: Path) -> List[Path]:
-    """What writers of this target left, and what writers of others in its folder did that no longer run."""
+def _left_over(folder: Path, name: str) -> List[Path]:
+    """Returns what writers of a target left in its folder, and what writers of others there did that no longer run.
+
+    Args:
+        folder: where the target is.
+        name: a regular expression that matches the target's name.
+    """
     found = []
-    for path in target.parent.glob(f"{_PREFIX}*"):
-        host, _, rest = path.name[len(_PREFIX) :].rpartition(f"-{target.name}")
-        if host and not rest:
+    for path in folder.glob(f"{_PREFIX}*"):
+        if re.fullmatch(rf"{re.escape(_PREFIX)}.+-\d+-{name}", path.name):
             found.append(path)
             continue
         mine = path.name[len(_PREFIX) :]

@@ -66,8 +66,9 @@ def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]
 
 def _for_chief(keras: ModuleType, callback: Any) -> Any:
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
-        from tf_strategies.keras.atomic_files import save_atomically
+        from tf_strategies.keras.atomic_files import remove_left_over, save_atomically
 
+        remove_left_over(callback.filepath)
         save_atomically(callback)
     return callback
 

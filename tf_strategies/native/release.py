@@ -14,11 +14,22 @@ from typing import Any, Sequence, Set
 import tensorflow as tf
 
 from tf_strategies import at_exit
+from tf_strategies._tf import compat
 from tf_strategies.native import loader
 
-__all__ = ["release_after"]
+__all__ = ["release_after", "with_iterators_released"]
 
 _waiting: Set[weakref.finalize] = set()
+
+
+def with_iterators_released(dataset: Any) -> Any:
+    """Lets another thread end the iterators of this dataset object once they are dropped; returns the dataset.
+
+    Args:
+        dataset: a dataset or a distributed dataset.
+    """
+    loader.library()  # now, rather than when the first iterator is dropped
+    return compat.show_iterators(dataset, lambda made: release_after(made, compat.iterator_handles(made)))
 
 
 def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:

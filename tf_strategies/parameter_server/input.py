@@ -8,6 +8,7 @@ from typing import Any, Iterator
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.native.release import with_iterators_released
 
 __all__ = ["DatasetDistributor"]
 
@@ -58,6 +59,12 @@ class DatasetDistributor:
     def distribute(self, dataset: tf.data.Dataset, options: Any) -> tf.data.Dataset:
         """What `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
         _refuse_per_replica(options)
+        share = self._share(dataset)
+        if share is dataset:
+            share = dataset.with_options(tf.data.Options())  # another object: the user's own stays as it is
+        return with_iterators_released(share)
+
+    def _share(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         context = self.context
         self._whole = self._whole or self._fitting
         if context.num_input_pipelines == 1:
