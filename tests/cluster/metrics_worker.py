@@ -110,7 +110,8 @@ def pair(strategy) -> tuple:
     """A model over all workers, and one in this process alone with the same weights; checks go on with them."""
     with strategy.scope():
         model = build()
-    alone = build()
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        alone = build()
     alone.set_weights(model.get_weights())
     first_weights(model)
     return model, alone

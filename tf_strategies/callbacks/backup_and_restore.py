@@ -63,6 +63,7 @@ class BackupAndRestore(Hooks):
         OptionsError: an argument has a value it cannot have.
         CheckpointError: from `fit`, on all workers: the file is damaged, or is another model's; or it cannot be written (with
             parameter servers on the chief alone).
+        DriftError: from `fit`, on all workers: weights differ between workers, so that no file would be right for all.
         BootstrapError: from `fit`, with parameter servers: the chief has not begun it within the strategy's timeout.
 
     Example:
