@@ -8,7 +8,10 @@ The oracle trains the same linear model in NumPy on the union of what the worker
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging as python_logging
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List
@@ -17,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import tf_strategies as tfs
 from tests.cluster.data_kinds import as_generator, as_sequence, keras
 from tests.support.checks import run_checks
 from tests.support.replicas import on_cpus, require_equal_everywhere
@@ -106,12 +110,20 @@ def check_each_dataset_has_one_line_in_the_log(strategy, folder) -> None:
     for dataset, level, text in (
         (plain, "INFO", "sharded by DATA (AUTO found no files to split)"),
         (sharding(plain, Policy.OFF), "WARNING", "not sharded (as AutoShardPolicy.OFF asks)"),
-        (Dataset.range(40).shuffle(40).batch(4), "WARNING", "shuffles without a seed"),
         (sharding(plain, Policy.DATA), "INFO", "sharded by DATA (as AutoShardPolicy.DATA asks)"),
     ):
         with Lines() as lines:
             strategy.experimental_distribute_dataset(dataset)
         lines.require(strategy, level, text)
+    with Lines() as lines:
+        strategy.experimental_distribute_dataset(plain)
+    assert not lines.lines, "the same line again"
+    other = tfs.CollectiveAllReduceStrategy(devices=strategy.extended.worker_devices)
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        other.experimental_distribute_dataset(plain)
+    other.close()
+    shown = printed.getvalue()
+    assert ("tf_strategies: The dataset is sharded by DATA" in shown) == (strategy.rank == 0), shown
 
 
 def check_every_kind_of_data_trains_as_one_process(strategy, folder) -> None:
@@ -262,9 +274,15 @@ def check_files_of_different_lengths(strategy, folder) -> None:
     ]
     steps = union([batches(*part, size // strategy.size) for part in parts])
     model = linear(strategy)
+    chosen = "sharded by FILE (AUTO found 6 files for 2 workers)"
+    if strategy.size == 3:
+        chosen = "sharded by DATA (AUTO found 6 files for 3 workers; split by file, the largest share would be 1.89 times"
     with Lines() as lines:
-        history = model.fit(read_records(names).batch(size), epochs=2, verbose=0)
-    lines.require(strategy, "WARNING", f"sharded by FILE (AUTO found 6 files for {strategy.size} workers)")
+        strategy.experimental_distribute_dataset(read_records(names).batch(size))
+    lines.require(strategy, "WARNING", chosen)
+    with Lines() as lines:
+        history = model.fit(sharding(read_records(names).batch(size), Policy.FILE), epochs=2, verbose=0)
+    lines.require(strategy, "WARNING", "sharded by FILE (as AutoShardPolicy.FILE asks")
     require_epochs(model, history, steps, 2)
     fewer = Dataset.from_tensor_slices(names[:1]).interleave(tf.data.TFRecordDataset).map(parse)
     with Lines() as lines:
@@ -277,6 +295,35 @@ def check_files_of_different_lengths(strategy, folder) -> None:
     kernel, bias = model.get_weights()
     x = np.concatenate([part[0] for part in contents])
     np.testing.assert_allclose(predicted, x @ kernel + bias, rtol=1e-4, atol=1e-5)
+
+
+def check_lists_of_files_that_differ_are_refused(strategy, folder) -> None:
+    names, _ = record_files(strategy, folder, "listed", [2] * 6)
+    rank = strategy.rank
+    mounted = Path(folder) / f"mounted-{rank}"
+    shutil.copytree(folder, mounted, ignore=lambda _, found: [name for name in found if "listed" not in name])
+    there = [str(mounted / Path(name).name) for name in names]
+
+    def distribute(listed: List[str], policy: Policy = Policy.AUTO) -> Any:
+        return strategy.experimental_distribute_dataset(sharding(read_records(listed).batch(6), policy))
+
+    distribute(there)
+    reversed_on_one = names[::-1] if rank == 1 else names
+    others = [*names[:5], there[5].replace("-5.", "-7.")] if rank == 1 else names
+    Path(there[5]).rename(there[5].replace("-5.", "-7."))
+    grown = there[:5]
+    if rank == 1:
+        with Path(there[2]).open("ab") as file:
+            file.write(b"more")
+    for call, texts in (
+        (lambda: distribute(reversed_on_one), ("the same files", "in another order", "file 0 is", "sorted(")),
+        (lambda: distribute(reversed_on_one[:1] + names[1:]), ("worker 1", "'listed-0.records'", "OFF")),
+        (lambda: distribute(others), ("worker 1", "'listed-7.records'", "'listed-5.records'", "OFF")),
+        (lambda: distribute(names[: 6 - rank % 2]), ("'listed-5.records'", "read twice")),
+        (lambda: distribute(grown, Policy.FILE), ("other sizes", "'listed-2.records'", "but 68 on worker 1")),
+    ):
+        message = refused(call)
+        assert all(text in message for text in texts), (message, texts)
 
 
 def check_text_files(strategy, folder) -> None:
@@ -315,6 +362,7 @@ def check_what_cannot_work_is_refused_on_all_workers(strategy, folder) -> None:
     for dataset, texts in (
         (Dataset.range(40 - 8 * rank).batch(4), ("10 batches on worker 0", "8 on worker 1", "OFF")),
         (Dataset.range(40).shuffle(40, seed=rank + 1).batch(4), ("shuffles with the seeds", "worker 1")),
+        (Dataset.range(40).shuffle(40).batch(4), ("shuffles without a seed", "set_random_seed")),
         (
             sharding(Dataset.range(4).batch(4), (Policy.DATA, Policy.OFF)[rank % 2]),
             ("AutoShardPolicy.DATA", "OFF"),

@@ -9,8 +9,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tf_strategies._tf import compat  # noqa: E402
-from tf_strategies.collective.autoshard import choose_sharding, with_policy  # noqa: E402
-from tf_strategies.collective.file_sources import ENDLESS, count_files  # noqa: E402
+from tf_strategies.collective.autoshard import MOST_UNEVEN, choose_sharding, with_policy  # noqa: E402
+from tf_strategies.collective.file_agreement import comparable_names, longest_share  # noqa: E402
+from tf_strategies.collective.file_sources import ENDLESS, count_files, find_files  # noqa: E402
 
 Dataset = tf.data.Dataset
 Policy = tf.data.experimental.AutoShardPolicy
@@ -77,7 +78,7 @@ def table_of_rows():
 )
 def test_files_are_counted_where_tf_data_would_split_them(folder: Path, make, expected) -> None:
     dataset = make(folder)
-    assert count_files(dataset, workers=3) == expected
+    assert count_files(find_files(dataset, workers=3)) == expected
 
 
 @pytest.mark.parametrize(("files", "policy"), [(3, "FILE"), (2, "DATA"), (None, "DATA"), (ENDLESS, "FILE")])
@@ -124,3 +125,62 @@ def test_the_seeds_of_shuffles_are_seen_at_any_depth() -> None:
     mixed = Dataset.zip((plain.shuffle(4, seed=3).batch(2), plain.shuffle(4).batch(2))).prefetch(1)
     seeded, unseeded = compat.shuffle_seeds(mixed)
     assert seeded[1] == 3 and unseeded is None
+
+
+@pytest.mark.parametrize(
+    ("files", "workers", "policy"),
+    [
+        (9, 8, "DATA"),
+        (16, 8, "FILE"),
+        (17, 8, "DATA"),
+        (33, 8, "FILE"),
+        (5, 4, "DATA"),
+        (17, 4, "FILE"),
+        (3, 2, "DATA"),
+    ],
+)
+def test_auto_takes_data_where_shares_of_files_would_leave_workers_idle(files, workers, policy) -> None:
+    longest = longest_share(files, workers)
+    chosen = choose_sharding(Policy.AUTO, files, workers, longest)
+    assert chosen.policy.name == policy and chosen.needs_attention
+    assert ("without data for" in str(chosen)) == (policy == "DATA")
+    asked = choose_sharding(Policy.FILE, files, workers, longest)
+    assert asked.policy == Policy.FILE and ("without data for" in str(asked)) == (policy == "DATA")
+
+
+def test_four_files_for_each_worker_are_always_even_enough() -> None:
+    for workers in range(1, 70):
+        assert all(longest_share(files, workers) < MOST_UNEVEN for files in range(4 * workers, 9 * workers))
+
+
+def test_the_largest_share_counts_bytes_where_they_are_known() -> None:
+    assert longest_share(9, 8) == pytest.approx(16 / 9)
+    assert longest_share(4, 2, [30, 10, 30, 10]) == 1.5
+    assert longest_share(4, 2, [0, 0, 0, 0]) == 1.0
+    assert longest_share(ENDLESS, 8) == 1.0
+
+
+def test_files_are_known_by_base_names_or_by_the_path_below_their_common_folder() -> None:
+    assert comparable_names(["/a/x/1", "/a/y/2", "/a/x/1"]) == ("1", "2", "1")
+    assert comparable_names(["/a/x/1", "/a/xy/1"]) == comparable_names(["/mnt/b/x/1", "/mnt/b/xy/1"])
+    assert (
+        comparable_names(["x/1", "y/1"]) == comparable_names(["gs://b/x/1", "gs://b/y/1"]) == ("x/1", "y/1")
+    )
+    assert comparable_names(["x/1", "y/1"]) != comparable_names(["y/1", "x/1"])
+
+
+def test_names_are_those_before_any_shuffle(folder: Path) -> None:
+    ordered = tuple(names(folder))
+    for dataset in (
+        Dataset.from_tensor_slices(list(ordered)).shuffle(9).interleave(tf.data.TFRecordDataset),
+        Dataset.from_tensor_slices(list(ordered)).batch(3).flat_map(tf.data.TFRecordDataset),
+        Dataset.from_tensor_slices(list(ordered))
+        .map(lambda name: (7, name))
+        .interleave(lambda _, name: tf.data.TFRecordDataset(name)),
+    ):
+        (found,) = find_files(dataset.batch(2), workers=2)
+        assert found.names == ordered
+    (endless,) = find_files(
+        tf.data.TFRecordDataset(Dataset.from_tensor_slices(list(ordered)).repeat()), workers=2
+    )
+    assert endless.count == ENDLESS and endless.names[:5] == (*ordered, ordered[0])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.texts import utf8
 
-__all__ = ["exchange_texts", "require_agreement"]
+__all__ = ["exchange_texts", "require_agreement", "require_equal_texts"]
 
 _END = -1
 
@@ -39,7 +41,11 @@ def require_agreement(group, what: str, text: str) -> None:
     """
     if group.size == 1:
         return
-    texts = exchange_texts(group, text, name=f"agreement on {what}")
+    require_equal_texts(group, what, exchange_texts(group, text, name=f"agreement on {what}"))
+
+
+def require_equal_texts(group, what: str, texts: Sequence[str]) -> None:
+    """Raises like `require_agreement`, given the texts of all workers by rank; no collective."""
     for rank, other in enumerate(texts):
         if other != texts[0]:
             raise ValueError(

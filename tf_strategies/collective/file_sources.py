@@ -1,30 +1,51 @@
-"""Which files a dataset reads, as far as tf.data can split them between workers."""
+"""Finds the files a dataset reads, as far as tf.data can split them between workers."""
 
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["ENDLESS", "count_files"]
+__all__ = ["ENDLESS", "FileList", "count_files", "find_files"]
 
 # More files than there can be workers.
 ENDLESS = 1 << 62
 
 _READERS = re.compile(r"(Record|RecordIO|SSTable|TextLine)Dataset(V\d)?")
 _IGNORE_STATE = 1
+_NAMES_A_READ = 1024
+# Of a list without an end, only the start is read.
+_NAMES_OF_ENDLESS = 1024
 
 
-def count_files(dataset: tf.data.Dataset, workers: int) -> Optional[int]:
-    """How many files AutoShardPolicy.FILE would split between workers; the smallest number where there are several sources.
+class FileList(NamedTuple):
+    """One list of files that AutoShardPolicy.FILE would split between workers.
 
-    tf.data's own rewrite is asked: it puts a shard after each list of files, whose input is counted. Eagerly only.
+    Attributes:
+        count: the number of elements, which are files or batches of files; or ENDLESS.
+        names: the names in the order of the list, those of a batch of names apart; None where the elements are something
+            else. Of an endless list, the first ones.
+    """
+
+    count: int
+    names: Optional[Tuple[str, ...]]
+
+
+def count_files(lists: Optional[List[FileList]]) -> Optional[int]:
+    """Returns the number of files of the shortest list, or None if there is no list."""
+    return min((each.count for each in lists or ()), default=None)
+
+
+def find_files(dataset: tf.data.Dataset, workers: int) -> Optional[List[FileList]]:
+    """Returns the lists of files that AutoShardPolicy.FILE would split between workers. Eagerly only.
+
+    tf.data's own rewrite is asked: it puts a shard after each list of files, and the input of that shard is read.
 
     Returns:
-        The number, or ENDLESS. None where the rewrite finds no files.
+        The lists, or None where the rewrite finds no files.
     """
     if not _reads_files(dataset):
         return None
@@ -41,12 +62,12 @@ def count_files(dataset: tf.data.Dataset, workers: int) -> Optional[int]:
     except tf.errors.NotFoundError:
         return None
     graph = _graph(rewritten)
-    lists = [node.input[0] for node in graph.node if _splits_files(node)]
-    return min((_count_elements(graph, name) for name in lists), default=None)
+    inputs = [node.input[0] for node in graph.node if _splits_files(node)]
+    return [_read_list(graph, name) for name in inputs] or None
 
 
 def _reads_files(dataset: tf.data.Dataset) -> bool:
-    """Whether the rewrite may find files. It need not be asked about anything else: it reports what it cannot split as an error.
+    """Returns whether the rewrite may find files. It reports what it cannot split as an error, so it is asked only then.
 
     Only a dataset that is made of names alone is looked into, for others may hold large arrays.
     """
@@ -66,20 +87,33 @@ def _graph(variant: tf.Tensor) -> tf.compat.v1.GraphDef:
 
 
 def _splits_files(node) -> bool:
-    """Whether this is a shard of the rewrite: those of users may be empty."""
+    """Returns whether the rewrite made this shard: a shard of the user may be empty."""
     return node.op == "ShardDataset" and node.attr["require_non_empty"].b
 
 
-def _count_elements(graph, name: str) -> int:
-    """The number of elements of the dataset that the tensor `name` of a serialized dataset holds."""
+def _read_list(graph, name: str) -> FileList:
+    """Reads the list of files that the tensor `name` of a serialized dataset holds."""
     end = next(node for node in graph.node if node.op == "_Retval")
     former, end.input[0] = end.input[0], name
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     end.input[0] = former
     count = int(tf.raw_ops.DatasetCardinality(input_dataset=variant))
-    if count == tf.data.INFINITE_CARDINALITY:
-        return ENDLESS
-    if count == tf.data.UNKNOWN_CARDINALITY:
-        names = tf.data.experimental.from_variant(variant, tf.TensorSpec(None, tf.string))
-        return int(names.reduce(tf.constant(0, tf.int64), lambda total, _: total + 1))
-    return count
+    count = ENDLESS if count == tf.data.INFINITE_CARDINALITY else count
+    producer = next(node for node in graph.node if node.name == name.partition(":")[0].lstrip("^"))
+    types = [tf.DType(each) for each in producer.attr["output_types"].list.type] or [tf.string]
+    elements = tf.data.experimental.from_variant(variant, tuple(tf.TensorSpec(None, each) for each in types))
+    if tf.string not in types:
+        if count == tf.data.UNKNOWN_CARDINALITY:
+            count = int(elements.reduce(tf.constant(0, tf.int64), lambda total, *_: total + 1))
+        return FileList(count, None)
+    if count == ENDLESS:
+        elements = elements.take(_NAMES_OF_ENDLESS)
+    lines = elements.map(lambda *parts: _one_line(parts[types.index(tf.string)])).batch(_NAMES_A_READ)
+    entries = [line.decode("utf-8", "surrogateescape") for part in lines.as_numpy_iterator() for line in part]
+    names = tuple(name for entry in entries for name in entry.split("\n"))
+    return FileList(len(entries) if count == tf.data.UNKNOWN_CARDINALITY else count, names)
+
+
+def _one_line(names: tf.Tensor) -> tf.Tensor:
+    """Joins the names of one element, which may be a batch of names."""
+    return tf.strings.reduce_join(tf.reshape(names, [-1]), separator="\n")

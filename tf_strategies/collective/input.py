@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.agreement import exchange_texts, require_agreement
-from tf_strategies.collective.autoshard import agree_on_sharding, with_policy
+from tf_strategies.collective.autoshard import Sharding, agree_on_sharding, with_policy
 
 __all__ = ["DatasetDistributor"]
 
@@ -15,8 +17,8 @@ __all__ = ["DatasetDistributor"]
 class DatasetDistributor:
     """Splits datasets between workers and replicas.
 
-    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy; the chief
-    logs what was chosen. Workers take the same number of steps: before each, they add up who still has data. One that ran out
+    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy. The chief
+    says what was chosen. Workers take the same number of steps: before each, they add up who still has data. One that ran out
     goes on with empty batches, whose loss, gradients and metrics weigh nothing, until the last is done.
 
     Args:
@@ -27,6 +29,7 @@ class DatasetDistributor:
     def __init__(self, group, local_replicas: int) -> None:
         self._group = group
         self._local_replicas = local_replicas
+        self._told: set[str] = set()
         self._context = tf.distribute.InputContext(
             num_input_pipelines=group.size,
             input_pipeline_id=group.rank,
@@ -47,8 +50,7 @@ class DatasetDistributor:
             sharding = agree_on_sharding(self._group, dataset)
             dataset = with_policy(dataset, sharding.policy)
             one_batch_a_step = sharding.policy == tf.data.experimental.AutoShardPolicy.DATA
-            if self._group.rank == 0:
-                logging.log(logging.WARNING if sharding.needs_attention else logging.INFO, "%s", sharding)
+            self._tell(sharding)
         distributed = compat.distribute_dataset(
             dataset,
             input_workers,
@@ -59,6 +61,19 @@ class DatasetDistributor:
         )
         steps = int(distributed.cardinality) if one_batch_a_step else self._own_steps(distributed)
         return self._with_equal_length(distributed, steps)
+
+    def _tell(self, sharding: Sharding) -> None:
+        """Says on the chief how a dataset is split, once for each different line, where it is seen by default."""
+        line = str(sharding)
+        if self._group.rank != 0 or line in self._told:
+            return
+        self._told.add(line)
+        if sharding.needs_attention:
+            logging.warning("%s", line)
+        elif logging.get_verbosity() == logging.WARNING:  # absl's default, which hides INFO
+            print(f"tf_strategies: {line}", file=sys.stderr, flush=True)
+        else:
+            logging.info("%s", line)
 
     def distribute_from_function(self, dataset_fn, strategy, input_workers, options):
         """What `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
