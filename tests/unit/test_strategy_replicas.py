@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 
 from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
 from tf_strategies.collective.op_seeds import op_seeds_of_worker  # noqa: E402
+from tf_strategies.keras import ownership  # noqa: E402
 from tf_strategies.keras.seeds import SEEDS, spread  # noqa: E402
 
 
@@ -51,7 +52,7 @@ def test_what_replicas_write_is_averaged_after_the_step(strategy, in_graph: bool
     [
         {"trainable": True},
         {"dtype": tf.int32},
-        {"name": "rnn_state"},
+        {"name": "state_of_rows"},
         {
             "synchronization": tf.VariableSynchronization.ON_READ,
             "aggregation": tf.VariableAggregation.SUM,
@@ -63,6 +64,8 @@ def test_what_replicas_write_is_averaged_after_the_step(strategy, in_graph: bool
 def test_what_is_no_statistic_is_left_alone(strategy, options: dict) -> None:
     with strategy.scope():
         variable = tf.Variable(0, **{"trainable": False, "dtype": tf.float32, **options})
+    if options.get("name") == "state_of_rows":
+        ownership.give_to_replica(variable)
     strategy.run(lambda: variable.assign(tf.cast(number() * 2, variable.dtype)))
     first_only = variable.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
     assert parts(strategy, variable) == ([0, 0] if first_only else [0, 2])
