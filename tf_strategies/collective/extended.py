@@ -321,17 +321,18 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         open_pairs = {
             position: (apart(self._summand(reduce_op, value, where)), self._placed(where))
             for position, (value, where) in enumerate(value_destination_pairs)
-            if not self._is_joint(reduce_op, value, where)
+            if not self._is_joint(reduce_op, value)
         }
         sums = self._cross_device_ops.batch_reduce(reduce_op, list(open_pairs.values())) if open_pairs else []
         for position, total in zip(open_pairs, sums):
             reduced[position] = total
         return reduced
 
-    def _is_joint(self, reduce_op, value, where) -> bool:
-        return (
-            _is_gradient(reduce_op, value, where) and bool(self._step) and self._step.is_joint(_parts(value))
-        )
+    def _is_joint(self, reduce_op, value) -> bool:
+        """Returns True for the sum of gradients that are joint already, also if `train_step` asks for it itself."""
+        if self._step is None or reduce_op != tf.distribute.ReduceOp.SUM:
+            return False
+        return self._step.is_joint(_parts(value))
 
     def _summand(self, reduce_op, value, where):
         """Returns what the local replicas add to a sum."""

@@ -9,6 +9,7 @@ are means over the batch it sees, and its gradients go to an optimizer. A `Joint
   from the weight in place of 1, and the results are added up over the replicas. Clipping, noise or logs in `train_step` see the
   same gradient as in one process.
 - A gradient that did not come from a tape unchanged is weighted and added up when the optimizer applies it.
+- A `train_step` that adds such a gradient up over replicas itself, with `all_reduce`, gets the same gradient back.
 """
 
 from __future__ import annotations
@@ -155,8 +156,11 @@ def current_step() -> Optional[JointStep]:
 
 
 def _identity(gradient: Any) -> Any:
-    """Returns the tensor by which a gradient is known again."""
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    """Returns the tensor by which a gradient is known again, also behind an identity operation."""
+    tensor = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    while isinstance(tensor, tf.Tensor) and not hasattr(tensor, "numpy") and tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _times(gradient: Any, factor: Any) -> Any:

@@ -81,4 +81,14 @@ def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
     batch = tuple(next(iter(data)))
     while batch[-1] is None:  # no sample weights, or no targets
         batch = batch[:-1]
-    return iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch)))
+    dataset = tf.data.Dataset.from_tensors(_without_lists(batch))
+    return iter(strategy.experimental_distribute_dataset(dataset))
+
+
+def _without_lists(structure: Any) -> Any:
+    """Returns the structure with tuples for its lists, which tf.data would stack to one tensor."""
+    if isinstance(structure, dict):
+        return {key: _without_lists(part) for key, part in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        return tuple(_without_lists(part) for part in structure)
+    return structure

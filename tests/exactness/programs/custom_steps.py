@@ -77,6 +77,18 @@ def clipping_by_hand_of_each_gradient() -> Trial:
 
 
 @program()
+def gradients_summed_by_hand() -> Trial:
+    """As the guide to tf.distribute clips by the norm of the summed gradient."""
+
+    class Model(OwnMean):
+        def changed(self, gradients):
+            context = tf.distribute.get_replica_context()
+            return tf.clip_by_global_norm(context.all_reduce("SUM", gradients), 0.1)[0]
+
+    return _trial(Model)
+
+
+@program()
 def loss_divided_by_the_replicas() -> Trial:
     """As tf.distribute asks of loops of one's own."""
 

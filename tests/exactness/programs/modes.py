@@ -115,6 +115,23 @@ def batches_one_by_one() -> Trial:
 
 
 @program()
+def batches_one_by_one_of_a_model_with_two_inputs() -> Trial:
+    inputs = [keras.layers.Input((FEATURES,)), keras.layers.Input((FEATURES,))]
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.Concatenate()(inputs))
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = rows(5 * BATCH + 5)
+
+    def run() -> dict:
+        for start in range(0, len(x), BATCH):
+            batch = slice(start, start + BATCH)
+            loss = model.train_on_batch([x[batch], x[batch] ** 2], y[batch])
+        return {"loss": [float(np.ravel(loss)[0])]}
+
+    return Trial(model, run=run)
+
+
+@program()
 def dataset_with_steps_per_epoch() -> Trial:
     x, y = rows()
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True).repeat()
