@@ -282,7 +282,9 @@ def check_files_of_different_lengths(strategy, folder) -> None:
     lines.require(strategy, "WARNING", chosen)
     with Lines() as lines:
         history = model.fit(sharding(read_records(names).batch(size), Policy.FILE), epochs=2, verbose=0)
-    lines.require(strategy, "WARNING", "sharded by FILE (as AutoShardPolicy.FILE asks")
+    lines.require(
+        strategy, "INFO" if strategy.size == 2 else "WARNING", "sharded by FILE (as AutoShardPolicy.FILE"
+    )
     require_epochs(model, history, steps, 2)
     fewer = Dataset.from_tensor_slices(names[:1]).interleave(tf.data.TFRecordDataset).map(parse)
     with Lines() as lines:
@@ -348,10 +350,13 @@ def check_text_files(strategy, folder) -> None:
     by_table = tf.data.experimental.make_csv_dataset(
         names, 8, label_name="y", num_epochs=1, shuffle=False, header=True
     ).map(lambda columns, label: (tf.stack(list(columns.values()), 1), label[:, None]))
-    for dataset, level, policy in ((by_file, "WARNING", "FILE"), (by_table, "INFO", "DATA")):
+    # Of 4 files on 3 workers one has twice as many as the others: too uneven for FILE.
+    chosen = "FILE" if strategy.size == 2 else "DATA"
+    for dataset, level, policy in ((by_file, "WARNING", chosen), (by_table, "INFO", "DATA")):
         with Lines() as lines:
             logs = model.evaluate(dataset, verbose=0, return_dict=True)
-        lines.require(strategy, level, f"sharded by {policy}")
+        if dataset is by_file or strategy.size == 3:  # two workers were told of data without files before
+            lines.require(strategy, level, f"sharded by {policy}")
         assert logs["rows"] == 20, logs
         np.testing.assert_allclose(logs["targets"], y.sum(), rtol=1e-5)
 
