@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -53,18 +54,19 @@ Shared& TheShared() {
   return *shared;
 }
 
-void Release(ResourceHandle handle) {
+// Takes the only copy that the thread keeps: handles cannot be moved, so `std::thread` itself would keep another.
+void Release(std::unique_ptr<ResourceHandle> handle) {
   Shared& shared = TheShared();
   std::unique_lock<std::mutex> lock(shared.mutex);
-  for (auto pause = kFirstLook; !shared.exits && !handle.resource()->RefCountIsOne();
+  for (auto pause = kFirstLook; !shared.exits && !handle->resource()->RefCountIsOne();
        pause = std::min(2 * pause, kLongestPause)) {
     shared.changed.wait_for(lock, pause);
   }
   if (shared.exits) {
-    shared.kept.push_back(std::move(handle));
+    shared.kept.push_back(*handle);
   } else {
     lock.unlock();
-    handle = ResourceHandle();
+    handle.reset();
     lock.lock();
   }
   --shared.threads;
@@ -96,7 +98,7 @@ class ReleaseLaterKernel final : public tensorflow::OpKernel {
       const std::lock_guard<std::mutex> lock(shared.mutex);
       ++shared.threads;
     }
-    std::thread(Release, std::move(handle)).detach();
+    std::thread(Release, std::make_unique<ResourceHandle>(handle)).detach();
   }
 
   bool IsExpensive() override { return false; }

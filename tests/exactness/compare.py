@@ -27,11 +27,12 @@ def differences(folder: Path, plain: Path) -> Dict[str, Dict[str, float]]:
     found = {}
     for name, trained in mine.items():
         expected = alone[PROGRAMS[name].reference or name]
+        assert set(trained["logs"]) == set(expected["logs"]), (name, trained["logs"], expected["logs"])
         found[name] = {
             "weights": _largest(trained["weights"], expected["weights"]),
             "logs": _largest(
                 [trained["logs"][key] for key in trained["logs"]],
-                [expected["logs"].get(key, np.nan) for key in trained["logs"]],
+                [expected["logs"][key] for key in trained["logs"]],
             ),
         }
     return found

@@ -38,3 +38,21 @@ def test_who_drops_an_iterator_does_not_wait_for_its_end() -> None:
     assert not numbers.ended.is_set()
     numbers.go.set()
     assert numbers.ended.wait(_SECONDS)
+
+
+def test_an_iterator_that_is_dropped_in_the_middle_ends() -> None:
+    ended = threading.Event()
+
+    def forever() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.set()
+
+    dataset = tf.data.Dataset.from_generator(forever, output_signature=tf.TensorSpec([], tf.int32)).prefetch(2)
+    iterator = iter(with_iterators_released(dataset))
+    assert next(iterator).numpy() == 1
+    assert not ended.is_set()
+    del iterator
+    assert ended.wait(_SECONDS)

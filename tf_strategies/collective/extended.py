@@ -86,6 +86,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _in_multi_worker_mode(self) -> bool:
         return self._workers.size > 1
 
+    # KerasTuner names a worker's temporary folder by these, as those of MultiWorkerMirroredStrategy.
+    @property
+    def _task_type(self) -> str:
+        return self._cluster_resolver.task_type
+
+    @property
+    def _task_id(self) -> int:
+        return self._cluster_resolver.task_id
+
     @property
     def experimental_between_graph(self) -> bool:
         return self._workers.size > 1

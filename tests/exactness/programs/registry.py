@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import os
 from typing import Any, Callable, Dict, Optional
 
@@ -58,6 +59,7 @@ class Program:
         tolerance: how far weights may be from those of one process, absolute.
         only: "keras3" or "keras2" for a program that the other Keras cannot run.
         reference: the name of the program that one process runs in its place, "" for the same.
+        needs: the name of a package without which it does not run, "" for none.
     """
 
     name: str
@@ -65,23 +67,26 @@ class Program:
     tolerance: float
     only: str
     reference: str
+    needs: str
 
     @property
     def runs(self) -> bool:
-        return self.only in ("", "keras3" if KERAS3 else "keras2")
+        return self.only in ("", "keras3" if KERAS3 else "keras2") and (
+            not self.needs or importlib.util.find_spec(self.needs) is not None
+        )
 
 
 PROGRAMS: Dict[str, Program] = {}
 
 
-def program(*, tolerance: float = 1e-5, only: str = "", reference: str = "") -> Callable:
+def program(*, tolerance: float = 1e-5, only: str = "", reference: str = "", needs: str = "") -> Callable:
     """Adds the decorated function to the list, by its name."""
 
     def add(make: Callable[[], Trial]) -> Callable[[], Trial]:
         name = make.__name__
         if name in PROGRAMS:
             raise ValueError(f"two programs are named {name!r}")
-        PROGRAMS[name] = Program(name, make, tolerance, only, reference)
+        PROGRAMS[name] = Program(name, make, tolerance, only, reference, needs)
         return make
 
     return add
