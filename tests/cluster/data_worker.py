@@ -183,6 +183,7 @@ def check_shuffled_data_have_each_row_once_an_epoch(strategy, folder) -> None:
         np.testing.assert_allclose(logs["targets"], [y.sum()] * 3, rtol=1e-5)
         in_order = joint_training(batches(x, y, 10) * 3)
         assert not np.allclose(model.get_weights()[0], in_order[0], rtol=1e-6, atol=1e-6)
+    tf.random.set_seed(None)
 
 
 def check_steps_per_epoch_and_repeat(strategy, folder) -> None:

@@ -50,7 +50,9 @@ def test_an_iterator_that_is_dropped_in_the_middle_ends() -> None:
         finally:
             ended.set()
 
-    dataset = tf.data.Dataset.from_generator(forever, output_signature=tf.TensorSpec([], tf.int32)).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(forever, output_signature=tf.TensorSpec([], tf.int32)).prefetch(
+        2
+    )
     iterator = iter(with_iterators_released(dataset))
     assert next(iterator).numpy() == 1
     assert not ended.is_set()

@@ -79,12 +79,12 @@ class EmptyBatchGuard:
         self._before.clear()
 
     def share(self) -> Optional[tf.Tensor]:
-        """Returns the rows of the replica that runs over the mean of all replicas' rows, [] float32; see `shares`."""
+        """Returns the rows of the replica that runs over the mean of all replicas' rows, [] float64; see `shares`."""
         shares = self.shares()
         return None if shares is None else shares[self.local_replica()]
 
     def shares(self) -> Optional[List[tf.Tensor]]:
-        """Returns, for each local replica, its rows over the mean of all replicas' rows, [] float32.
+        """Returns, for each local replica, its rows over the mean of all replicas' rows, [] float64.
 
         The first call in a graph is a collective: all workers must ask alike.
 
@@ -101,9 +101,7 @@ class EmptyBatchGuard:
             rows = [tf.cast(count, tf.float64) for count in self._rows]
             everywhere = self._group.all_reduce([tf.add_n(rows)], name="rows of the batch")[0]
             replicas = self._group.size * self._local_replicas
-            shares = [
-                tf.cast(tf.math.divide_no_nan(count * replicas, everywhere), tf.float32) for count in rows
-            ]
+            shares = [tf.math.divide_no_nan(count * replicas, everywhere) for count in rows]
         self._shares.append((graph, shares))
         return shares
 

@@ -259,7 +259,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
                 compressed.name(_whole(variable), variable.path)
 
     def share_of_batch(self):
-        """In a replica function: this replica's rows over the mean of all replicas', [] float32; None where always 1."""
+        """In a replica function: this replica's rows over the mean of all replicas', [] float64; None where always 1."""
         return self._guard.share()
 
     def _make_input_fn_iterator(

@@ -27,7 +27,7 @@ class ReplicaStatistics:
 
     Args:
         replicas: the number of all replicas.
-        share: in a replica function, this replica's rows over the mean of all replicas', [] float32; None where always 1.
+        share: in a replica function, this replica's rows over the mean of all replicas', [] float64; None where always 1.
         sum_between_workers: the sums over all workers of a list of tensors.
     """
 

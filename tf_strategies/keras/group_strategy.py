@@ -29,7 +29,7 @@ class GroupStrategy(WorkerStrategy):
         return ()
 
     def share_of_batch(self) -> Optional[Any]:
-        """Returns, in a replica function, this replica's rows over the mean of all replicas' rows, [] float32; None for 1."""
+        """Returns, in a replica function, this replica's rows over the mean of all replicas' rows, [] float64; None for 1."""
         return None
 
     def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:

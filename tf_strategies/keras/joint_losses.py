@@ -152,12 +152,12 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, divisor)
     step = current_step()
     if step is not None:
-        inverse = tf.cast(step.inverse_weight(), tf.float32)
+        inverse = step.inverse_weight()
     else:
         share = _strategy().share_of_batch()
         replicas = float(_strategy().replicas)
-        inverse = replicas if share is None else tf.math.divide_no_nan(replicas, share)
-    return tf.math.divide_no_nan(divisor, total) * inverse
+        inverse = replicas if share is None else tf.math.divide_no_nan(tf.cast(replicas, share.dtype), share)
+    return tf.math.divide_no_nan(divisor, total) * tf.cast(inverse, divisor.dtype)
 
 
 def _in_loops(original: Callable, operation: Callable) -> Callable:

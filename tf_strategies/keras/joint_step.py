@@ -30,7 +30,7 @@ class JointStep:
 
     Args:
         replicas: the number of replicas of all workers.
-        shares: returns, for each local replica, its weight times `replicas` ([] float32), or None where all replicas have
+        shares: returns, for each local replica, its weight times `replicas` ([] float64), or None where all replicas have
             the same number of rows. The first call in a step is a collective.
         owns: returns True for a variable of the strategy, whose gradients are added up over replicas.
         local_replica: returns the local number of the replica that calls.
@@ -83,7 +83,7 @@ class JointStep:
         return tf.autograph.experimental.do_not_convert(run)
 
     def share(self) -> Optional[tf.Tensor]:
-        """Returns the weight of the calling replica times the number of replicas, [] float32; None where it is always 1."""
+        """Returns the weight of the calling replica times the number of replicas, [] float64; None where it is always 1."""
         shares = self._shares()
         return None if shares is None else shares[self._local_replica()]
 
@@ -95,7 +95,11 @@ class JointStep:
     def inverse_weight(self) -> Union[float, tf.Tensor]:
         """Returns 1 divided by `weight`; 0 for a replica without rows."""
         share = self.share()
-        return float(self.replicas) if share is None else tf.math.divide_no_nan(float(self.replicas), share)
+        return (
+            float(self.replicas)
+            if share is None
+            else tf.math.divide_no_nan(tf.cast(self.replicas, share.dtype), share)
+        )
 
     def can_join(self) -> bool:
         """Returns False within another tape, as in second derivatives: those gradients stay the replica's own."""

@@ -12,5 +12,14 @@ from tests.exactness.programs.registry import PROGRAMS, Program, Trial
 
 __all__ = ["PROGRAMS", "Program", "Trial"]
 
-for _name in ("losses", "sequences", "custom_steps", "generative", "optimizers", "modes", "loops", "applications"):
+for _name in (
+    "losses",
+    "sequences",
+    "custom_steps",
+    "generative",
+    "optimizers",
+    "modes",
+    "loops",
+    "applications",
+):
     importlib.import_module(f"{__name__}.{_name}")
