@@ -39,7 +39,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-gpu test-bazel budgets sanitize lint format soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-bazel budgets sanitize lint format soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -162,6 +162,9 @@ smoke-old: $(OLD)/.built ## a few tests of each kind, on TensorFlow 2.15
 
 smoke-keras2: $(NEW)/.built ## a few tests of each kind, on tf_keras
 	$(ON_KERAS2) -m smoke $(UNITS) $(CLUSTERS)
+
+test-keras-upstream: $(NEW)/.built ## Keras's own tests, with our bridge and without it: they must end alike (10 minutes)
+	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.upstream
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU
 	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu

@@ -17,6 +17,7 @@ from tests.support.processes import ProcessGroup, ReservedPorts, light_environme
 _SIZE = 3
 _START_SECONDS = 90
 _SURVIVORS_SECONDS = 5
+_EXIT_SECONDS = 2
 _ENDED = re.compile(r"ended at (\S+) with (\w+) lost=(\w+): (.*)")
 _WORKER = "tests.cluster.failing_fit_worker"
 
@@ -68,6 +69,8 @@ def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int,
             assert kind == "WorkerLostError"
             assert f"{job.name_of(victim)} is lost" in message
             assert ended_at - killed_at < _SURVIVORS_SECONDS
+        # Without what `at_exit.end_quickly` does the interpreters take 4 s and more from there.
+        assert time.monotonic() - killed_at < _SURVIVORS_SECONDS + _EXIT_SECONDS
 
 
 @pytest.mark.any_line

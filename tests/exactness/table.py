@@ -1,6 +1,8 @@
 """Prints the table of docs/losses_and_train_steps.md from what the exactness tests kept.
 
-python -m tests.exactness.table FOLDER: it has a folder for each Keras, each with the folders "plain" and those of the groups.
+python -m tests.exactness.table FOLDER
+
+FOLDER is what TFS_EXACTNESS_KEEP named for the tests: it has a folder for each Keras, with the folder "plain" and those of groups.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from tests.exactness.compare import differences, require_equal_bits
 from tests.exactness.programs import PROGRAMS
-from tests.exactness.programs.registry import KERAS3
+from tests.exactness.programs.registry import KERAS3, keras
 from tests.support.processes import ProcessGroup, ReservedPorts
 
 LOG_TOLERANCE = 1e-5
@@ -43,7 +43,19 @@ def plain(names: tuple) -> Path:
     with ProcessGroup(folder) as group:
         group.start_preloaded("plain", "tests.exactness.worker", str(folder), "plain", *names)
         group.require_success(timeout=580)
+    keep(folder, "plain")
     return folder
+
+
+def keep(folder: Path, name: str) -> None:
+    """Copies what was trained to where `tests.exactness.table` reads it, if TFS_EXACTNESS_KEEP names a folder for it."""
+    if "TFS_EXACTNESS_KEEP" in os.environ:
+        kept = Path(os.environ["TFS_EXACTNESS_KEEP"], f"{keras.__name__} {keras.__version__}", name)
+        kept.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.json"):
+            trained = kept / path.name
+            before = json.loads(trained.read_text()) if trained.exists() else {}
+            trained.write_text(json.dumps({**before, **json.loads(path.read_text())}))
 
 
 def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> None:
@@ -55,6 +67,7 @@ def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> No
         else:
             group.start_workers(ports.addresses, *arguments)
         group.require_success(timeout=580)
+    keep(folder, f"P={workers}" if replicas == 1 else f"P={workers} × {replicas} replicas")
     found = differences(folder, plain(names))
     assert tuple(found) == names
     wrong = {

@@ -38,3 +38,24 @@ print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["its own in the child", "status 3", "first in the parent"]
+
+
+def test_files_are_whole_after_a_quick_end(tmp_path):
+    code = """
+import sys
+from tf_strategies import at_exit
+
+class Log:
+    def __init__(self, path):
+        self.file = open(path, "w")
+        self.itself = self
+
+Log(sys.argv[1]).file.write("one line")
+kept = Log(sys.argv[1] + "2")
+kept.file.write("another")
+at_exit.register(at_exit.end_quickly)
+"""
+    path = tmp_path / "log"
+    subprocess.run([sys.executable, "-c", code, path], cwd=REPOSITORY, check=True, timeout=60)
+    assert path.read_text() == "one line"
+    assert (tmp_path / "log2").read_text() == "another"

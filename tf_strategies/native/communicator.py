@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator
 
 import tensorflow as tf
 
+from tf_strategies import at_exit
 from tf_strategies._version import __version__
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
@@ -244,12 +245,16 @@ class Communicator:
 
     def close_at_exit(self) -> None:
         """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
-        self.close(described(getattr(sys, "last_value", None), _WHY_LENGTH))
+        error = getattr(sys, "last_value", None)
+        self.close(described(error, _WHY_LENGTH))
+        if error is not None:
+            at_exit.end_quickly()
 
     def _on_abort(self, code: int, message: str) -> None:
         with self._lock:
             if self._cause is None:
                 self._cause = (int(code), message)
+                at_exit.register(at_exit.end_quickly)
         self._pass_on_cause()
 
     def _pass_on_cause(self) -> None:

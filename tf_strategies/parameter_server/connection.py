@@ -98,6 +98,7 @@ class ConnectedServers(Servers):
         """Also after an error that ended this program nothing is said: to the servers this worker is lost then."""
         if getattr(sys, "last_value", None) is not None:
             self._guard.stop()
+            at_exit.end_quickly()
             return
         try:
             self.close()
