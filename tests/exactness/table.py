@@ -2,7 +2,7 @@
 
 python -m tests.exactness.table FOLDER
 
-FOLDER is what TFS_EXACTNESS_KEEP named for the tests: it has a folder for each Keras, with the folder "plain" and those of groups.
+FOLDER is what TFS_EXACTNESS_KEEP named for the tests: a folder for each Keras, with "plain" and the groups.
 """
 
 from __future__ import annotations

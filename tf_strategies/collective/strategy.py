@@ -105,8 +105,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self._agreed: set = set()
         self._stops: Callable[[bool], bool] = bool
         self._require_equal_replicas()
-        require_agreement(self._group, "compression", repr(compression))
-        require_agreement(self._group, "step_losses", step_losses)
+        settings = f"compression={compression!r}, step_losses={step_losses!r}"
+        require_agreement(self._group, "CollectiveAllReduceStrategy", settings)
         self._teach_keras()
         scope_check.opened(self)
 
