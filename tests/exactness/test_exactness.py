@@ -33,6 +33,7 @@ OF_EACH_IDEA = tuple(
     if PROGRAMS[name].runs
 )
 ALL = tuple(name for name, each in PROGRAMS.items() if each.runs)
+IN_MATRIX = os.environ.get("TFS_MATRIX") == "1"
 
 
 @functools.cache
@@ -66,15 +67,19 @@ def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> No
 
 
 @pytest.mark.keras
+@pytest.mark.matrix
 @pytest.mark.timeout(600)
 def test_three_workers(tmp_path: Path) -> None:
-    require_exact(tmp_path, 3, 1, OF_EACH_IDEA if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else ALL)
+    require_exact(
+        tmp_path, 3, 1, OF_EACH_IDEA if IN_MATRIX or os.environ.get("TF_USE_LEGACY_KERAS") == "1" else ALL
+    )
 
 
 @pytest.mark.any_line
+@pytest.mark.matrix
 @pytest.mark.timeout(600)
 def test_one_worker(tmp_path: Path) -> None:
-    require_exact(tmp_path, 1, 1, ALL)
+    require_exact(tmp_path, 1, 1, OF_EACH_IDEA if IN_MATRIX else ALL)
 
 
 @pytest.mark.any_line
