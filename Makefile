@@ -1,7 +1,8 @@
-# `make help` lists the targets. Needs Python 3.11, g++, make and a package registry; the rest is set up below, once.
-PYTHON ?= python3.11
+# `make help` lists the targets. Needs Python 3.10 to 3.13, g++, make and a package registry; the rest is set up below, once.
+# PYTHON names an interpreter for all environments; otherwise each takes the one that is here and that its TensorFlow has packages for.
+PYTHON ?=
 TENSORFLOW_2_15 ?= tensorflow==2.15.*
-TENSORFLOW_NEWEST ?= tensorflow>=2.21,<2.22 tf_keras>=2.21,<2.22
+TENSORFLOW_NEWEST ?= tensorflow>=2.21,<2.22 tf_keras>=2.21,<2.22 keras>=3.15,<3.16
 # For programs of tests/exactness. Without their dependencies: keras_hub needs none to build a model, but for its tokenizers.
 PROGRAMS_NEED := keras-hub==0.32.* keras-tuner==1.4.* kt-legacy tokenizers sentencepiece regex tqdm pyyaml
 WORKERS ?= 3
@@ -13,6 +14,7 @@ OLD := .venv/tf2.15
 NEW := .venv/tf-newest
 TOOLS := .venv/tools
 PEERS := .venv/peers
+find_python = $(if $(PYTHON),echo $(PYTHON),python3 tools/find_python.py $(1) $(2) 3.11)
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
 OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
@@ -39,7 +41,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-bazel budgets sanitize lint format soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize lint format soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -63,20 +65,20 @@ setup: ## both virtual environments, with the ops built in each
 # --- environments: a stamp file each, so that a second run is quick -------------------------------------------------------
 
 $(OLD)/.installed: Makefile
-	@tools/quietly.sh venv-tf2.15 $(PYTHON) -m venv $(OLD)
+	@python=$$($(call find_python,3.9,3.11)) && tools/quietly.sh venv-tf2.15 $$python -m venv $(OLD)
 	@tools/quietly.sh pip-tf2.15 $(OLD)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
 	@tools/quietly.sh tensorflow-2.15 $(OLD)/bin/python -m pip install "$(TENSORFLOW_2_15)"
 	@touch $@
 
 $(NEW)/.installed: Makefile
-	@tools/quietly.sh venv-tf-newest $(PYTHON) -m venv $(NEW)
+	@python=$$($(call find_python,3.10,3.13)) && tools/quietly.sh venv-tf-newest $$python -m venv $(NEW)
 	@tools/quietly.sh pip-tf-newest $(NEW)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
 	@tools/quietly.sh tensorflow-newest $(NEW)/bin/python -m pip install $(foreach name,$(TENSORFLOW_NEWEST),"$(name)")
 	@tools/quietly.sh programs-need $(NEW)/bin/python -m pip install --no-deps $(foreach name,$(PROGRAMS_NEED),"$(name)")
 	@touch $@
 
 $(TOOLS)/.installed: Makefile
-	@tools/quietly.sh venv-tools $(PYTHON) -m venv $(TOOLS)
+	@python=$$($(call find_python,3.10,3.13)) && tools/quietly.sh venv-tools $$python -m venv $(TOOLS)
 	@tools/quietly.sh pip-tools $(TOOLS)/bin/python -m pip install --upgrade pip libucx-cu12 numpy grpcio \
 	    'ruff==0.17.*' 'mypy==2.4.*' clang-format==14.0.6
 	@touch $@
@@ -85,7 +87,7 @@ $(TOOLS)/.installed: Makefile
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 \
                  HOROVOD_WITHOUT_MXNET=1 HOROVOD_CMAKE=$(CURDIR)/$(PEERS)/bin/cmake MAKEFLAGS=-j$(JOBS)
 $(PEERS)/.installed: Makefile
-	@tools/quietly.sh venv-peers $(PYTHON) -m venv $(PEERS)
+	@python=$$($(call find_python,3.9,3.11)) && tools/quietly.sh venv-peers $$python -m venv $(PEERS)
 	@tools/quietly.sh pip-peers $(PEERS)/bin/python -m pip install --upgrade $(BUILD_TOOLS) 'cmake<4' libucx-cu12
 	@tools/quietly.sh tensorflow-peers $(PEERS)/bin/python -m pip install "$(TENSORFLOW_2_15)" matplotlib psutil cloudpickle pyyaml
 	@echo "  Horovod is compiled: some minutes the first time"
@@ -168,6 +170,9 @@ test-keras-upstream: $(NEW)/.built ## Keras's own tests, with our bridge and wit
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU
 	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu
+
+test-matrix: ## a part of the tests on every TensorFlow and Keras of tests/matrix/versions.txt; ONLY=2.18 for a part (hours)
+	@python=$$($(call find_python,3.10,3.13)) && $$python tools/matrix.py $(ONLY)
 
 test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...

@@ -8,13 +8,22 @@ Bazel, hence `.build` for what is built.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
+import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+
+OLDEST_SETUPTOOLS = 77  # the first that knows `license = "Apache-2.0"` of pyproject.toml
+if int(re.match(r"\d+", setuptools.__version__)[0]) < OLDEST_SETUPTOOLS:
+    raise SystemExit(
+        f"tf_strategies: setuptools {setuptools.__version__} is too old to build this package; install "
+        f"{OLDEST_SETUPTOOLS} or newer: {sys.executable} -m pip install --upgrade 'setuptools>={OLDEST_SETUPTOOLS}'"
+    )
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))

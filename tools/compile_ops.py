@@ -2,11 +2,14 @@
 
 Beside each object lie the list of headers it was made from (written by the compiler) and the command that
 made it; it is compiled again when one of them is newer or when the command is another.
+
+Only the kernels see TensorFlow. The other objects are kept once for all versions of TensorFlow that want the same flags.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import hashlib
 import os
 import shlex
 import shutil
@@ -55,17 +58,25 @@ def build_library(root: Path, work: Path, library: Path, found: Installation, ed
             f"tf_strategies: no C++17 compiler: {compiler[0]!r} is not found. Install g++, or set CXX."
         )
     commands = {source: _compile_command(compiler, source, found) for source in sources(root)}
-    stale = [source for source, command in commands.items() if not _is_current(root, work, source, command)]
+    works = {source: _work_folder(work, source, command, found) for source, command in commands.items()}
+    stale = [
+        source
+        for source, command in commands.items()
+        if not _is_current(root, works[source], source, command, found)
+    ]
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(_jobs()) as pool:
-        jobs = {pool.submit(_compile, root, work, source, commands[source]): source for source in stale}
+        jobs = {
+            pool.submit(_compile, root, works[source], source, commands[source], found): source
+            for source in stale
+        }
         for number, job in enumerate(concurrent.futures.as_completed(jobs), start=1):
             error = job.exception()
             if error is not None:
                 pool.shutdown(cancel_futures=True)
                 raise error
             print(f"[{number}/{len(stale)}] {jobs[job]} ({time.monotonic() - started:.0f} s)", flush=True)
-    objects = [_object(work, source) for source in commands]
+    objects = [_object(works[source], source) for source in commands]
     _link(root, work, compiler, objects, library, found, editable)
 
 
@@ -92,9 +103,17 @@ def _compile_command(compiler: list[str], source: Path, found: Installation) -> 
     return command
 
 
-def _recorded(command: list[str]) -> str:
-    """The command, but for what makes no difference to the object."""
-    return shlex.join(word for word in command if word != "-Werror")
+def _recorded(command: list[str], found: Installation) -> str:
+    """Returns the command without what makes no difference to the object: warnings, and where UCX is installed."""
+    words = (word.replace(str(found.ucx), f"ucx-{found.ucx_version}") for word in command)
+    return shlex.join(word for word in words if word != "-Werror")
+
+
+def _work_folder(work: Path, source: Path, command: list[str], found: Installation) -> Path:
+    """Returns the folder for an object: that of its TensorFlow, or for one that does not see it that of its flags."""
+    if source.parts[1] == "kernels":
+        return work
+    return work.parent / f"core-{hashlib.sha256(_recorded(command, found).encode()).hexdigest()[:8]}"
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -105,10 +124,10 @@ def _object(work: Path, source: Path) -> Path:
     return work / source.with_suffix(".o")
 
 
-def _is_current(root: Path, work: Path, source: Path, command: list[str]) -> bool:
+def _is_current(root: Path, work: Path, source: Path, command: list[str], found: Installation) -> bool:
     target = _object(work, source)
     made_by, headers = target.with_suffix(".cmd"), target.with_suffix(".d")
-    if not (target.exists() and headers.exists() and _holds(made_by, _recorded(command))):
+    if not (target.exists() and headers.exists() and _holds(made_by, _recorded(command, found))):
         return False
     made = target.stat().st_mtime_ns
     names = shlex.split(headers.read_text().partition(": ")[2].replace("\\\n", " "))
@@ -119,7 +138,7 @@ def _is_current(root: Path, work: Path, source: Path, command: list[str]) -> boo
     return True
 
 
-def _compile(root: Path, work: Path, source: Path, command: list[str]) -> None:
+def _compile(root: Path, work: Path, source: Path, command: list[str], found: Installation) -> None:
     target = _object(work, source)
     target.parent.mkdir(parents=True, exist_ok=True)
     made_by = target.with_suffix(".cmd")
@@ -129,7 +148,7 @@ def _compile(root: Path, work: Path, source: Path, command: list[str]) -> None:
         root,
         str(source),
     )
-    made_by.write_text(_recorded(command))
+    made_by.write_text(_recorded(command, found))
 
 
 def _link(

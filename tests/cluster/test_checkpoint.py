@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import ProcessGroup, ReservedPorts
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.matrix, pytest.mark.quick]
 KILLED = -signal.SIGKILL
 
 

@@ -17,7 +17,7 @@ WITH_THREE = ("batches_smaller", "uneven", "sharding_off", "files", "predict_giv
 @pytest.mark.parametrize(
     ("size", "local_replicas"),
     [
-        pytest.param(2, 2, marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param(2, 2, marks=[pytest.mark.keras, pytest.mark.matrix, pytest.mark.quick]),
         pytest.param(3, 1, marks=pytest.mark.any_line),
     ],
 )

@@ -53,7 +53,7 @@ class Job:
     "victim",
     [
         pytest.param(0, marks=pytest.mark.any_line),
-        pytest.param(1, marks=[pytest.mark.keras, pytest.mark.quick, pytest.mark.smoke]),
+        pytest.param(1, marks=[pytest.mark.keras, pytest.mark.matrix, pytest.mark.quick, pytest.mark.smoke]),
     ],
 )
 def test_a_killed_worker_ends_fit_on_the_survivors_within_5_seconds(victim: int, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_difference_on_one_worker_is_an_error_on_all(
         pytest.param(
             "raises",
             "FileNotFoundError: [Errno 2] No such file or directory: 'caf\\udce9.png'",
-            marks=[pytest.mark.keras, pytest.mark.quick],
+            marks=[pytest.mark.keras, pytest.mark.matrix, pytest.mark.quick],
         ),
         pytest.param("runs_out_of_memory", "(its script ended with ", marks=pytest.mark.any_line),
     ],

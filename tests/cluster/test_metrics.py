@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.checks import require_checks
 
-pytestmark = [pytest.mark.keras, pytest.mark.quick]
+pytestmark = [pytest.mark.keras, pytest.mark.matrix, pytest.mark.quick]
 
 
 WORKERS, REPLICAS = 3, 1

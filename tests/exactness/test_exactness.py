@@ -34,6 +34,7 @@ OF_EACH_IDEA = tuple(
     if PROGRAMS[name].runs
 )
 ALL = tuple(name for name, each in PROGRAMS.items() if each.runs)
+IN_MATRIX = os.environ.get("TFS_MATRIX") == "1"
 
 
 @functools.cache
@@ -81,17 +82,19 @@ def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> No
 
 
 @pytest.mark.keras
+@pytest.mark.matrix
 @pytest.mark.timeout(1200)
 def test_several_workers(tmp_path: Path) -> None:
     """Three on the newest TensorFlow; two, which are faster to start on two cores, elsewhere."""
     legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-    require_exact(tmp_path, 3 if KERAS3 else 2, 1, OF_EACH_IDEA if legacy else ALL)
+    require_exact(tmp_path, 3 if KERAS3 else 2, 1, OF_EACH_IDEA if IN_MATRIX or legacy else ALL)
 
 
 @pytest.mark.any_line
+@pytest.mark.matrix
 @pytest.mark.timeout(1200)
 def test_one_worker(tmp_path: Path) -> None:
-    require_exact(tmp_path, 1, 1, ALL)
+    require_exact(tmp_path, 1, 1, OF_EACH_IDEA if IN_MATRIX else ALL)
 
 
 @pytest.mark.any_line

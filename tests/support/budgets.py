@@ -165,8 +165,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--budgets", type=Path, default=BUDGETS_FILE, help="the seconds that each test file may take"
     )
+    parser.addoption("--no-budgets", action="store_true", help="let each test file take as long as it takes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.option.collectonly:
+    if not (config.option.collectonly or config.option.no_budgets):
         config.pluginmanager.register(Budgets(config.option.budgets, this_line()), "budgets of test files")

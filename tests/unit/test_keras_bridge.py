@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.processes import REPOSITORY, light_environment
 
+pytestmark = pytest.mark.matrix
 _PROGRAM = """
 import keras
 import tf_strategies as tfs
@@ -39,4 +42,4 @@ def test_keras_is_taught_with_the_first_strategy() -> None:
 def test_a_keras_that_is_not_known_is_named() -> None:
     done = run("del keras.callbacks.CallbackList")
     assert "ImportError: tf_strategies does not know how to train keras" in done.stderr, done.stderr
-    assert "Keras 2.15, Keras 3.15 and tf_keras 2.21" in done.stderr
+    assert "Install Keras 3." in done.stderr

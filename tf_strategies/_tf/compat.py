@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as _autograph_context
 from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.data.experimental.ops import distribute as _distribute
+from tensorflow.python.data.ops import shuffle_op as _shuffle
 from tensorflow.python.distribute import cross_device_ops as _cross_device_ops
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
@@ -161,7 +162,7 @@ def per_replica(values):
 
 def whole_variable(value):
     """The variable of which `value` is one replica's part, or which it casts, or it itself; None for what is no variable."""
-    value = getattr(value, "_variable", value) if "AutoCast" in type(value).__name__ else value
+    value = getattr(value, "_variable", value)  # of a variable of Keras 2 that casts itself
     if not isinstance(value, tf.Variable):
         return None
     container = getattr(value, "_distributed_container", None)
@@ -247,7 +248,7 @@ def shuffle_seeds(dataset):
     Nothing public tells them.
     """
     found = []
-    if type(dataset).__name__ == "_ShuffleDataset":
+    if isinstance(dataset, _shuffle._ShuffleDataset):
         seeds = int(tf.get_static_value(dataset._seed)), int(tf.get_static_value(dataset._seed2))
         found.append(seeds if any(seeds) else None)
     for part in dataset._inputs():

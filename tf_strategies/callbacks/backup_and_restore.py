@@ -11,6 +11,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint
 from tf_strategies.callbacks.group_backup import GroupBackup
 from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras import bridge
 from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
@@ -90,6 +91,7 @@ class BackupAndRestore(Hooks):
         self._save_freq = save_freq
         self._delete = delete_checkpoint
         self._fit: Optional[RunningFit] = None
+        bridge.install()  # without a strategy nothing else has done so
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)

@@ -6,6 +6,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
+from tf_strategies.keras.loaded import classes_of
+
 __all__ = ["restore", "snapshot", "without_weights"]
 
 # What `on_train_begin` of each sets anew, though training goes on.
@@ -67,10 +69,10 @@ def _known(callbacks: List[Any]) -> Iterator[Tuple[str, int, Any]]:
     """Keras's callbacks and those derived from them: the kind, and which of this kind."""
     counts: Dict[str, int] = {}
     for callback in callbacks:
-        for base in type(callback).__mro__:
-            if base.__name__ in _REMEMBERED and base.__module__.partition(".")[0] in ("keras", "tf_keras"):
-                counts[base.__name__] = counts.get(base.__name__, 0) + 1
-                yield base.__name__, counts[base.__name__] - 1, callback
+        for kind in _REMEMBERED:
+            if isinstance(callback, classes_of("callbacks", kind)):
+                counts[kind] = counts.get(kind, 0) + 1
+                yield kind, counts[kind] - 1, callback
                 break
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras import bridge
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 from tf_strategies.options import whole_number
@@ -38,6 +39,7 @@ class StopAtStep(Hooks):
             raise OptionsError(f"last_step must be a whole number from 1; got {last_step!r}")
         self._last_step = number
         self._ended: Optional[RunningFit] = None
+        bridge.install()
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._is_reached():

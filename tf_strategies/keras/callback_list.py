@@ -18,20 +18,20 @@ from typing import Any, Callable, Optional
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.running_fit import note_callbacks
 from tf_strategies.keras.stopping import agree_after_callbacks
 from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["install"]
+__all__ = ["init"]
 
 _WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps the constructor of `keras.callbacks.CallbackList`, which fit, evaluate and predict make."""
-    made = keras.callbacks.CallbackList.__init__
+def init(made: Callable, keras: ModuleType) -> Callable:
+    """Returns the constructor of a CallbackList, which fit, evaluate and predict make, that adapts callbacks to workers."""
 
     @functools.wraps(made)
-    def init(
+    def init_adapted(
         self: Any,
         callbacks: Any = None,
         add_history: bool = False,
@@ -49,10 +49,11 @@ def install(keras: ModuleType) -> None:
             callbacks.extend(strategy.own_callbacks())
             add_progbar = add_progbar and strategy.rank == 0
         made(self, callbacks, add_history, add_progbar, model, **params)
+        note_callbacks(self, model)
         if group_of(model) is not None:
             agree_after_callbacks(self, model)
 
-    keras.callbacks.CallbackList.__init__ = init
+    return init_adapted
 
 
 def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]:

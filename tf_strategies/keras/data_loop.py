@@ -7,22 +7,29 @@ together count what they have agreed on, so that those whose own data differ in 
 from __future__ import annotations
 
 import functools
+import importlib
 from types import ModuleType
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.running_fit import note_loop
 from tf_strategies.keras.shuffling import one_order
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["install_keras2", "install_keras3"]
+__all__ = [
+    "configure_steps_keras2",
+    "enumerate_epochs_keras2",
+    "init_handler_keras2",
+    "init_iterator_keras3",
+    "reset_iterator_keras3",
+]
 
 
-def install_keras3(trainer: ModuleType) -> None:
-    """Wraps the epoch iterator of `keras.src.backend.tensorflow.trainer`."""
-    iterator = trainer.TFEpochIterator
-    made, reset = iterator.__init__, iterator.reset
+def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
+    """Returns the constructor of an epoch iterator of Keras 3 that counts the steps all workers take."""
+    del keras
 
     @functools.wraps(made)
     def init(self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -33,6 +40,14 @@ def install_keras3(trainer: ModuleType) -> None:
             own = None if _is_dataset(kwargs.get("x")) else self.data_adapter.num_batches
             self._steps = _steps(distribute_strategy, self._distributed_dataset, own, dealt)
             self._num_batches = self._steps
+        note_loop(self)
+
+    return init
+
+
+def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:
+    """Returns the method that begins an epoch again, and keeps the number of steps."""
+    del keras
 
     @functools.wraps(reset)
     def reset_steps(self: Any) -> None:
@@ -40,19 +55,25 @@ def install_keras3(trainer: ModuleType) -> None:
         if _is_shared(self._distribute_strategy):
             self._num_batches = self._steps
 
-    iterator.__init__, iterator.reset = init, reset_steps
+    return reset_steps
 
 
-def install_keras2(data_adapter: ModuleType) -> None:
-    """Wraps the data handler of Keras 2, in its module `src.engine.data_adapter`."""
-    handler = data_adapter.DataHandler
-    made, configure = handler.__init__, handler._configure_dataset_and_inferred_steps
-    enumerate_epochs = handler.enumerate_epochs
+def init_handler_keras2(made: Callable, keras: ModuleType) -> Callable:
+    """Returns the constructor of a data handler of Keras 2 that shuffles alike on all workers."""
+    del keras
 
     @functools.wraps(made)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         with one_order(tf.distribute.get_strategy(), kwargs.get("shuffle", False)):
             made(self, *args, **kwargs)
+        note_loop(self)
+
+    return init
+
+
+def configure_steps_keras2(configure: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of a data handler that finds out how many steps an epoch has, on all workers."""
+    with_class_weights = importlib.import_module(f"{keras.__name__}.src.engine.data_adapter")
 
     @functools.wraps(configure)
     def configure_agreed(
@@ -65,7 +86,7 @@ def install_keras2(data_adapter: ModuleType) -> None:
         dataset = self._adapter.get_dataset()
         if isinstance(dataset, tf.data.Dataset):
             if class_weight:
-                dataset = dataset.map(data_adapter._make_class_weight_map_fn(class_weight))
+                dataset = dataset.map(with_class_weights._make_class_weight_map_fn(class_weight))
             dataset = strategy.experimental_distribute_dataset(dataset)
         own = None if _is_dataset(x) else self._adapter.get_size()
         steps = _steps(strategy, dataset, own, self._dealt)
@@ -73,6 +94,13 @@ def install_keras2(data_adapter: ModuleType) -> None:
         self._inferred_steps = self._infer_steps(steps_per_epoch, dataset) if given else steps
         self._dataset = dataset
         self._validate_data_handler()
+
+    return configure_agreed
+
+
+def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of a data handler that goes through epochs, whose steps are those of this worker."""
+    del keras
 
     @functools.wraps(enumerate_epochs)
     def enumerate_shares(self: Any) -> Iterator[Tuple[int, Any]]:
@@ -84,8 +112,7 @@ def install_keras2(data_adapter: ModuleType) -> None:
                 self._inferred_steps = _turns(strategy, epoch - self._initial_epoch, batches)
             yield epoch, data
 
-    handler.__init__, handler._configure_dataset_and_inferred_steps = init, configure_agreed
-    handler.enumerate_epochs = enumerate_shares
+    return enumerate_shares
 
 
 def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt: bool) -> Optional[int]:

@@ -6,26 +6,21 @@ Keras 3 looks up in a tensor of the whole; Keras 2 leaves it to `tf.nn.embedding
 from __future__ import annotations
 
 import functools
+import importlib
 from types import ModuleType
 from typing import Any, Callable
 
 import tensorflow as tf
 
-__all__ = ["install"]
+__all__ = ["call"]
 
 
-def install(keras: ModuleType, scopes: ModuleType) -> None:
-    """Wraps the lookup of `keras.layers.Embedding`.
+def call(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the lookup of an embedding that reads rows where they are."""
+    scopes = importlib.import_module(f"{keras.__name__}.src.backend.common.stateless_scope")
 
-    Args:
-        scopes: tells whether variables have the values of a StatelessScope: `in_stateless_scope`.
-    """
-    keras.layers.Embedding.call = _of_rows(keras.layers.Embedding.call, scopes)
-
-
-def _of_rows(original: Callable, scopes: ModuleType) -> Callable:
     @functools.wraps(original)
-    def call(self: Any, inputs: Any) -> Any:
+    def call_of_rows(self: Any, inputs: Any) -> Any:
         table = None if scopes.in_stateless_scope() else _table(self)
         if table is None or not isinstance(inputs, tf.Tensor):
             return original(self, inputs)
@@ -33,13 +28,13 @@ def _of_rows(original: Callable, scopes: ModuleType) -> Callable:
         numbers = tf.where(numbers < 0, numbers + tf.cast(table.shape[0], numbers.dtype), numbers)
         return tf.cast(table.sparse_read(numbers), self.compute_dtype)
 
-    return call
+    return call_of_rows
 
 
 def _table(layer: Any) -> Any:
     """The variable in which a layer looks up in place; None where it looks up in anything else, as with LoRA."""
     held = getattr(getattr(layer, "_embeddings", None), "_value", None)
     in_place = getattr(held, "looks_up_in_place", False)
-    if not in_place or layer.lora_enabled or layer.quantization_mode is not None:
+    if not in_place or layer.lora_enabled or getattr(layer, "quantization_mode", None) is not None:
         return None
     return held if layer.embeddings is layer._embeddings else None

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 
-__all__ = ["install"]
+__all__ = ["build"]
 
 
-def install(trainer: ModuleType) -> None:
-    """Wraps the build of `keras.src.backend.tensorflow.trainer`."""
-    original = trainer.TensorFlowTrainer._maybe_symbolic_build
+def build(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method that builds a model from the shapes of its data."""
+    del keras
 
     @functools.wraps(original)
-    def build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    def build_from_shapes(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         strategy = self.distribute_strategy
         if isinstance(strategy, GroupStrategy) and iterator is not None:
             data_batch = _batch_like(iterator._distributed_dataset.element_spec)
@@ -32,7 +32,7 @@ def install(trainer: ModuleType) -> None:
             iterator = None
         original(self, iterator=iterator, data_batch=data_batch)
 
-    trainer.TensorFlowTrainer._maybe_symbolic_build = build
+    return build_from_shapes
 
 
 def _batch_like(element_spec: Any) -> Optional[Any]:

@@ -15,19 +15,13 @@ import tensorflow as tf
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["install"]
-
-_OF_EPOCH = ("_get_metrics_result_or_logs", "_validate_and_get_metrics_result")  # Keras 3, Keras 2
+__all__ = ["logs_of_epoch", "results"]
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `Model.get_metrics_result`, which fills the logs of train and test steps, and what asks for it when an epoch ends."""
-    keras.Model.get_metrics_result = _of_all_workers(keras.Model.get_metrics_result)
-    name = next((each for each in _OF_EPOCH if hasattr(keras.Model, each)), _OF_EPOCH[0])
-    setattr(keras.Model, name, _of_epoch(getattr(keras.Model, name)))
+def results(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Model.get_metrics_result`, which fills the logs of train and test steps, for the metrics of all workers."""
+    del keras
 
-
-def _of_all_workers(original: Callable) -> Callable:
     @functools.wraps(original)
     def get_metrics_result(self: Any) -> Any:
         strategy = group_of(self)
@@ -51,16 +45,19 @@ def _of_all_workers(original: Callable) -> Callable:
     return get_metrics_result
 
 
-def _of_epoch(original: Callable) -> Callable:
+def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method that asks for the metrics when an epoch ends."""
+    del keras
+
     @functools.wraps(original)
-    def logs_of_epoch(self: Any, logs: Any) -> Any:
+    def logs_of_all(self: Any, logs: Any) -> Any:
         strategy = workers_of(self)
         if strategy is None:
             return original(self, logs)
         with strategy.counted_by_all(_state(self)):
             return original(self, logs)
 
-    return logs_of_epoch
+    return logs_of_all
 
 
 def _state(model: Any) -> List[tf.Variable]:

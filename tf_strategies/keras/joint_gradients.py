@@ -8,26 +8,18 @@ from typing import Any, Callable, List, Optional
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras import ownership
 from tf_strategies.keras.joint_step import JointStep, current_step
 
-__all__ = ["install"]
+__all__ = ["compute_average_loss", "gradient"]
 
 
-def install() -> None:
-    """Wraps `tf.GradientTape.gradient` and `tf.nn.compute_average_loss`, once.
-
-    Outside of the steps of `fit` they do what they did.
-    """
-    if getattr(tf.GradientTape.gradient, "computes_joint_gradients", False):
-        return
-    _install_gradient(tf.GradientTape.gradient)
-    tf.nn.compute_average_loss = _of_own_rows(tf.nn.compute_average_loss)
-
-
-def _install_gradient(original: Callable) -> None:
+def gradient(original: Callable, keras: Any) -> Callable:
+    """Returns `tf.GradientTape.gradient`, which in the steps of `fit` gives the gradients of the joint batch."""
+    del keras
 
     @functools.wraps(original)
-    def gradient(
+    def joint_gradient(
         self: Any,
         target: Any,
         sources: Any,
@@ -47,13 +39,15 @@ def _install_gradient(original: Callable) -> None:
             flat[position] = total
         return tf.nest.pack_sequence_as(sources, flat)
 
-    gradient.computes_joint_gradients = True  # type: ignore[attr-defined]
-    tf.GradientTape.gradient = gradient
+    return joint_gradient
 
 
-def _of_own_rows(original: Callable) -> Callable:
+def compute_average_loss(original: Callable, keras: Any) -> Callable:
+    """Returns `tf.nn.compute_average_loss`, which refuses a global batch size in the steps of `fit`."""
+    del keras
+
     @functools.wraps(original)
-    def compute_average_loss(per_example_loss: Any, *args: Any, **kwargs: Any) -> Any:
+    def average_of_own_rows(per_example_loss: Any, *args: Any, **kwargs: Any) -> Any:
         step = current_step()
         given = kwargs.get("global_batch_size", args[1] if len(args) > 1 else None)
         if step is not None and step.replicas > 1 and given is not None:
@@ -65,7 +59,7 @@ def _of_own_rows(original: Callable) -> Callable:
             )
         return original(per_example_loss, *args, **kwargs)
 
-    return compute_average_loss
+    return average_of_own_rows
 
 
 def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
@@ -73,8 +67,7 @@ def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
     variables = []
     for source in tf.nest.flatten(sources):
         variable = source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "value", None)
-        if "AutoCast" in type(variable).__name__:
-            variable = variable._variable
+        variable = ownership.uncast(variable) if isinstance(variable, tf.Variable) else variable
         if not isinstance(variable, tf.Variable) or not step.owns(variable):
             return None
         variables.append(variable)

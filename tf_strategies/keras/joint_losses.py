@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import threading
 from types import ModuleType
 from typing import Any, Callable, Iterator, Optional
@@ -25,7 +26,15 @@ from absl import logging
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
 
-__all__ = ["install", "install_keras2", "install_keras3"]
+__all__ = [
+    "apply_valid_mask_keras2",
+    "call_compiled",
+    "call_loss",
+    "reduce_keras3",
+    "scale_in_loops",
+    "unscale_in_loops",
+    "update_mean",
+]
 
 _MEANS = ("auto", "sum_over_batch_size", "mean")
 _NO_MEANS = ("sum", "none", None)
@@ -33,35 +42,10 @@ _NO_MEANS = ("sum", "none", None)
 _this_thread = threading.local()
 
 
-def install(keras: ModuleType, compiled: type) -> None:
-    """Wraps what both Kerases have: `losses.Loss.__call__`, `metrics.Mean.update_state`, and the losses of a compiled model.
+def call_compiled(original: Callable, keras: ModuleType) -> Callable:
+    """Returns what calls the losses of a compiled model, which marks these losses."""
+    del keras
 
-    Args:
-        keras: Keras.
-        compiled: the class that calls the losses of a compiled model.
-    """
-    keras.losses.Loss.__call__ = _sum_of_joint_batch(keras.losses.Loss.__call__)
-    keras.metrics.Mean.update_state = _counted_once(keras.metrics.Mean.update_state)
-    compiled.__call__ = _compiled(compiled.__call__)
-
-
-def install_keras3(losses: ModuleType) -> None:
-    """Wraps functions of `keras.src.losses.loss`, the module in which Keras 3 reduces losses."""
-    losses.reduce_weighted_values = _of_all_valid_keras3(losses.reduce_weighted_values)
-    losses.scale_loss_for_distribution = _in_loops(losses.scale_loss_for_distribution, tf.multiply)
-    if hasattr(losses, "unscale_loss_for_distribution"):
-        losses.unscale_loss_for_distribution = _in_loops(
-            losses.unscale_loss_for_distribution, tf.math.divide_no_nan
-        )
-
-
-def install_keras2(losses: ModuleType) -> None:
-    """Wraps functions of `src.utils.losses_utils`, the module in which Keras 2 reduces losses."""
-    losses.scale_loss_for_distribution = _in_loops(losses.scale_loss_for_distribution, tf.multiply)
-    losses.apply_valid_mask = _of_all_valid_keras2(losses.apply_valid_mask)
-
-
-def _compiled(original: Callable) -> Callable:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         with _depth(0):
@@ -70,7 +54,10 @@ def _compiled(original: Callable) -> Callable:
     return call
 
 
-def _sum_of_joint_batch(original: Callable) -> Callable:
+def call_loss(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Loss.__call__`; sums of compiled losses are sums over the joint batch."""
+    del keras
+
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         depth = getattr(_this_thread, "depth", None)
@@ -86,7 +73,11 @@ def _sum_of_joint_batch(original: Callable) -> Callable:
     return call
 
 
-def _of_all_valid_keras3(original: Callable) -> Callable:
+def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the function by which Keras 3 reduces losses; means divide by what all replicas have."""
+    losses = importlib.import_module(f"{keras.__name__}.src.losses.loss")
+    is_scaled_by_keras = hasattr(losses, "scale_loss_for_distribution")
+
     @functools.wraps(original)
     def reduce(
         values: Any,
@@ -106,12 +97,19 @@ def _of_all_valid_keras3(original: Callable) -> Callable:
             divisor = _total_weight(values, sample_weight, mask)
         else:
             divisor = None
-        return loss if divisor is None else loss * tf.cast(_correction(divisor), loss.dtype)
+        if divisor is not None:
+            loss = loss * tf.cast(_correction(divisor), loss.dtype)
+        if not is_scaled_by_keras and current_step() is None and reduction not in _NO_MEANS:
+            loss = loss * tf.cast(_weight_in_loop(strategy), loss.dtype)
+        return loss
 
     return reduce
 
 
-def _of_all_valid_keras2(original: Callable) -> Callable:
+def apply_valid_mask_keras2(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the function of Keras 2 that makes weights of a mask; they count the valid rows of all replicas."""
+    del keras
+
     @functools.wraps(original)
     def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
         weights = original(losses, sw, mask, reduction)
@@ -160,6 +158,24 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(divisor, total) * tf.cast(inverse, divisor.dtype)
 
 
+def scale_in_loops(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the function by which Keras divides a loss by the number of replicas, for unequal rows."""
+    del keras
+    return _in_loops(original, tf.multiply)
+
+
+def unscale_in_loops(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the inverse of that."""
+    del keras
+    return _in_loops(original, tf.math.divide_no_nan)
+
+
+def _weight_in_loop(strategy: GroupStrategy) -> Any:
+    """Returns what a mean over the rows of a replica is multiplied by in a loop of the user's own; they add up to 1."""
+    share = strategy.share_of_batch()
+    return 1.0 / strategy.replicas if share is None else share / strategy.replicas
+
+
 def _in_loops(original: Callable, operation: Callable) -> Callable:
     @functools.wraps(original)
     def scale(value: Any) -> Any:
@@ -171,7 +187,10 @@ def _in_loops(original: Callable, operation: Callable) -> Callable:
     return scale
 
 
-def _counted_once(original: Callable) -> Callable:
+def update_mean(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Mean.update_state`; a scalar counts once a step."""
+    del keras
+
     @functools.wraps(original)
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
         step = current_step()

@@ -3,27 +3,66 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from types import ModuleType
 from typing import Any, Callable
 
 import tensorflow as tf
 
+from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.running_fit import fit_runs
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["install"]
+__all__ = ["evaluate", "fit", "predict", "predict_function", "test_function", "train_function"]
 
 _ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `fit`, `evaluate` and `predict`, and what makes the functions that run their steps."""
-    keras.Model.fit = _within(keras.Model.fit, "training")
-    keras.Model.evaluate = _within(keras.Model.evaluate, "whole_data")
-    keras.Model.predict = _within(keras.Model.predict, "whole_data")
-    for mode in ("train", "test", "predict"):
-        maker = f"make_{mode}_function"
-        setattr(keras.Model, maker, _called_by_strategy(getattr(keras.Model, maker), f"{mode}_function"))
+def fit(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Model.fit`, which tells the strategy that training runs."""
+    signature = inspect.signature(original)
+    loop = _within(refusals.before_training(original, keras), "training")
+
+    @functools.wraps(original)
+    def fit_noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(self, *args, **kwargs).arguments
+        except TypeError:  # Keras says it better
+            return original(self, *args, **kwargs)
+        with fit_runs(self, given.get("epochs", 1), given.get("callbacks")):
+            return loop(self, *args, **kwargs)
+
+    return fit_noted
+
+
+def evaluate(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Model.evaluate`, which tells the strategy that the data are only looked at."""
+    del keras
+    return _within(refusals.before_testing(original), "whole_data")
+
+
+def predict(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Model.predict`, which does the same, and gives rows in the order of the dataset."""
+    in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found  # Keras 2 does
+    return in_order(_within(original, "whole_data"))
+
+
+def train_function(original: Callable, keras: ModuleType) -> Callable:
+    """Returns what makes the function of training steps, whose steps the strategy calls."""
+    return _called_by_strategy(refusals.before_training(original, keras), "train_function")
+
+
+def test_function(original: Callable, keras: ModuleType) -> Callable:
+    """Returns what makes the function of evaluation steps, whose steps the strategy calls."""
+    del keras
+    return _called_by_strategy(refusals.before_testing(original), "test_function")
+
+
+def predict_function(original: Callable, keras: ModuleType) -> Callable:
+    """Returns what makes the function of prediction steps, whose steps the strategy calls."""
+    del keras
+    return _called_by_strategy(original, "predict_function")
 
 
 def _within(original: Callable, context: str) -> Callable:

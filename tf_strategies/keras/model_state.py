@@ -120,7 +120,7 @@ def _stored(variable: Any) -> Any:
     """The TensorFlow variable of a Keras 3 variable; a Keras 2 variable that casts itself, uncast."""
     if not isinstance(variable, tf.Variable):
         return variable.value
-    return getattr(variable, "_variable", variable) if "AutoCast" in type(variable).__name__ else variable
+    return ownership.uncast(variable)
 
 
 def _model_variables(model: Any) -> Iterator[Any]:

@@ -8,7 +8,6 @@ and those of random generators in Keras 2 to what one replica draws.
 from __future__ import annotations
 
 import functools
-import importlib
 import weakref
 from types import ModuleType
 from typing import Any, Callable, Iterator, List
@@ -19,25 +18,14 @@ __all__ = [
     "belongs_to_optimizer",
     "belongs_to_replica",
     "give_to_replica",
-    "install",
+    "init_optimizer",
+    "mark_states",
+    "uncast",
     "variables_of_optimizer",
 ]
 
 _MARK = "_tf_strategies_owner"
 _optimizers: List[weakref.ref] = []
-
-
-def install(name: str, keras: ModuleType) -> None:
-    """Wraps the constructors of optimizers, and in Keras 3 what makes the states of recurrent layers.
-
-    Args:
-        name: of the package.
-        keras: the package.
-    """
-    for each in _classes_of_optimizers(name, keras):
-        each.__init__ = _noting(each.__init__)
-    if hasattr(keras.layers.RNN, "_create_state_variables"):
-        keras.layers.RNN._create_state_variables = _marking(keras.layers.RNN._create_state_variables)
 
 
 def belongs_to_optimizer(variable: Any) -> bool:
@@ -73,17 +61,15 @@ def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
             yield part
 
 
-def _classes_of_optimizers(name: str, keras: ModuleType) -> Iterator[type]:
-    yield keras.optimizers.Optimizer
-    if hasattr(keras, "random"):  # Keras 3, where all others derive from it
-        return
-    yield keras.optimizers.legacy.Optimizer
-    scaled = importlib.import_module(f"{name}.src.mixed_precision.loss_scale_optimizer")
-    yield scaled.LossScaleOptimizer
-    yield scaled.LossScaleOptimizerV3
+def uncast(variable: Any) -> Any:
+    """Returns the variable that a variable of Keras 2 casts when it is read, or the variable itself."""
+    return vars(variable).get("_variable", variable)
 
 
-def _noting(original: Callable) -> Callable:
+def init_optimizer(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the constructor of an optimizer, which is noted."""
+    del keras
+
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
@@ -92,7 +78,10 @@ def _noting(original: Callable) -> Callable:
     return init
 
 
-def _marking(original: Callable) -> Callable:
+def mark_states(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method that makes the states of a recurrent layer, which belong to one replica."""
+    del keras
+
     @functools.wraps(original)
     def create_state_variables(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
@@ -105,4 +94,4 @@ def _marking(original: Callable) -> Callable:
 def _held(variable: Any) -> Any:
     """The variable of TensorFlow that a variable of Keras stands for."""
     held = variable if isinstance(variable, tf.Variable) else variable._value
-    return getattr(held, "_variable", held) if "AutoCast" in type(held).__name__ else held
+    return uncast(held)

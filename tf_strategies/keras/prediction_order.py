@@ -6,19 +6,17 @@ Keras 2 sees to that itself, for strategies over several workers.
 from __future__ import annotations
 
 import functools
-from types import ModuleType
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import group_of
 
-__all__ = ["install"]
+__all__ = ["in_order"]
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `keras.Model.predict`."""
-    original = keras.Model.predict
+def in_order(original: Callable) -> Callable:
+    """Returns `Model.predict` of Keras 3 with rows in order."""
 
     @functools.wraps(original)
     def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -26,7 +24,7 @@ def install(keras: ModuleType) -> None:
             x = _split_by_data(x)
         return original(self, x, *args, **kwargs)
 
-    keras.Model.predict = predict
+    return predict
 
 
 def _split_by_data(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -8,34 +8,36 @@ from typing import Any, Callable
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.scope_check import refuse_outside
 from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
 
-__all__ = ["install", "refuse_clipping", "refuse_jit", "refuse_optimizer", "refuse_stateful_layers"]
+__all__ = [
+    "before_testing",
+    "before_training",
+    "refuse_clipping",
+    "refuse_jit",
+    "refuse_optimizer",
+    "refuse_stateful_layers",
+]
 
 _CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `fit` and `evaluate`, and what `train_on_batch` and `test_on_batch` begin with.
+def before_training(original: Callable, keras: ModuleType) -> Callable:
+    """Returns a method of models that first refuses those that cannot be trained: `fit`, and what `train_on_batch` begins with.
 
     Not `Model.compile`: when it is not Keras's own, Keras does not compile models that it loads.
     """
-    anywhere = (refuse_jit, refuse_stateful_layers)
-    for name in ("fit", "make_train_function"):
-        setattr(
-            keras.Model,
-            name,
-            _refusing(
-                getattr(keras.Model, name),
-                functools.partial(refuse_outside, keras),
-                *anywhere,
-                refuse_clipping,
-                refuse_with_compression,
-            ),
-        )
-    for name in ("evaluate", "make_test_function"):
-        setattr(keras.Model, name, _refusing(getattr(keras.Model, name), *anywhere))
+    outside = functools.partial(refuse_outside, keras)
+    return _refusing(
+        original, outside, refuse_jit, refuse_stateful_layers, refuse_clipping, refuse_with_compression
+    )
+
+
+def before_testing(original: Callable) -> Callable:
+    """Returns a method of models that first refuses those that cannot be evaluated."""
+    return _refusing(original, refuse_jit, refuse_stateful_layers)
 
 
 def _refusing(original: Callable, *refusals: Callable) -> Callable:
@@ -127,7 +129,7 @@ def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
         return
     what = _named(inner)
     momentum = _number(getattr(inner, "momentum", 0.0))
-    if type(inner).__name__ != "SGD" or momentum:
+    if not _is_sgd(inner) or momentum:
         raise OptionsError(
             f"{what} of type {type(inner).__name__} with momentum={momentum} cannot be used with compression that applies "
             f"momentum={strategy.momentum_of_compression} itself, before gradients are added up; use SGD without momentum, or "
@@ -138,6 +140,11 @@ def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
             f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies momentum itself: decay "
             "would go without momentum; use kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
         )
+
+
+def _is_sgd(optimizer: Any) -> bool:
+    """Whether the optimizer is Keras's SGD itself; a derived class may do anything."""
+    return type(optimizer) in (*classes_of("optimizers", "SGD"), *classes_of("optimizers.legacy", "SGD"))
 
 
 def _named(optimizer: Any) -> str:

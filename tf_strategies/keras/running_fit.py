@@ -1,21 +1,23 @@
 """The `fit` that runs: where it is in its data, and how to start it elsewhere.
 
-Keras hands callbacks neither, and starts an epoch in its middle in Keras 2 only. So the loop's own objects are looked up where
-`fit` keeps them, and its dataset is put behind a `ReplayedDataset`, which counts the iterators that the loop makes. To go on at a
-place is to make as many iterators as were made there, so that datasets that shuffle anew for each give the same order, and to
-take the same number of batches from the last.
+Keras hands callbacks neither, and starts an epoch in its middle in Keras 2 only. So the bridge notes the objects that `fit`
+makes first: what goes through its data, and its list of callbacks. Its dataset is put behind a `ReplayedDataset`, which counts
+the iterators that the loop makes. To go on at a place is to make as many iterators as were made there, so that datasets that
+shuffle anew for each give the same order, and to take the same number of batches from the last.
 """
 
 from __future__ import annotations
 
 import abc
-import sys
-from types import FrameType
-from typing import Any, Dict, List, Optional
+import contextlib
+import threading
+from typing import Any, Dict, Iterator, List, Optional
 
 import tensorflow as tf
 
-__all__ = ["RunningFit", "running_fit"]
+__all__ = ["RunningFit", "fit_runs", "note_callbacks", "note_loop", "running_fit"]
+
+_this_thread = threading.local()
 
 
 class ReplayedDataset:
@@ -80,10 +82,10 @@ class RunningFit(abc.ABC):
         callbacks: the list that `fit` calls; what it holds can be changed.
     """
 
-    def __init__(self, model: Any, local: Dict[str, Any], adapter: Any, dataset: Any) -> None:
-        self.callbacks: List[Any] = local["callbacks"].callbacks
-        self._model = model
-        self._epochs = local["epochs"]
+    def __init__(self, parts: _Parts, adapter: Any, dataset: Any) -> None:
+        self.callbacks: List[Any] = parts.callbacks.callbacks
+        self._model = parts.model
+        self._epochs = parts.epochs
         self._adapter = adapter
         self._dataset = ReplayedDataset(dataset)
         self._epoch_ends = 0
@@ -154,13 +156,11 @@ class RunningFit(abc.ABC):
 
 
 class _Keras3Fit(RunningFit):
-    def __init__(self, model: Any, local: Dict[str, Any]) -> None:
-        self._epoch_iterator = local["epoch_iterator"]
-        super().__init__(
-            model, local, self._epoch_iterator.data_adapter, self._epoch_iterator._distributed_dataset
-        )
+    def __init__(self, parts: _Parts) -> None:
+        self._epoch_iterator = parts.loop
+        super().__init__(parts, self._epoch_iterator.data_adapter, self._epoch_iterator._distributed_dataset)
         self._epoch_iterator._distributed_dataset = self._dataset
-        self._before = model._initial_epoch
+        self._before = self._model._initial_epoch
 
     def forget(self) -> None:
         self._model._initial_epoch = self._before
@@ -183,26 +183,29 @@ class _Keras3Fit(RunningFit):
         loop = self._epoch_iterator
         if loop.steps_per_epoch is None and place["steps"] is not None:
             loop._num_batches = place["steps"]
-        enumerate_all = loop._enumerate_iterator
+        name = (
+            "_enumerate_iterator" if hasattr(loop, "_enumerate_iterator") else "enumerate_epoch"
+        )  # Keras 3.3 to 3.6
+        enumerate_all = getattr(loop, name)
 
         def enumerate_rest() -> Any:
-            del loop._enumerate_iterator
+            delattr(loop, name)
             earlier = place["taken"] - batches if place["taken"] else 0
-            for number, (begin, end, iterator) in enumerate(enumerate_all()):
+            for number, step in enumerate(enumerate_all()):
                 if number == 0:
                     loop._steps_seen += earlier
-                if begin >= batches:
-                    yield begin, end, iterator
+                if step[0] >= batches:
+                    yield step
 
-        loop._enumerate_iterator = enumerate_rest
+        setattr(loop, name, enumerate_rest)
 
 
 class _Keras2Fit(RunningFit):
-    def __init__(self, model: Any, local: Dict[str, Any]) -> None:
-        self._handler = local["data_handler"]
-        super().__init__(model, local, self._handler._adapter, self._handler._dataset)
+    def __init__(self, parts: _Parts) -> None:
+        self._handler = parts.loop
+        super().__init__(parts, self._handler._adapter, self._handler._dataset)
         self._handler._dataset = self._dataset
-        self._before = model._training_state
+        self._before = self._model._training_state
 
     def forget(self) -> None:
         self._model._training_state = self._before
@@ -236,14 +239,63 @@ class _Counters:
         return self._start
 
 
+class _Parts:
+    """What a `fit` has made so far.
+
+    Attributes:
+        model: whose `fit` it is.
+        epochs: the number of its last epoch.
+        callbacks: its list of callbacks.
+        loop: what goes through its data.
+    """
+
+    def __init__(self, model: Any, epochs: int, callbacks: Any) -> None:
+        self.model = model
+        self.epochs = epochs
+        self.callbacks = callbacks if hasattr(callbacks, "callbacks") else None
+        self.loop: Any = None
+
+
+@contextlib.contextmanager
+def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
+    """While open, the `fit` of the model runs on this thread.
+
+    Args:
+        model: the model.
+        epochs: the number of the last epoch.
+        callbacks: what `fit` was given.
+    """
+    stack = _stack()
+    stack.append(_Parts(model, epochs, callbacks))
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def note_loop(loop: Any) -> None:
+    """Notes what goes through data; of what a `fit` makes, the first goes through its own."""
+    for parts in _stack()[-1:]:
+        parts.loop = loop if parts.loop is None else parts.loop
+
+
+def note_callbacks(callbacks: Any, model: Any) -> None:
+    """Notes a list of callbacks of a model; of those that a `fit` makes, the first is its own."""
+    for parts in _stack()[-1:]:
+        if parts.model is model and parts.callbacks is None:
+            parts.callbacks = callbacks
+
+
 def running_fit(model: Any) -> Optional[RunningFit]:
-    """The `fit` of the model that calls, directly or not; None where there is none."""
-    frame: Optional[FrameType] = sys._getframe(1)
-    while frame is not None:
-        local = frame.f_locals if frame.f_code.co_name == "fit" else {}
-        if local.get("self") is model and "epoch_iterator" in local:
-            return _Keras3Fit(model, local)
-        if local.get("self") is model and "data_handler" in local:
-            return _Keras2Fit(model, local)
-        frame = frame.f_back
+    """Returns the `fit` of the model that runs on this thread; None if none does."""
+    for parts in reversed(_stack()):
+        if parts.model is model and parts.loop is not None and parts.callbacks is not None:
+            return _Keras3Fit(parts) if hasattr(parts.loop, "data_adapter") else _Keras2Fit(parts)
     return None
+
+
+def _stack() -> List[_Parts]:
+    if not hasattr(_this_thread, "fits"):
+        _this_thread.fits = []
+    fits: List[_Parts] = _this_thread.fits
+    return fits

@@ -11,16 +11,13 @@ from typing import Any, Callable
 
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["install"]
+__all__ = ["alone"]
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `save`, `save_weights` and `load_weights` of `keras.Model`."""
-    for name in ("save", "save_weights", "load_weights"):
-        setattr(keras.Model, name, _alone(getattr(keras.Model, name)))
+def alone(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of a model with all that it makes made by this worker alone."""
+    del keras
 
-
-def _alone(original: Callable) -> Callable:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         strategy = self.distribute_strategy

@@ -15,44 +15,37 @@ import tensorflow as tf
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["SEEDS", "install", "spread"]
+__all__ = ["SEEDS", "next_seed", "seed_of_worker", "spread"]
 
 _STRIDE = 0x9E3779B1  # 2^32 over the golden ratio: its multiples are far apart
 SEEDS = 2**31 - 2  # how many seeds Keras 3 tells apart
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps the source of seeds: `SeedGenerator.next` of Keras 3, `RandomGenerator.make_legacy_seed` of Keras 2."""
-    if hasattr(keras, "random"):
-        keras.random.SeedGenerator.next = _of_replica(keras.random.SeedGenerator.next)
-    else:
-        generator = _random_generator(keras)
-        generator.make_legacy_seed = _of_worker(generator.make_legacy_seed)
+def next_seed(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `SeedGenerator.next` of Keras 3, whose seeds differ between replicas."""
+    del keras
 
-
-def _of_replica(original: Callable) -> Callable:
     @functools.wraps(original)
-    def next_seed(self: Any, ordered: bool = True) -> tf.Tensor:
+    def next_of_replica(self: Any, ordered: bool = True) -> tf.Tensor:
         seed = original(self, ordered)
         replica = _replica()
         if not replica:
             return seed
         return seed + tf.constant([spread(replica), 0], seed.dtype)
 
-    return next_seed
+    return next_of_replica
 
 
-def _of_worker(original: Callable) -> Callable:
+def seed_of_worker(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `RandomGenerator.make_legacy_seed` of Keras 2, whose seeds differ between workers."""
+    del keras
+
     @functools.wraps(original)
     def make_legacy_seed(self: Any) -> Optional[int]:
         seed = original(self)
         return seed if seed is None else (seed + spread(_replica())) % SEEDS
 
     return make_legacy_seed
-
-
-def _random_generator(keras: ModuleType) -> type:
-    return type(keras.layers.Dropout(0.5)._random_generator)
 
 
 def _replica() -> int:

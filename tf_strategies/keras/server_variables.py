@@ -12,14 +12,19 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-__all__ = ["install"]
+__all__ = ["assign_add", "assign_sub"]
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps `assign_add` and `assign_sub` of `keras.Variable`."""
-    variable = keras.Variable
-    for name in ("assign_add", "assign_sub"):
-        setattr(variable, name, _on_servers(getattr(variable, name), name))
+def assign_add(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `keras.Variable.assign_add`, which adds where the variable lives."""
+    del keras
+    return _on_servers(original, "assign_add")
+
+
+def assign_sub(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `keras.Variable.assign_sub`, which subtracts where the variable lives."""
+    del keras
+    return _on_servers(original, "assign_sub")
 
 
 def _on_servers(original: Callable, name: str) -> Callable:

@@ -18,39 +18,42 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["install"]
+__all__ = [
+    "all_reduce_sum_gradients",
+    "apply",
+    "apply_gradients",
+    "apply_scaled",
+    "clip_gradients",
+    "handle_finite_grads",
+    "overwrite_with_average",
+]
 
 _this_thread = threading.local()
 
 
-def install(keras: ModuleType) -> None:
-    """Wraps methods of `keras.optimizers.Optimizer` and `LossScaleOptimizer`, for Keras 3."""
-    optimizer, scaled = keras.optimizers.Optimizer, keras.optimizers.LossScaleOptimizer
-    optimizer.apply = _anew(optimizer.apply)
-    optimizer._backend_apply_gradients = _knowing_variables(optimizer._backend_apply_gradients)
-    optimizer._clip_gradients = _clip_sums(optimizer._clip_gradients)
-    optimizer._all_reduce_sum_gradients = _sum_once(optimizer._all_reduce_sum_gradients)
-    optimizer._overwrite_model_variables_with_average_value = _overwrite_on_replica(
-        optimizer._overwrite_model_variables_with_average_value
-    )
-    scaled._tf_apply = _apply_sums(scaled._tf_apply)
-    scaled._stateful_handle_finite_grads = _knowing_sums(scaled._stateful_handle_finite_grads)
+def apply(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Optimizer.apply`, with nothing remembered of the one before."""
+    del keras
 
-
-def _anew(original: Callable) -> Callable:
     @functools.wraps(original)
-    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_anew(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         _this_thread.clipped = False
+        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        trainable_variables = None if trainable_variables is None else variables
+        _this_thread.variables = variables  # Keras 3.3 and 3.4 clip at once
         if self.gradient_accumulation_steps and _is_in_group():
             _refuse_several_replicas()
-        return original(self, *args, **kwargs)
+        return original(self, grads, trainable_variables)
 
-    return apply
+    return apply_anew
 
 
-def _knowing_variables(original: Callable) -> Callable:
+def apply_gradients(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of optimizers that has gradients and variables, which are noted."""
+    del keras
+
     @functools.wraps(original)
-    def apply_gradients(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> Any:
+    def apply_known(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> Any:
         _this_thread.variables = trainable_variables
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
@@ -58,10 +61,13 @@ def _knowing_variables(original: Callable) -> Callable:
             strategy.name_variables(trainable_variables)
         return original(self, grads, trainable_variables)
 
-    return apply_gradients
+    return apply_known
 
 
-def _clip_sums(original: Callable) -> Callable:
+def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of optimizers that clips, after the gradients are added up over replicas."""
+    del keras
+
     @functools.wraps(original)
     def clip(self: Any, grads: Sequence[Any]) -> Any:
         clips = self.clipnorm or self.global_clipnorm or self.clipvalue
@@ -73,24 +79,35 @@ def _clip_sums(original: Callable) -> Callable:
     return clip
 
 
-def _sum_once(original: Callable) -> Callable:
+def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of optimizers that adds gradients up over replicas, if they are not yet."""
+    del keras
+
     @functools.wraps(original)
-    def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
+    def sum_once(self: Any, grads_and_vars: Any) -> Any:
         clipped = getattr(_this_thread, "clipped", False)
         _this_thread.clipped = False
         if clipped or _are_sums() or _are_summed_later():
             return grads_and_vars
+        if _is_between_replicas():  # Keras 3.3 and 3.4 ask here, and do not add up
+            grads_and_vars = list(grads_and_vars)
+            given = [pair for pair in grads_and_vars if pair[0] is not None]
+            sums = iter(_reduce(tf.distribute.get_strategy(), *zip(*given))) if given else iter(())
+            return [(None if grad is None else next(sums), variable) for grad, variable in grads_and_vars]
         if not _is_in_group():
             return original(self, grads_and_vars)
         grads, variables = zip(*grads_and_vars)
         return list(zip(_sum(grads, variables), variables))
 
-    return all_reduce_sum_gradients
+    return sum_once
 
 
-def _apply_sums(original: Callable) -> Callable:
+def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of LossScaleOptimizer that applies scaled gradients, after they are added up."""
+    del keras
+
     @functools.wraps(original)
-    def apply(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply_sums(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
         if _are_of_one_replica():
             refuse_optimizer(tf.distribute.get_strategy(), self)
             variables = self._trainable_variables if trainable_variables is None else trainable_variables
@@ -99,20 +116,27 @@ def _apply_sums(original: Callable) -> Callable:
             grads = _times(_sum(_times(grads, scale, tf.divide), variables), scale, tf.multiply)
         return original(self, grads, trainable_variables)
 
-    return apply
+    return apply_sums
 
 
-def _knowing_sums(original: Callable) -> Callable:
+def handle_finite_grads(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of LossScaleOptimizer that applies gradients that are sums and finite."""
+    del keras
+
     @functools.wraps(original)
-    def handle_finite_grads(self: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
+    def apply_if_finite(self: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
         with _given_sums():
             return original(self, grads, trainable_variables)
 
-    return handle_finite_grads
+    return apply_if_finite
 
 
-def _overwrite_on_replica(original: Callable) -> Callable:
-    """Each replica overwrites its own copies: Keras 3 asks for all copies from within a replica, which TensorFlow refuses."""
+def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
+    """Returns the method of optimizers that gives variables their moving averages: each replica overwrites its own copies.
+
+    Keras 3 asks for all copies from within a replica, which TensorFlow refuses.
+    """
+    del keras
 
     @functools.wraps(original)
     def overwrite(self: Any, trainable_variables: Sequence[Any]) -> None:
@@ -175,6 +199,12 @@ def _are_of_one_replica() -> bool:
 def _is_in_group() -> bool:
     context = tf.distribute.get_replica_context()
     return context is not None and isinstance(context.strategy, GroupStrategy)
+
+
+def _is_between_replicas() -> bool:
+    return tf.distribute.in_cross_replica_context() and isinstance(
+        tf.distribute.get_strategy(), GroupStrategy
+    )
 
 
 def _is_compressed() -> bool:

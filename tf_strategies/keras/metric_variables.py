@@ -1,0 +1,41 @@
+"""Variables of metrics count on each replica, and are added up when they are read.
+
+Keras makes them so since 3.10. Before, a replica's assignment was added up with those of all others, what had been counted
+before included.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
+
+__all__ = ["initialize"]
+
+
+def initialize(original: Callable, keras: ModuleType) -> Callable:
+    """Returns a method of `keras.Variable` that makes TensorFlow's variable; that of a sum is reduced when it is read."""
+    del keras
+
+    @functools.wraps(original)
+    def initialize_on_read(self: Any, value: Any) -> None:
+        if self.aggregation != "sum" or not isinstance(tf.distribute.get_strategy(), GroupStrategy):
+            original(self, value)
+            return
+        with tf.variable_creator_scope(_on_read):
+            original(self, value)
+
+    return initialize_on_read
+
+
+def _on_read(create: Callable, **kwargs: Any) -> Any:
+    kwargs.update(
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+        trainable=False,
+    )
+    return create(**kwargs)

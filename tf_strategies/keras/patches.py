@@ -1,0 +1,398 @@
+"""The patch table: every name of Keras that the bridge replaces, and every name that it reads and that is not public.
+
+`Patch.owner` says where a name is: "Model" is a class of the package, "src.losses.loss" one of its modules, and
+"src.engine.data_adapter:DataHandler" a class of a module. `since` and `until` are versions of Keras; tf_keras has those of
+TensorFlow, and counts as Keras 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any, Callable, Iterator, NamedTuple, Tuple
+
+from tf_strategies.keras import (
+    callback_list,
+    data_loop,
+    embedding,
+    first_batch,
+    global_metrics,
+    joint_gradients,
+    joint_losses,
+    loops,
+    metric_variables,
+    ownership,
+    saving,
+    seeds,
+    server_variables,
+    shuffling,
+    summed_gradients,
+)
+from tf_strategies.keras.versions import number
+
+__all__ = ["OF_TENSORFLOW", "PATCHES", "READS", "Patch", "Read", "find_owner", "patches_of", "reads_of"]
+
+_FIRST, _KERAS3, _NONE = "2.0", "3.0", "99.0"
+
+
+class Patch(NamedTuple):
+    """One name that is replaced.
+
+    Attributes:
+        owner: where the name is.
+        name: the name.
+        ours: makes the replacement of the original and the package.
+        reason: why Keras alone does not do.
+        since: the first version of Keras to which it applies.
+        until: the first one to which it does not.
+    """
+
+    owner: str
+    name: str
+    ours: Callable[[Any, Any], Any]
+    reason: str
+    since: str = _FIRST
+    until: str = _NONE
+
+
+class Read(NamedTuple):
+    """One name that is not public, and is read or set on objects of Keras.
+
+    Attributes:
+        owner: where the name is; "" for a name that several classes have.
+        name: the name.
+        reason: what it is needed for.
+        since: the first version of Keras of which it is read.
+        until: the first one of which it is not.
+    """
+
+    owner: str
+    name: str
+    reason: str
+    since: str = _FIRST
+    until: str = _NONE
+
+
+_HANDLER = "src.engine.data_adapter:DataHandler"
+_ITERATOR = "src.backend.tensorflow.trainer:TFEpochIterator"
+_OPTIMIZER2 = "src.optimizers.legacy.optimizer_v2:OptimizerV2"
+_SCALED2 = "src.mixed_precision.loss_scale_optimizer"
+
+PATCHES: Tuple[Patch, ...] = (
+    # What trains, and what only looks.
+    Patch(
+        "Model",
+        "fit",
+        loops.fit,
+        "the strategy is told that training runs; models it cannot train are refused",
+    ),
+    Patch("Model", "evaluate", loops.evaluate, "the strategy is told that the data are only looked at"),
+    Patch("Model", "predict", loops.predict, "the same; and rows are given in order"),
+    Patch(
+        "Model", "make_train_function", loops.train_function, "steps are joint steps, also of train_on_batch"
+    ),
+    Patch("Model", "make_test_function", loops.test_function, "steps are joint steps, also of test_on_batch"),
+    Patch("Model", "make_predict_function", loops.predict_function, "the strategy calls the steps"),
+    # Callbacks and logs.
+    Patch(
+        "callbacks.CallbackList",
+        "__init__",
+        callback_list.init,
+        "the chief alone writes; all stop after one step",
+    ),
+    Patch("Model", "get_metrics_result", global_metrics.results, "logs of a batch are those of all workers"),
+    Patch(
+        "Model",
+        "_get_metrics_result_or_logs",
+        global_metrics.logs_of_epoch,
+        "logs of an epoch count all workers",
+        _KERAS3,
+    ),
+    Patch(
+        "Model",
+        "_validate_and_get_metrics_result",
+        global_metrics.logs_of_epoch,
+        "the same in Keras 2",
+        until=_KERAS3,
+    ),
+    Patch(
+        "src.backend:Variable",
+        "_initialize",
+        metric_variables.initialize,
+        "counts are added up once",
+        _KERAS3,
+        "3.10",
+    ),
+    Patch(
+        "src.backend:Variable",
+        "_initialize_with_initializer",
+        metric_variables.initialize,
+        "counts are added up once",
+        "3.5",
+        "3.9",
+    ),
+    # Saving.
+    Patch("Model", "save", saving.alone, "one worker may save alone"),
+    Patch("Model", "save_weights", saving.alone, "one worker may save alone"),
+    Patch("Model", "load_weights", saving.alone, "one worker may load alone"),
+    # Losses.
+    Patch("losses.Loss", "__call__", joint_losses.call_loss, "sums are sums over the joint batch"),
+    Patch(
+        "metrics.Mean",
+        "update_state",
+        joint_losses.update_mean,
+        "a scalar counts once a step, not once a replica",
+    ),
+    Patch(
+        "src.trainers.compile_utils:CompileLoss",
+        "__call__",
+        joint_losses.call_compiled,
+        "tells compiled losses",
+        _KERAS3,
+    ),
+    Patch(
+        "src.engine.compile_utils:LossesContainer",
+        "__call__",
+        joint_losses.call_compiled,
+        "tells compiled losses",
+        until=_KERAS3,
+    ),
+    Patch(
+        "src.losses.loss",
+        "reduce_weighted_values",
+        joint_losses.reduce_keras3,
+        "means divide by all valid rows",
+        _KERAS3,
+    ),
+    Patch(
+        "src.utils.losses_utils",
+        "apply_valid_mask",
+        joint_losses.apply_valid_mask_keras2,
+        "means divide by all valid rows",
+        until=_KERAS3,
+    ),
+    Patch(
+        "src.losses.loss",
+        "scale_loss_for_distribution",
+        joint_losses.scale_in_loops,
+        "replicas with unequal rows, in loops of the user's own",
+        "3.8",
+    ),
+    Patch(
+        "src.losses.loss",
+        "unscale_loss_for_distribution",
+        joint_losses.unscale_in_loops,
+        "the inverse, for logs",
+        "3.8",
+    ),
+    Patch(
+        "src.utils.losses_utils",
+        "scale_loss_for_distribution",
+        joint_losses.scale_in_loops,
+        "replicas with unequal rows, in loops of the user's own",
+        until=_KERAS3,
+    ),
+    # Gradients, outside of the steps of `fit`. Keras 2 adds them up before it clips or looks for Inf.
+    Patch(
+        "optimizers.Optimizer",
+        "apply",
+        summed_gradients.apply,
+        "accumulation inside conditions is refused",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_backend_apply_gradients",
+        summed_gradients.apply_gradients,
+        "gradients are named by their variables",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_clip_gradients",
+        summed_gradients.clip_gradients,
+        "sums are clipped",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_all_reduce_sum_gradients",
+        summed_gradients.all_reduce_sum_gradients,
+        "sums are not summed again",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_overwrite_model_variables_with_average_value",
+        summed_gradients.overwrite_with_average,
+        "Keras updates all replicas from within one",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.LossScaleOptimizer",
+        "_tf_apply",
+        summed_gradients.apply_scaled,
+        "sums are looked at for Inf",
+        _KERAS3,
+    ),
+    Patch(
+        "optimizers.LossScaleOptimizer",
+        "_stateful_handle_finite_grads",
+        summed_gradients.handle_finite_grads,
+        "sums are not summed again",
+        _KERAS3,
+    ),
+    # Whose a variable is, and where it lives.
+    Patch(
+        "optimizers.Optimizer", "__init__", ownership.init_optimizer, "the variables of optimizers are known"
+    ),
+    Patch(
+        _OPTIMIZER2,
+        "__init__",
+        ownership.init_optimizer,
+        "the variables of optimizers are known",
+        until=_KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizer",
+        "__init__",
+        ownership.init_optimizer,
+        "the loss scale is known",
+        until=_KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizerV3",
+        "__init__",
+        ownership.init_optimizer,
+        "the loss scale is known",
+        until=_KERAS3,
+    ),
+    Patch(
+        "layers.RNN",
+        "_create_state_variables",
+        ownership.mark_states,
+        "states belong to the rows of a replica",
+        _KERAS3,
+    ),
+    Patch(
+        "Variable",
+        "assign_add",
+        server_variables.assign_add,
+        "servers add, so that no count is lost",
+        _KERAS3,
+    ),
+    Patch(
+        "Variable",
+        "assign_sub",
+        server_variables.assign_sub,
+        "servers subtract, so that no count is lost",
+        _KERAS3,
+    ),
+    Patch("layers.Embedding", "call", embedding.call, "rows are looked up where they are", _KERAS3),
+    # Random numbers.
+    Patch("random.SeedGenerator", "next", seeds.next_seed, "each replica draws something else", _KERAS3),
+    Patch(
+        "src.backend:RandomGenerator",
+        "make_legacy_seed",
+        seeds.seed_of_worker,
+        "each worker draws something else",
+        until=_KERAS3,
+    ),
+    Patch(
+        "src.trainers.data_adapters.py_dataset_adapter",
+        "random",
+        shuffling.shared_random,
+        "one order",
+        _KERAS3,
+    ),
+    Patch(
+        "src.engine.data_adapter", "random", shuffling.shared_random, "one order of a Sequence", until=_KERAS3
+    ),
+    Patch(
+        "src.utils.data_utils", "random", shuffling.shared_random, "one order of a Sequence", until=_KERAS3
+    ),
+    # Data.
+    Patch(
+        _ITERATOR,
+        "__init__",
+        data_loop.init_iterator_keras3,
+        "steps are counted after data are split",
+        _KERAS3,
+    ),
+    Patch(_ITERATOR, "reset", data_loop.reset_iterator_keras3, "the count of steps is kept", "3.7"),
+    Patch(
+        "Model",
+        "_maybe_symbolic_build",
+        first_batch.build,
+        "a model is built without a batch of the data",
+        "3.5",
+    ),
+    Patch(_HANDLER, "__init__", data_loop.init_handler_keras2, "one order of arrays", until=_KERAS3),
+    Patch(
+        _HANDLER,
+        "_configure_dataset_and_inferred_steps",
+        data_loop.configure_steps_keras2,
+        "steps are counted after data are split",
+        until=_KERAS3,
+    ),
+    Patch(
+        _HANDLER,
+        "enumerate_epochs",
+        data_loop.enumerate_epochs_keras2,
+        "each worker has its own number of batches",
+        until=_KERAS3,
+    ),
+)
+
+# Public names of TensorFlow, replaced once for all Kerases of a process.
+OF_TENSORFLOW: Tuple[Patch, ...] = (
+    Patch(
+        "GradientTape",
+        "gradient",
+        joint_gradients.gradient,
+        "gradients of a step are those of the joint batch",
+    ),
+    Patch(
+        "nn",
+        "compute_average_loss",
+        joint_gradients.compute_average_loss,
+        "a convention of loops is refused in steps",
+    ),
+)
+
+READS: Tuple[Read, ...] = ()
+
+
+def patches_of(version: str) -> Iterator[Patch]:
+    """Yields the patches of a Keras.
+
+    Args:
+        version: its `__version__`.
+    """
+    yield from (each for each in PATCHES if _is_within(version, each.since, each.until))
+
+
+def reads_of(version: str) -> Iterator[Read]:
+    """Yields the names that are read of a Keras and that are not public."""
+    yield from (each for each in READS if _is_within(version, each.since, each.until))
+
+
+def find_owner(package: ModuleType, owner: str) -> Any:
+    """Returns the module or class that `owner` names in a package.
+
+    Raises:
+        AttributeError, ImportError: there is none.
+    """
+    path, _, inner = owner.partition(":")
+    if path.startswith("src."):
+        found: Any = importlib.import_module(f"{package.__name__}.{path}")
+        path = inner
+    else:
+        found = package
+    for name in filter(None, path.split(".")):
+        found = getattr(found, name)
+    return found
+
+
+def _is_within(version: str, since: str, until: str) -> bool:
+    return number(since) <= number(version) < number(until)
