@@ -150,7 +150,9 @@ def check_dicts_and_eager_steps(strategy, folder) -> None:
     with strategy.scope():
         inputs = {name: keras.layers.Input((size,), name=name) for name, size in (("a", 2), ("b", 1))}
         joined = keras.layers.Concatenate()([inputs["a"], inputs["b"]])
-        model = keras.Model(inputs, {"out": keras.layers.Dense(1, kernel_initializer="zeros")(joined)})
+        model = keras.Model(
+            inputs, {"out": keras.layers.Dense(1, kernel_initializer="zeros", name="out")(joined)}
+        )
         model.compile(
             keras.optimizers.SGD(RATE), {"out": "mse"}, metrics={"out": [Rows(), Targets()]}, run_eagerly=True
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import re
 import signal
 from pathlib import Path
@@ -11,7 +13,14 @@ import pytest
 
 from tests.support.processes import ProcessGroup, ReservedPorts
 
-pytestmark = [pytest.mark.matrix, pytest.mark.quick]
+KERAS = importlib.metadata.version("tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else "keras")
+pytestmark = [
+    pytest.mark.matrix,
+    pytest.mark.quick,
+    pytest.mark.skipif(
+        KERAS.startswith(("3.3.", "3.4.", "3.5.", "3.6.")), reason="BackupAndRestore needs Keras 3.7"
+    ),
+]
 KILLED = -signal.SIGKILL
 
 

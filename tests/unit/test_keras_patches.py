@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import types
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 import tensorflow as tf
@@ -13,7 +14,7 @@ from tests.repo import layers
 from tf_strategies.keras import bridge
 from tf_strategies.keras.installation import install_all
 from tf_strategies.keras.loaded import loaded_kerases
-from tf_strategies.keras.patches import OF_TENSORFLOW, PATCHES, Patch, find_owner, patches_of
+from tf_strategies.keras.patches import OF_TENSORFLOW, PATCHES, READS, Patch, find_owner, patches_of
 
 pytestmark = [pytest.mark.keras, pytest.mark.matrix, pytest.mark.smoke]
 VERSIONS = ("2.15", "2.21", "3.3", "3.8", "3.15")
@@ -134,3 +135,37 @@ def test_no_class_is_recognised_by_its_name() -> None:
                         if isinstance(inner, ast.Attribute) and inner.attr in ("__name__", "__qualname__"):
                             found.append(f"{path.relative_to(layers.ROOT)}:{inner.lineno}")
     assert not found
+
+
+# Ours, or of tf.distribute and of strategies, whose faces in keras/ have them.
+NOT_OF_KERAS = {"_dealt", "_compression", "_num_replicas_in_sync", "_value_specs", "_in_multi_worker_mode"}
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """Yields the private names that a file uses on objects of others."""
+    tree = ast.parse(path.read_text())
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    for node in uses:
+        if isinstance(node.ctx, ast.Store) and getattr(node.value, "id", "") == "self":
+            own.add(node.attr)
+    for node in uses:
+        if getattr(node.value, "id", "") != "self" or node.attr not in own:
+            yield node.attr
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "hasattr"):
+            yield from (each.value for each in node.args[1:2] if isinstance(each, ast.Constant))
+
+
+def test_each_private_name_of_keras_stands_in_the_table() -> None:
+    listed = {each.name for each in (*READS, *PATCHES)} | NOT_OF_KERAS
+    used = {
+        name: path.name
+        for part in ("callbacks", "keras")
+        for path in layers.python_files(layers.ROOT / "tf_strategies" / part)
+        for name in private_names(path)
+        if name.startswith("_") and not name.startswith("__")
+    }
+    assert not {name: file for name, file in used.items() if name not in listed}
+    unused = {each.name for each in READS} - set(used) - {"_variable"}
+    assert not unused

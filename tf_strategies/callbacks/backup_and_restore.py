@@ -177,6 +177,11 @@ class BackupAndRestore(Hooks):
                 "BackupAndRestore works within Model.fit of Keras 3, tf_keras or Keras 2.15; in a loop of your own use "
                 "tf.train.CheckpointManager"
             )
+        if not fit.can_begin_elsewhere:
+            raise OptionsError(
+                "BackupAndRestore needs Keras 3.7 or newer, tf_keras, or Keras 2.15: the epochs of Keras 3.3 to 3.6 cannot be "
+                'begun in their middle exactly. Install a newer Keras: pip install "keras>=3.7"'
+            )
         return fit
 
     def _save(self, metrics: Dict[str, Any]) -> None:

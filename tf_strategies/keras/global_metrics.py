@@ -31,7 +31,10 @@ def results(original: Callable, keras: ModuleType) -> Callable:
         def together(distribution: Any = None) -> Any:
             del distribution
             with strategy.reading_together(_state(self)):
-                return tf.nest.map_structure(tf.identity, original(self))
+                return tf.nest.map_structure(_held, original(self))
+
+        def for_replicas(distribution: Any) -> Any:
+            return tf.nest.map_structure(tf.convert_to_tensor, together(distribution))
 
         if not tf.distribute.has_strategy():
             with strategy.scope():
@@ -40,7 +43,7 @@ def results(original: Callable, keras: ModuleType) -> Callable:
             return original(self)
         if tf.distribute.in_cross_replica_context():
             return together()
-        return strategy.agreed(tf.distribute.get_replica_context().merge_call(together))
+        return strategy.agreed(tf.distribute.get_replica_context().merge_call(for_replicas))
 
     return get_metrics_result
 
@@ -58,6 +61,11 @@ def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
             return original(self, logs)
 
     return logs_of_all
+
+
+def _held(value: Any) -> Any:
+    """Returns a tensor as it is now; Keras gives plain numbers where it can."""
+    return value if isinstance(value, (bool, int, float)) else tf.identity(value)
 
 
 def _state(model: Any) -> List[tf.Variable]:

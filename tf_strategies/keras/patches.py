@@ -197,14 +197,7 @@ PATCHES: Tuple[Patch, ...] = (
         "optimizers.Optimizer",
         "apply",
         summed_gradients.apply,
-        "accumulation inside conditions is refused",
-        _KERAS3,
-    ),
-    Patch(
-        "optimizers.Optimizer",
-        "_backend_apply_gradients",
-        summed_gradients.apply_gradients,
-        "gradients are named by their variables",
+        "gradients are named by their variables; what cannot be is refused",
         _KERAS3,
     ),
     Patch(
@@ -360,7 +353,66 @@ OF_TENSORFLOW: Tuple[Patch, ...] = (
     ),
 )
 
-READS: Tuple[Read, ...] = ()
+READS: Tuple[Read, ...] = (
+    Read("", "_flatten_layers", "all layers of a model, inner ones too", _FIRST, _NONE),
+    Read("", "_value", "TensorFlow's variable of a Keras variable", _KERAS3, _NONE),
+    Read(_ITERATOR, "_distributed_dataset", "what a fit takes its batches from", _KERAS3, _NONE),
+    Read(
+        _ITERATOR,
+        "_current_iterator",
+        "whether an epoch goes on with the iterator of the last",
+        _KERAS3,
+        _NONE,
+    ),
+    Read(_ITERATOR, "_enumerate_iterator", "to begin in the middle of an epoch", "3.7", _NONE),
+    Read(_ITERATOR, "_num_batches", "the steps of an epoch", _KERAS3, _NONE),
+    Read(_ITERATOR, "_steps_seen", "where in the data an epoch begins", _KERAS3, _NONE),
+    Read(_ITERATOR, "_distribute_strategy", "whose data they are", _KERAS3, _NONE),
+    Read("Model", "_distribute_strategy", "whether a model was made in a scope", _KERAS3, _NONE),
+    Read("Model", "_initial_epoch", "to begin at a later epoch", _KERAS3, _NONE),
+    Read("layers.Embedding", "_embeddings", "the table without LoRA", _KERAS3, _NONE),
+    Read(
+        "optimizers.Optimizer",
+        "_trainable_variables",
+        "the variables of gradients that come without",
+        _KERAS3,
+        _NONE,
+    ),
+    Read(
+        "optimizers.Optimizer", "_model_variables_moving_average", "the averages of weights", _KERAS3, _NONE
+    ),
+    Read(_HANDLER, "_adapter", "the number of batches, and whether an iterator is kept", _FIRST, _KERAS3),
+    Read(_HANDLER, "_dataset", "what a fit takes its batches from", _FIRST, _KERAS3),
+    Read(_HANDLER, "_infer_steps", "the steps of an epoch", _FIRST, _KERAS3),
+    Read(_HANDLER, "_inferred_steps", "the steps of an epoch", _FIRST, _KERAS3),
+    Read(_HANDLER, "_initial_epoch", "which epoch it is", _FIRST, _KERAS3),
+    Read(_HANDLER, "_steps_per_epoch", "whether the user gave it", _FIRST, _KERAS3),
+    Read(_HANDLER, "_validate_data_handler", "as Keras does after it", _FIRST, _KERAS3),
+    Read(
+        "src.engine.data_adapter", "_make_class_weight_map_fn", "class weights of a dataset", _FIRST, _KERAS3
+    ),
+    Read("Model", "_training_state", "to begin at a later epoch", _FIRST, _KERAS3),
+    Read("Model", "_train_counter", "the count of steps", _FIRST, _KERAS3),
+    Read("Model", "_is_compiled", "whether compile was called", _FIRST, _KERAS3),
+    Read("", "_random_generator", "the random states of layers", _FIRST, _KERAS3),
+    Read("", "_generator", "the random states of layers", _FIRST, _KERAS3),
+    Read("", "_built", "of a legacy optimizer", _FIRST, _KERAS3),
+    Read("", "_create_all_weights", "of a legacy optimizer", _FIRST, _KERAS3),
+    Read(
+        "src.mixed_precision.autocast_variable:AutoCastVariable",
+        "_variable",
+        "the variable that is cast when it is read",
+        _FIRST,
+        _KERAS3,
+    ),
+    Read(
+        "callbacks.ModelCheckpoint",
+        "_save_model",
+        "replaced on an object, so that it saves atomically",
+        _FIRST,
+        _NONE,
+    ),
+)
 
 
 def patches_of(version: str) -> Iterator[Patch]:

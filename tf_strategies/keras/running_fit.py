@@ -97,6 +97,11 @@ class RunningFit(abc.ABC):
 
         adapter.on_epoch_end = counted
 
+    @property
+    def can_begin_elsewhere(self) -> bool:
+        """Whether `go_to` is exact with this Keras."""
+        return True
+
     def took(self, batches: int) -> None:
         """Tells that training took batches."""
         self._dataset.taken += batches
@@ -162,6 +167,10 @@ class _Keras3Fit(RunningFit):
         self._epoch_iterator._distributed_dataset = self._dataset
         self._before = self._model._initial_epoch
 
+    @property
+    def can_begin_elsewhere(self) -> bool:
+        return hasattr(self._epoch_iterator, "_enumerate_iterator")  # Keras 3.7 and newer
+
     def forget(self) -> None:
         self._model._initial_epoch = self._before
 
@@ -183,13 +192,10 @@ class _Keras3Fit(RunningFit):
         loop = self._epoch_iterator
         if loop.steps_per_epoch is None and place["steps"] is not None:
             loop._num_batches = place["steps"]
-        name = (
-            "_enumerate_iterator" if hasattr(loop, "_enumerate_iterator") else "enumerate_epoch"
-        )  # Keras 3.3 to 3.6
-        enumerate_all = getattr(loop, name)
+        enumerate_all = loop._enumerate_iterator
 
         def enumerate_rest() -> Any:
-            delattr(loop, name)
+            del loop._enumerate_iterator
             earlier = place["taken"] - batches if place["taken"] else 0
             for number, step in enumerate(enumerate_all()):
                 if number == 0:
@@ -197,7 +203,7 @@ class _Keras3Fit(RunningFit):
                 if step[0] >= batches:
                     yield step
 
-        setattr(loop, name, enumerate_rest)
+        loop._enumerate_iterator = enumerate_rest
 
 
 class _Keras2Fit(RunningFit):

@@ -21,7 +21,6 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 __all__ = [
     "all_reduce_sum_gradients",
     "apply",
-    "apply_gradients",
     "apply_scaled",
     "clip_gradients",
     "handle_finite_grads",
@@ -32,36 +31,25 @@ _this_thread = threading.local()
 
 
 def apply(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Optimizer.apply`, with nothing remembered of the one before."""
+    """Returns `Optimizer.apply`, which notes whose the gradients are, and refuses what a strategy cannot do."""
     del keras
 
     @functools.wraps(original)
-    def apply_anew(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        _this_thread.clipped = False
+    def apply_noted(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        grads = list(grads)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         trainable_variables = None if trainable_variables is None else variables
-        _this_thread.variables = variables  # Keras 3.3 and 3.4 clip at once
+        _this_thread.clipped = False
+        _this_thread.applied = list(zip(grads, variables))
         if self.gradient_accumulation_steps and _is_in_group():
             _refuse_several_replicas()
-        return original(self, grads, trainable_variables)
-
-    return apply_anew
-
-
-def apply_gradients(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of optimizers that has gradients and variables, which are noted."""
-    del keras
-
-    @functools.wraps(original)
-    def apply_known(self: Any, grads: Sequence[Any], trainable_variables: Sequence[Any]) -> Any:
-        _this_thread.variables = trainable_variables
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
             refuse_optimizer(strategy, self)
-            strategy.name_variables(trainable_variables)
+            strategy.name_variables(variables)
         return original(self, grads, trainable_variables)
 
-    return apply_known
+    return apply_noted
 
 
 def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
@@ -72,7 +60,7 @@ def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
     def clip(self: Any, grads: Sequence[Any]) -> Any:
         clips = self.clipnorm or self.global_clipnorm or self.clipvalue
         if clips and _are_of_one_replica():
-            grads = _sum(grads, _this_thread.variables)
+            grads = _sum(grads, _variables_of(grads))
             _this_thread.clipped = True
         return original(self, grads)
 
@@ -120,7 +108,7 @@ def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
 
 
 def handle_finite_grads(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of LossScaleOptimizer that applies gradients that are sums and finite."""
+    """Returns the method of LossScaleOptimizer that applies gradients that are sums and finite; it has threads of its own."""
     del keras
 
     @functools.wraps(original)
@@ -148,6 +136,18 @@ def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
                 variable.assign(average.value)
 
     return overwrite
+
+
+def _variables_of(grads: Sequence[Any]) -> List[Any]:
+    """Returns the variables of gradients within `apply`; Keras may have left out those of variables without a gradient.
+
+    It also leaves out the variables that take a gradient for their value, as in float8.
+    """
+    applied = _this_thread.applied
+    given = [pair for pair in applied if pair[0] is not None]
+    added = [pair for pair in given if not getattr(pair[1], "overwrite_with_gradient", False)]
+    pairs = next(each for each in (applied, given, added) if len(each) == len(grads))
+    return [variable for _, variable in pairs]
 
 
 def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
