@@ -37,7 +37,8 @@ def belongs_to_optimizer(variable: Any) -> bool:
                 _optimizers.remove(reference)
                 continue
             for owned in variables_of_optimizer(optimizer):
-                vars(_held(owned))[_MARK] = "optimizer"
+                if not belongs_to_replica(_held(owned)):
+                    vars(_held(owned))[_MARK] = "optimizer"
         vars(variable).setdefault(_MARK, "layer")
     return bool(vars(variable)[_MARK] == "optimizer")
 
@@ -53,7 +54,12 @@ def give_to_replica(variable: Any) -> None:
 
 
 def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
-    """Yields all that an optimizer keeps; some more than once."""
+    """Yields all that an optimizer keeps; some more than once.
+
+    The gradients that it accumulates belong to each replica until they are applied: only then are they added up.
+    """
+    for accumulated in getattr(optimizer, "_accumulated_gradients", ()):
+        give_to_replica(accumulated)
     listed = optimizer.variables
     yield from listed() if callable(listed) else listed
     for part in tf.train.TrackableView(optimizer).descendants():

@@ -379,6 +379,13 @@ READS: Tuple[Read, ...] = (
         _NONE,
     ),
     Read(
+        "optimizers.Optimizer",
+        "_accumulated_gradients",
+        "what each replica keeps of its gradients",
+        _KERAS3,
+        _NONE,
+    ),
+    Read(
         "optimizers.Optimizer", "_model_variables_moving_average", "the averages of weights", _KERAS3, _NONE
     ),
     Read(_HANDLER, "_adapter", "the number of batches, and whether an iterator is kept", _FIRST, _KERAS3),
