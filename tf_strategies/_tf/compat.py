@@ -162,7 +162,9 @@ def per_replica(values):
 
 def whole_variable(value):
     """The variable of which `value` is one replica's part, or which it casts, or it itself; None for what is no variable."""
-    value = getattr(value, "__dict__", {}).get("_variable", value)  # of a variable of Keras 2 that casts itself
+    value = getattr(value, "__dict__", {}).get(
+        "_variable", value
+    )  # of a variable of Keras 2 that casts itself
     if not isinstance(value, tf.Variable):
         return None
     container = getattr(value, "_distributed_container", None)
