@@ -22,7 +22,7 @@ from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.table import look_up_in_place
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
-from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
+from tf_strategies.estimator.coordinator import in_session_graph, is_coordinated, make_sessions_with
 from tf_strategies.estimator.kinds import adapt
 from tf_strategies.estimator.session_config import show_devices
 from tf_strategies.estimator.train_op import followed_by
@@ -73,6 +73,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._step = None
         self._shapes_are_agreed = False
         self._alone = False
+        self._is_coordinated = False
         self.statistics = ReplicaStatistics(
             replicas=self._num_replicas_in_sync,
             share=self._guard.share,
@@ -118,6 +119,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
         adapt(self._container_strategy())
+        # Estimator's sessions share all variables after the chief has restored them; others share them as they are initialized.
+        self._is_coordinated = is_coordinated()
         make_sessions_with(self._session_creator)
 
     def _session_creator(self, scaffold, config=None, **settings):
@@ -137,7 +140,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._cross_device_ops
 
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
-        if replica_id == 0 and self._workers.size > 1 and not self._alone and not in_session_graph():
+        is_shared_later = in_session_graph() and self._is_coordinated
+        if replica_id == 0 and self._workers.size > 1 and not self._alone and not is_shared_later:
             return initial_value_from_first_worker(
                 self._workers, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )
