@@ -144,6 +144,41 @@ def check_custom_loop_reduces_over_all_replicas(strategy, folder) -> None:
     assert float(strategy.reduce("MEAN", values, axis=None)) == expected / count
 
 
+def check_all_gather_of_arguments_and_wrong_axes(strategy, folder) -> None:
+    count = strategy.num_replicas_in_sync
+
+    def gather(value, axis):
+        return tf.distribute.get_replica_context().all_gather(value, axis=axis)
+
+    @tf.function
+    def step(value, axis):
+        return strategy.run(gather, args=(value, axis))
+
+    def total(value):
+        return tf.distribute.get_replica_context().all_reduce("SUM", value)
+
+    for run in (
+        tf.function(lambda value: strategy.run(total, args=(value,))),
+        lambda v: strategy.run(total, (v,)),
+    ):
+        for part in strategy.experimental_local_results(run(tf.ones([]))):
+            assert float(part) == count, (float(part), count)
+    for axis, shape in ((0, (2 * count, 3)), (1, (2, 3 * count)), (-1, (2, 3 * count))):
+        for part in strategy.experimental_local_results(step(tf.ones([2, 3]), axis)):
+            assert part.shape == shape, (axis, part.shape)
+    for value, axis, text in (
+        (tf.ones([2, 3]), 2, "axis must be in [-2, 2)"),
+        (tf.ones([]), 0, "expand_dims"),
+    ):
+        for call in (step, lambda value, axis: strategy.gather(value, axis)):
+            try:
+                call(value, axis)
+            except ValueError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError("no error")
+
+
 def check_the_gradient_through_all_reduce(strategy, folder) -> None:
     @tf.function
     def step(value):

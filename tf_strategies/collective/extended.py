@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
-from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps
+from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps, checked_axis
 from tf_strategies.collective.empty_batch import EmptyBatchGuard
 from tf_strategies.collective.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.input import DatasetDistributor
@@ -373,11 +373,33 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         device = destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
         return self._devices[0] if device == "" else destinations
 
+    def _batch_gather_to(self, value_destination_pairs, axis, options=None):
+        """Gathers what replicas hand to `all_gather`; TensorFlow takes a tensor that is the same on all of them for one value."""
+        pairs = [(self._on_each_replica(value), where) for value, where in value_destination_pairs]
+        return super()._batch_gather_to(
+            [
+                (value, value if isinstance(value, tf.distribute.DistributedValues) else where)
+                for value, where in pairs
+            ],
+            axis,
+            options,
+        )
+
+    def _on_each_replica(self, value):
+        if isinstance(value, tf.distribute.DistributedValues) or len(self._devices) == 1:
+            return value
+        parts = []
+        for device in self._devices:
+            with tf.device(device):
+                parts.append(tf.identity(value))
+        return compat.per_replica(tuple(parts))
+
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
+        axis = checked_axis(value, axis)
         if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
             return value
-        return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
+        return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
 
 
 def _parts(value) -> tuple:
