@@ -250,6 +250,26 @@ def check_uneven_workers_train_as_the_union_of_their_batches(strategy, folder) -
         require_epochs(model, model.fit(dataset, steps_per_epoch=7, verbose=0), steps)
 
 
+def check_batches_with_a_scalar(strategy, folder) -> None:
+    local = len(strategy.extended.worker_devices)
+
+    def feed(context) -> Any:
+        own = context.input_pipeline_id + 1.0
+        return Dataset.from_tensors((tf.fill([4, 2], own), own)).repeat(3 * local)
+
+    total, steps = 0.0, 0
+    for batch in strategy.distribute_datasets_from_function(feed):
+        products = strategy.run(lambda batch: tf.reduce_sum(batch[0]) * batch[1], args=(batch,))
+        total += float(strategy.reduce("SUM", products, axis=None))
+        steps += 1
+    assert steps == 3
+    assert total == 3 * local * 8 * sum((rank + 1.0) ** 2 for rank in range(strategy.size))
+    message = refused(
+        lambda: strategy.experimental_distribute_dataset(Dataset.from_tensors((tf.ones([4]), 1.0)))
+    )
+    assert "a component that is a scalar" in message and "distribute_datasets_from_function" in message
+
+
 def check_own_data_with_sharding_off(strategy, folder) -> None:
     x, y = rows(90)
     size = 4 * strategy.size
@@ -409,6 +429,20 @@ def check_predict_gives_all_rows_in_order_everywhere(strategy, folder) -> None:
         model.compile(run_eagerly=True)
     got = model.predict(x[:9], batch_size=4, verbose=0)
     np.testing.assert_allclose(got, x[:9] @ kernel + bias, rtol=1e-5, atol=1e-5)
+
+
+def check_predict_on_batch_gives_the_rows_of_the_batch_everywhere(strategy, folder) -> None:
+    x, _ = rows(24)
+    model = linear(strategy)
+    kernel, bias = np.array([[1.0], [10.0], [-3.0]]), np.array([0.5])
+    model.set_weights([kernel, bias])
+    for count in (24, 24, 7):
+        got = model.predict_on_batch(x[:count])
+        np.testing.assert_allclose(got, x[:count] @ kernel + bias, rtol=1e-5, atol=1e-5)
+    with strategy.scope():
+        model.compile(run_eagerly=True)
+    got = model.predict_on_batch(x)
+    np.testing.assert_allclose(got, x @ kernel + bias, rtol=1e-5, atol=1e-5)
 
 
 def check_predict_with_several_inputs_and_outputs(strategy, folder) -> None:

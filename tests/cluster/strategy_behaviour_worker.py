@@ -63,6 +63,37 @@ def check_variables_start_as_worker_zero_made_them(strategy, folder) -> None:
             assert (part.numpy() == 1).all()
 
 
+def check_string_variables_start_as_worker_zero_made_them(strategy, folder) -> None:
+    first, mine = [["a", ""], ["caf\u00e9", "long " * 9]], f"{strategy.rank}" * (strategy.rank + 1)
+    with strategy.scope():
+        table = tf.Variable(first if strategy.rank == 0 else [[mine, "b"], ["c", mine]])
+        scalar = tf.Variable(lambda: tf.constant(mine))
+        empty = tf.Variable(tf.zeros([0], tf.string))
+    np.testing.assert_array_equal(table.numpy(), [[each.encode() for each in row] for row in first])
+    assert scalar.numpy() == b"0" and empty.shape == [0]
+
+
+def check_a_session_of_its_own_starts_as_worker_zero(strategy, folder) -> None:
+    mine = float(strategy.rank + 1)
+
+    def rows_of_worker(context) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensors(tf.fill([1], mine)).repeat(2)
+
+    with tf.Graph().as_default(), strategy.scope():
+        variable = tf.compat.v1.get_variable(
+            "w", [3], initializer=tf.compat.v1.random_normal_initializer(seed=mine)
+        )
+        text = tf.Variable(f"worker {strategy.rank}")
+        iterator = strategy.make_input_fn_iterator(rows_of_worker)
+        batches = strategy.experimental_local_results(iterator.get_next())
+
+        with tf.compat.v1.Session() as session:
+            session.run([tf.compat.v1.global_variables_initializer(), iterator.initializer])
+            values, strings, batch = session.run([variable, text, batches])
+    assert strings == b"worker 0" and [float(part[0]) for part in batch] == [mine] * len(batch)
+    require_equal_everywhere(strategy, [values])
+
+
 def check_variables_made_inside_a_function_agree(strategy, folder) -> None:
     made = []
 
@@ -111,6 +142,41 @@ def check_custom_loop_reduces_over_all_replicas(strategy, folder) -> None:
             )
     assert float(strategy.reduce("SUM", values, axis=None)) == expected
     assert float(strategy.reduce("MEAN", values, axis=None)) == expected / count
+
+
+def check_all_gather_of_arguments_and_wrong_axes(strategy, folder) -> None:
+    count = strategy.num_replicas_in_sync
+
+    def gather(value, axis):
+        return tf.distribute.get_replica_context().all_gather(value, axis=axis)
+
+    @tf.function
+    def step(value, axis):
+        return strategy.run(gather, args=(value, axis))
+
+    def total(value):
+        return tf.distribute.get_replica_context().all_reduce("SUM", value)
+
+    for run in (
+        tf.function(lambda value: strategy.run(total, args=(value,))),
+        lambda v: strategy.run(total, (v,)),
+    ):
+        for part in strategy.experimental_local_results(run(tf.ones([]))):
+            assert float(part) == count, (float(part), count)
+    for axis, shape in ((0, (2 * count, 3)), (1, (2, 3 * count)), (-1, (2, 3 * count))):
+        for part in strategy.experimental_local_results(step(tf.ones([2, 3]), axis)):
+            assert part.shape == shape, (axis, part.shape)
+    for value, axis, text in (
+        (tf.ones([2, 3]), 2, "axis must be in [-2, 2)"),
+        (tf.ones([]), 0, "expand_dims"),
+    ):
+        for call in (step, lambda value, axis: strategy.gather(value, axis)):
+            try:
+                call(value, axis)
+            except ValueError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError("no error")
 
 
 def check_the_gradient_through_all_reduce(strategy, folder) -> None:

@@ -31,6 +31,11 @@ def test_data_of_every_kind(size: int, local_replicas: int, tmp_path: Path) -> N
     require_checks(tmp_path, module, *arguments, workers=size, expected=checks)
 
 
+@pytest.mark.keras
+def test_data_that_should_be_the_same_and_are_not_end_all_workers(tmp_path: Path) -> None:
+    require_checks(tmp_path, "tests.cluster.differing_data_worker", workers=2)
+
+
 def test_a_generator_that_raises_on_one_worker_ends_all(tmp_path: Path) -> None:
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
         workers = group.start_workers(ports.addresses, "tests.cluster.failing_data_worker")

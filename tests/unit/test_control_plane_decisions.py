@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages, roster, stall_inspector, verdict
 from tf_strategies.control_plane.agreement import disagreement, terms_of
+from tf_strategies.control_plane.comparisons import Comparisons
 from tf_strategies.control_plane.gathering import Gathering
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
@@ -271,3 +272,21 @@ def test_one_that_left_and_is_not_waited_for_is_no_failure(clock):
     found = members()
     found.entries[2].gone, found.entries[2].left = True, clock.now
     assert wait(found, clock, 60, {}) is None
+
+
+def test_the_first_word_on_a_key_is_compared_with_each_later_one():
+    comparisons = Comparisons(3)
+    assert comparisons.add("t", "k", 1, "one") is None
+    assert comparisons.add("t", "other", 2, "apart") is None
+    assert comparisons.add("t", "k", 1, "again") is None
+    assert comparisons.add("t", "k", 0, "two") == (1, "one")
+    assert comparisons.add("t", "k", 2, "three") == (1, "one")
+    assert comparisons.add("t", "k", 0, "anew") is None
+
+
+def test_words_that_some_never_speak_to_are_forgotten():
+    comparisons = Comparisons(2)
+    for key in range(3000):
+        assert comparisons.add("t", str(key), 0, key) is None
+    assert comparisons.add("t", "2999", 1, "new") == (0, 2999)
+    assert comparisons.add("t", "0", 1, "new") is None

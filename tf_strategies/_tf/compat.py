@@ -15,6 +15,7 @@ from tensorflow.python.data.ops import shuffle_op as _shuffle
 from tensorflow.python.distribute import cross_device_ops as _cross_device_ops
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
+from tensorflow.python.distribute import input_lib as _input_lib
 from tensorflow.python.distribute import input_util as _input_util
 from tensorflow.python.distribute import mirrored_strategy as _mirrored_strategy
 from tensorflow.python.distribute import one_device_strategy as _one_device_strategy
@@ -62,6 +63,7 @@ __all__ = [
     "is_sync_on_read_variable",
     "iterator_handles",
     "op_seed",
+    "operations_of_functions",
     "optional_batches",
     "orderly_branches",
     "own_cardinality",
@@ -109,18 +111,11 @@ _CONTROL_FLOW_GRAPHS = (
     _func_graphs.WhileBodyFuncGraph,
 )
 
-# compute_batch_size(dataset): the batch size a dataset was built with, -1 where unknown. tf.data shows it nowhere else.
-compute_batch_size = _distribute.compute_batch_size
-
 # coordinator_context(): of the distribute coordinator that runs Estimator's training on this thread; None without one. Estimator
 # itself asks here for the session to train with.
 coordinator_context = _coordinator_context.get_current_worker_context
 
-# distribute_dataset(dataset, input_workers, strategy, ...): rebatching, sharding and empty batches for a worker that ran out,
-# as all of tf.distribute does it. The public way in is the strategy itself, with the input context of one machine.
-distribute_dataset = _input_util.get_distributed_dataset
-
-# The same for datasets that the user makes for each input pipeline.
+# distribute_datasets_from_function(fn, ...): as `distribute_dataset` below, of datasets that the user makes for each pipeline.
 distribute_datasets_from_function = _input_util.get_distributed_datasets_from_function
 
 # is_mirrored(value): whether the value is equal on all replicas by construction. tf.distribute.Mirrored does not exist publicly.
@@ -190,6 +185,53 @@ def own_cardinality(distributed):
 def set_cardinality(distributed, cardinality):
     """Sets the number of steps a distributed dataset says it has; it cannot be given."""
     distributed._cardinality = cardinality
+
+
+def compute_batch_size(dataset):
+    """The batch size a dataset was built with, -1 where unknown or where a component is a scalar. Nothing public shows it."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    if any(isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in specs):
+        return tf.constant(-1, tf.int64)
+    return _distribute.compute_batch_size(dataset)
+
+
+class _WatchedDataset(_input_lib.DistributedDataset):
+    """A DistributedDataset whose batches are watched before they are split.
+
+    TensorFlow splits a batch by sizes that it finds out from the dataset before; it cannot find them out of a watched one.
+    """
+
+    def __init__(self, watch, *args, **kwargs):
+        self._watch, self._unwatched = watch, None
+        super().__init__(*args, **kwargs)
+
+    def _create_cloned_datasets_from_dataset(self, dataset, *args, **kwargs):
+        self._unwatched = dataset
+        super()._create_cloned_datasets_from_dataset(self._watch(dataset), *args, **kwargs)
+
+    def _make_rebatch_fn(self, dataset, *args, **kwargs):
+        return super()._make_rebatch_fn(self._unwatched, *args, **kwargs)
+
+
+def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs):
+    """Rebatches and shards a dataset as all of tf.distribute does, with empty batches for a worker that ran out.
+
+    The public way in is the strategy itself, with the input context of one machine. `watch` is a function of the dataset that
+    returns one with the same elements; it is applied after the batch size was found out.
+    """
+    if watch is None:
+        return _input_util.get_distributed_dataset(dataset, input_workers, strategy, **kwargs)
+    return _WatchedDataset(watch, input_workers, strategy, dataset, **kwargs)
+
+
+def operations_of_functions(dataset):
+    """The kinds of operations in the functions of a pipeline (`map`, `filter`, …), at any depth. Nothing public tells them."""
+    found = set()
+    for function in dataset._functions():
+        definition = function.function.graph.as_graph_def(add_shapes=False)
+        found.update(node.op for node in definition.node)
+        found.update(node.op for inner in definition.library.function for node in inner.node_def)
+    return found.union(*(operations_of_functions(part) for part in dataset._inputs()))
 
 
 def auto_sharded(dataset, workers, worker):

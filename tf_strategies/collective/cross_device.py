@@ -17,7 +17,7 @@ from tf_strategies.collective.sparse import SparseExchange, is_small_table
 from tf_strategies.collective.sparse_rows import HOST, from_dense, merge_rows, number_of_rows, to_dense
 from tf_strategies.compression import Compressor
 
-__all__ = ["CollectiveCrossDeviceOps"]
+__all__ = ["CollectiveCrossDeviceOps", "checked_axis"]
 
 _ON_THE_WIRE = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 _WIDENED = {
@@ -145,6 +145,30 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             return tensors[0]
         with tf.device(tensors[0].device):
             return tf.add_n(tensors)
+
+
+def checked_axis(value: Any, axis: Any) -> Any:
+    """Returns the axis along which values of replicas are gathered, counted from the first.
+
+    Raises:
+        ValueError: the value has no such axis.
+    """
+    if isinstance(value, tf.IndexedSlices):
+        return axis
+    parts = value.values if isinstance(value, tf.distribute.DistributedValues) else (value,)
+    number, rank = tf.get_static_value(axis), tf.convert_to_tensor(parts[0]).shape.rank
+    if number is None or rank is None:
+        return axis
+    if rank == 0:
+        raise ValueError(
+            "a scalar cannot be gathered: there is no axis along which values of replicas could be joined; give it one by "
+            "tf.expand_dims(value, 0)"
+        )
+    if not -rank <= int(number) < rank:
+        raise ValueError(
+            f"axis must be in [{-rank}, {rank}) to gather a tensor of shape {parts[0].shape}; got {int(number)}"
+        )
+    return int(number) % rank
 
 
 def _holds_variables(value: Any) -> bool:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
-from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps
+from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps, checked_axis
 from tf_strategies.collective.empty_batch import EmptyBatchGuard
 from tf_strategies.collective.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.input import DatasetDistributor
@@ -22,7 +22,7 @@ from tf_strategies.collective.statistics import ReplicaStatistics
 from tf_strategies.collective.table import look_up_in_place
 from tf_strategies.collective.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
-from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
+from tf_strategies.estimator.coordinator import in_session_graph, is_coordinated, make_sessions_with
 from tf_strategies.estimator.kinds import adapt
 from tf_strategies.estimator.session_config import show_devices
 from tf_strategies.estimator.train_op import followed_by
@@ -73,6 +73,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._step = None
         self._shapes_are_agreed = False
         self._alone = False
+        self._is_coordinated = False
         self.statistics = ReplicaStatistics(
             replicas=self._num_replicas_in_sync,
             share=self._guard.share,
@@ -118,6 +119,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
         adapt(self._container_strategy())
+        # Estimator's sessions share all variables after the chief has restored them; others share them as they are initialized.
+        self._is_coordinated = is_coordinated()
         make_sessions_with(self._session_creator)
 
     def _session_creator(self, scaffold, config=None, **settings):
@@ -137,7 +140,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._cross_device_ops
 
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
-        if replica_id == 0 and self._workers.size > 1 and not self._alone and not in_session_graph():
+        is_shared_later = in_session_graph() and self._is_coordinated
+        if replica_id == 0 and self._workers.size > 1 and not self._alone and not is_shared_later:
             return initial_value_from_first_worker(
                 self._workers, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )
@@ -369,11 +373,33 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         device = destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
         return self._devices[0] if device == "" else destinations
 
+    def _batch_gather_to(self, value_destination_pairs, axis, options=None):
+        """Gathers what replicas hand to `all_gather`; TensorFlow takes a tensor that is the same on all of them for one value."""
+        pairs = [(self._on_each_replica(value), where) for value, where in value_destination_pairs]
+        return super()._batch_gather_to(
+            [
+                (value, value if isinstance(value, tf.distribute.DistributedValues) else where)
+                for value, where in pairs
+            ],
+            axis,
+            options,
+        )
+
+    def _on_each_replica(self, value):
+        if isinstance(value, tf.distribute.DistributedValues) or len(self._devices) == 1:
+            return value
+        parts = []
+        for device in self._devices:
+            with tf.device(device):
+                parts.append(tf.identity(value))
+        return compat.per_replica(tuple(parts))
+
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
+        axis = checked_axis(value, axis)
         if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
             return value
-        return self._cross_device_ops._gather(value, destinations=destinations, axis=axis)
+        return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
 
 
 def _parts(value) -> tuple:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import weakref
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -84,6 +85,7 @@ class ConnectedWorkers:
 
         self.options = options
         self._users: weakref.WeakSet = weakref.WeakSet()
+        self._topics = itertools.count()
         self._ops = collective_ops
         self._communicator = Communicator.connect(cluster, options)
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
@@ -119,6 +121,26 @@ class ConnectedWorkers:
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         return self._communicator.training()
+
+    def new_topic(self, judge: weakref.WeakMethod) -> str:
+        """Returns a topic for `compare`, the same on all workers if all call this in the same order.
+
+        Args:
+            judge: on worker 0, compares what workers say, as `ControlPlane.judge`; the topic ends with its object.
+        """
+        topic = str(next(self._topics))
+
+        def ask(*args: Any) -> Optional[str]:
+            method = judge()
+            return None if method is None else method(*args)
+
+        self._communicator.judge(topic, ask)
+        weakref.finalize(judge().__self__, self._communicator.judge, topic, None).atexit = False
+        return topic
+
+    def compare(self, topic: str, key: str, payload: Any) -> None:
+        """Says something about a key, which worker 0 compares with what the others say; not a collective."""
+        self._communicator.compare(topic, key, payload)
 
     def stats(self) -> Dict[str, Any]:
         return self._communicator.stats()

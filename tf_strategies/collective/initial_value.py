@@ -8,7 +8,8 @@ import tensorflow as tf
 
 __all__ = ["initial_value_from_first_worker"]
 
-_STAY_LOCAL = (tf.string, tf.resource, tf.variant)
+_STAY_LOCAL = (tf.resource, tf.variant)
+_BYTES = [bytes([code]) for code in range(256)]
 
 
 def initial_value_from_first_worker(
@@ -32,9 +33,30 @@ def initial_value_from_first_worker(
         value = tf.convert_to_tensor(value, dtype=dtype)
         if value.dtype in _STAY_LOCAL:
             return value
+        what = f"initial value of {name or 'Variable'}"
         with tf.device("/device:CPU:0"):
-            shared = group.broadcast(value, name=f"initial value of {name or 'Variable'}")
+            shared = (
+                _share_strings(group, value, what)
+                if value.dtype == tf.string
+                else group.broadcast(value, what)
+            )
         shared.set_shape(value.shape)
         return shared
 
     return make
+
+
+def _share_strings(group, value: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns the strings of worker 0, which travel as their lengths and then their bytes, one in an int32 each."""
+    lengths = group.broadcast(tf.strings.length(value), name)
+    row_lengths = tf.reshape(lengths, [-1])
+    total = tf.reduce_sum(row_lengths)
+    if group.rank == 0:
+        text = tf.strings.reduce_join(tf.reshape(value, [-1]))
+        codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
+    else:
+        codes = tf.zeros([total], tf.int32)
+    # One more, for a message must not be empty.
+    codes = group.broadcast(tf.concat([codes, [0]], 0), f"bytes of the {name}")[:total]
+    letters = tf.RaggedTensor.from_row_lengths(tf.gather(tf.constant(_BYTES), codes), row_lengths)
+    return tf.reshape(tf.strings.reduce_join(letters, axis=-1), tf.shape(lengths))

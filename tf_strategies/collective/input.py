@@ -10,6 +10,7 @@ from absl import logging
 from tf_strategies._tf import compat
 from tf_strategies.collective.agreement import exchange_texts, require_agreement
 from tf_strategies.collective.autoshard import Sharding, agree_on_sharding, with_policy
+from tf_strategies.collective.batch_check import BatchCheck
 
 __all__ = ["DatasetDistributor"]
 
@@ -44,23 +45,41 @@ class DatasetDistributor:
                 should be the same differ in length, files or order; when the AutoShardPolicy cannot be carried out.
         """
         _refuse_per_replica(options)
+        self._refuse_scalars(dataset)
         self._check(dataset)
-        one_batch_a_step = True
+        one_batch_a_step, watch = True, None
         if self._group.size > 1 and tf.executing_eagerly():
+            is_one_batch = _is_one_batch(dataset)
             sharding = agree_on_sharding(self._group, dataset)
             dataset = with_policy(dataset, sharding.policy)
             one_batch_a_step = sharding.policy == tf.data.experimental.AutoShardPolicy.DATA
             self._tell(sharding)
+            if one_batch_a_step and not is_one_batch:
+                watch = BatchCheck(self._group, dataset).watch
         distributed = compat.distribute_dataset(
             dataset,
             input_workers,
             strategy,
+            watch=watch,
             num_replicas_in_sync=self._context.num_replicas_in_sync,
             input_context=self._context,
             options=options,
         )
         steps = int(distributed.cardinality) if one_batch_a_step else self._own_steps(distributed)
         return self._with_equal_length(distributed, steps)
+
+    def _refuse_scalars(self, dataset: tf.data.Dataset) -> None:
+        """Raises ValueError if elements have a scalar, which cannot be split between replicas; on all workers alike."""
+        flat = tf.nest.flatten(dataset.element_spec)
+        if self._context.num_replicas_in_sync > 1 and any(
+            isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in flat
+        ):
+            raise ValueError(
+                "the dataset to distribute cannot be split between "
+                f"{self._context.num_replicas_in_sync} replicas: its elements {dataset.element_spec} have a component that is a "
+                "scalar; call `batch` on the dataset, or make each worker's batches with distribute_datasets_from_function, "
+                "which splits none"
+            )
 
     def _tell(self, sharding: Sharding) -> None:
         """Says on the chief how a dataset is split, once for each different line, where it is seen by default."""
@@ -140,6 +159,11 @@ def _describe(dataset: tf.data.Dataset) -> str:
     batch = tf.get_static_value(compat.compute_batch_size(dataset))
     size = "of unknown batch size" if batch is None or batch < 0 else f"with batches of {batch}"
     return f"elements {dataset.element_spec} {size}"
+
+
+def _is_one_batch(dataset: tf.data.Dataset) -> bool:
+    """Returns whether the dataset was made of a single batch, as Keras 2 does for each `train_on_batch`: it has no order."""
+    return compat.dataset_sources(dataset) == [dataset] and int(dataset.cardinality()) == 1
 
 
 def _refuse_per_replica(options) -> None:

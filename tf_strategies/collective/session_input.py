@@ -29,6 +29,11 @@ class EndsTogether:
         """The operation that begins from the start."""
         return self._iterator.initialize()
 
+    @property
+    def initializer(self) -> Any:
+        """What `initialize` returns, under the name that iterators of TensorFlow 1 give it."""
+        return self._iterator.initializer
+
     def get_next(self) -> Any:
         """The next batch of each local replica.
 

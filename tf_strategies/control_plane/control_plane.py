@@ -119,6 +119,32 @@ class ControlPlane:
         """
         self._member.report_failure(code, message, instance, peer)
 
+    def judge(self, topic: str, judge: Callable[..., str | None] | None) -> None:
+        """On rank 0: compares by this function what ranks say about a topic; None to compare no more. Nothing elsewhere.
+
+        Args:
+            topic: the same on all ranks.
+            judge: called on the coordinator's thread with a key, two names and two payloads, both in the order of the ranks;
+                returns why the group must end, with which all ranks fail, or None. Must not block.
+        """
+        coordinator = self._coordinator
+        if coordinator is None:
+            return
+        if judge is None:
+            coordinator.judges.pop(topic, None)
+        else:
+            coordinator.judges[topic] = judge
+
+    def compare(self, topic: str, key: str, payload: Any) -> None:
+        """Says something about a key, which rank 0 compares with what others say about it. Never blocks, nothing is returned.
+
+        Args:
+            topic: one that rank 0 has a judge for.
+            key: names what all ranks speak of.
+            payload: JSON, some kilobytes.
+        """
+        self._member.compare(topic, key, payload)
+
     def failed(self) -> Failure | None:
         """Why the group failed; None while it has not."""
         return self._member.failed()

@@ -18,6 +18,7 @@ from typing import Any, Callable, Mapping
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.agreement import disagreement, valid_terms
+from tf_strategies.control_plane.comparisons import Comparisons
 from tf_strategies.control_plane.gathering import Gathering
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.roster import Connection, Entry, Roster
@@ -50,6 +51,10 @@ class Coordinator:
         cluster: the cluster of rank 0.
         terms: what every member must agree with: rank 0's own terms.
         timeout: seconds the group may take to form, and each exchange may take.
+
+    Attributes:
+        judges: by topic, what compares the payloads of two members: called with the key, both names and both payloads in the
+            order of the ranks; returns why the group must end, or None.
     """
 
     def __init__(self, cluster: Cluster, terms: Mapping[str, Any], timeout: float) -> None:
@@ -64,6 +69,8 @@ class Coordinator:
         self._gatherings: dict[int, Gathering] = {}
         self._verdict: Verdict | None = None
         self._votes: dict[int, StopVote] = {}
+        self._comparisons = Comparisons(self._roster.size)
+        self.judges: dict[str, Callable[[str, tuple[str, str], tuple[Any, Any]], str | None]] = {}
         self._inspector = StallInspector(self._roster)
         self._started = time.monotonic()
         self._next_progress = _FIRST_PROGRESS_SECONDS
@@ -72,6 +79,7 @@ class Coordinator:
         self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "exchange": self._on_exchange,
+            "compare": self._on_compare,
             "waiting": self._on_waiting,
             "report": self._on_report,
             "described": self._on_described,
@@ -200,6 +208,24 @@ class Coordinator:
             del self._gatherings[sequence]
             for reply in gathering.replies(self._roster.size):
                 self._roster.send_to_all(reply)
+
+    def _on_compare(self, rank: int, message: Message) -> None:
+        topic, key = messages.text(message, "topic"), messages.text(message, "key")
+        judge = self.judges.get(topic)
+        if self._phase is not _Phase.RUNNING or judge is None:
+            return
+        mine = message.get("payload")
+        earlier = self._comparisons.add(topic, key, rank, mine)
+        if earlier is None:
+            return
+        (first_rank, first), (second_rank, second) = sorted([earlier, (rank, mine)], key=lambda each: each[0])
+        try:
+            names = (self._roster.names[first_rank], self._roster.names[second_rank])
+            cause = judge(key, names, (first, second))
+        except TypeError as error:
+            raise ValueError(f"a compare message has an unfit payload: {error}") from None
+        if cause is not None:
+            self._fail(Failure(Code.MISMATCH, cause))
 
     def _on_waiting(self, rank: int, message: Message) -> None:
         instance, words = messages.integer(message, "instance"), messages.text(message, "text")

@@ -182,6 +182,11 @@ class Member:
         if alone:
             self._fail(Failure(Code(code), message))
 
+    def compare(self, topic: str, key: str, payload: Any) -> None:
+        """Sends what this rank says about a key, for the coordinator to compare. Never blocks."""
+        with self._changed:
+            self._send({"type": "compare", "topic": topic, "key": key, "payload": payload})
+
     def close(self, why: str = "") -> None:
         """Leaves the group; bounded. on_abort is no longer called. The coordinator is ended by its owner."""
         if self._closing.is_set():

@@ -6,6 +6,7 @@ exchange   sequence, what, payload                  welcome      epoch: the grou
 waiting    instance, seconds, text; or idle         refused      message, retry
 report     code, message, instance, peer            gathered     sequence, first, payloads (a run of ranks)
 described  instance, text, waited (seconds; -1: idle)  describe     instance
+compare    topic, key, payload                      (nothing, or abort)
 leave      my script has ended, why                 left         rank, why; farewell to the receiver itself
 aborted    I have heard of the failure              abort        code, message
 stop       training: I want to stop it              stop_where   training: where can you stop it?
@@ -24,7 +25,7 @@ from tf_strategies.errors import Code
 Message = Dict[str, Any]
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class Failure(NamedTuple):

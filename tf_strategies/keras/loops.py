@@ -14,7 +14,15 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import fit_runs
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["evaluate", "fit", "predict", "predict_function", "test_function", "train_function"]
+__all__ = [
+    "evaluate",
+    "fit",
+    "predict",
+    "predict_function",
+    "predict_on_batch",
+    "test_function",
+    "train_function",
+]
 
 _ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
 
@@ -46,6 +54,20 @@ def predict(original: Callable, keras: ModuleType) -> Callable:
     """Returns `Model.predict`, which does the same, and gives rows in the order of the dataset."""
     in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found  # Keras 2 does
     return in_order(_within(original, "whole_data"))
+
+
+def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
+    """Returns `Model.predict_on_batch`, which splits the batch between workers and gives the rows of all, in order."""
+    del keras
+
+    @functools.wraps(original)
+    def predict_split(self: Any, x: Any) -> Any:
+        strategy = self.distribute_strategy
+        if isinstance(strategy, GroupStrategy):
+            (x,) = next(iter(_split_between_workers(strategy, [(x,)])))
+        return original(self, x)
+
+    return predict_split
 
 
 def train_function(original: Callable, keras: ModuleType) -> Callable:
@@ -113,7 +135,7 @@ def _sums_logs(model: Any) -> bool:
 def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
     """Returns an iterator that gives each replica its rows of the batches.
 
-    `train_on_batch` and `test_on_batch` of Keras 3 give the whole batch to every replica, those of Keras 2 split it.
+    The `..._on_batch` methods of Keras 3 give the whole batch to every replica, those of Keras 2 split it.
     """
     if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
         return data

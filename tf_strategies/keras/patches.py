@@ -92,6 +92,13 @@ PATCHES: Tuple[Patch, ...] = (
         "Model", "make_train_function", loops.train_function, "steps are joint steps, also of train_on_batch"
     ),
     Patch("Model", "make_test_function", loops.test_function, "steps are joint steps, also of test_on_batch"),
+    Patch(
+        "Model",
+        "predict_on_batch",
+        loops.predict_on_batch,
+        "the batch is split, as Keras 2 does",
+        _KERAS3,
+    ),
     Patch("Model", "make_predict_function", loops.predict_function, "the strategy calls the steps"),
     # Callbacks and logs.
     Patch(

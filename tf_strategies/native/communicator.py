@@ -217,6 +217,16 @@ class Communicator:
         finally:
             stopping.end(number)
 
+    def judge(self, topic: str, judge: Any) -> None:
+        """As `ControlPlane.judge`."""
+        if self._control is not None:
+            self._control.judge(topic, judge)
+
+    def compare(self, topic: str, key: str, payload: Any) -> None:
+        """As `ControlPlane.compare`; nothing when the group is closed or has failed."""
+        if self._control is not None and self.usable:
+            self._control.compare(topic, key, payload)
+
     def stats(self) -> dict[str, Any]:
         """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
