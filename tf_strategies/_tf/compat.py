@@ -69,6 +69,7 @@ __all__ = [
     "own_cardinality",
     "per_replica",
     "place",
+    "random_numbers_of_iterators",
     "record_read",
     "register_dispatchable_type",
     "regroup",
@@ -222,6 +223,22 @@ def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs
     if watch is None:
         return _input_util.get_distributed_dataset(dataset, input_workers, strategy, **kwargs)
     return _WatchedDataset(watch, input_workers, strategy, dataset, **kwargs)
+
+
+def random_numbers_of_iterators(seed):
+    """A dataset of random numbers, other ones in each iterator: drawn from the seed and the count of iterators made before.
+
+    `Dataset.random` draws from `tf.random.set_seed`, too, which may differ between workers.
+    """
+    variant = tf.raw_ops.RandomDatasetV2(
+        seed=seed,
+        seed2=1,
+        seed_generator=tf.raw_ops.DummySeedGenerator(),
+        output_types=[tf.int64],
+        output_shapes=[[]],
+        rerandomize_each_iteration=True,
+    )
+    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.int64))
 
 
 def operations_of_functions(dataset):
