@@ -330,6 +330,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
+        if self._replicas_run:
+            value_destination_pairs = [
+                (self._on_each_replica(value), where) for value, where in value_destination_pairs
+            ]
         reduced = [value for value, _ in value_destination_pairs]
         open_pairs = {
             position: (apart(self._summand(reduce_op, value, where)), self._placed(where))
@@ -374,7 +378,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._devices[0] if device == "" else destinations
 
     def _batch_gather_to(self, value_destination_pairs, axis, options=None):
-        """Gathers what replicas hand to `all_gather`; TensorFlow takes a tensor that is the same on all of them for one value."""
+        """Gathers what replicas hand to `all_gather`."""
         pairs = [(self._on_each_replica(value), where) for value, where in value_destination_pairs]
         return super()._batch_gather_to(
             [
@@ -386,6 +390,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         )
 
     def _on_each_replica(self, value):
+        """Returns a value for each replica: TensorFlow takes a tensor that all replicas hand over for one value."""
         if isinstance(value, tf.distribute.DistributedValues) or len(self._devices) == 1:
             return value
         parts = []
