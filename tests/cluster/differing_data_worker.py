@@ -1,4 +1,4 @@
-"""One of several workers whose data should be the same and are not: each check forms a group of its own, which must end.
+"""One of several workers whose data should be the same and are not, or that is left: each check forms a group of its own.
 
 python -m tests.cluster.differing_data_worker
 """
@@ -59,7 +59,9 @@ def own_order(rank: int) -> np.ndarray:
 
 
 def check_a_sequence_that_shuffles_by_itself(_: Any) -> None:
-    require_end(fit(lambda rank: as_sequence(batches(own_order(rank))), epochs=500), "batch 0 of iteration 0")
+    require_end(
+        fit(lambda rank: as_sequence(batches(own_order(rank))), epochs=500), "batch 0 of an iteration"
+    )
 
 
 def check_a_generator_that_shuffles_by_itself(_: Any) -> None:
@@ -114,6 +116,27 @@ def check_random_augmentation_of_the_same_rows_is_no_difference(_: Any) -> None:
     for dataset in (noisy, alone):
         assert np.isfinite(model.fit(dataset, epochs=3, verbose=0).history["loss"]).all()
     strategy.close()
+
+
+def check_a_worker_that_left_is_named_outside_of_fit(_: Any) -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(timeout=60))
+    model = linear(strategy)
+    if strategy.rank == 1:
+        strategy.close()
+        return
+    for wait in (
+        lambda: model.train_on_batch(*rows()),
+        lambda: strategy.experimental_distribute_dataset(Dataset.range(8).batch(2)),
+        lambda: strategy.reduce("SUM", tf.ones([]), axis=None),
+        lambda: strategy.gather(tf.ones([1]), axis=0),
+    ):
+        try:
+            wait()
+        except tfs.WorkerLostError as error:
+            assert type(error).__name__ == "WorkerLostError", type(error)
+            assert "worker 1 (" in str(error) and "left the group (its script ended)" in str(error), error
+        else:
+            raise AssertionError("no error")
 
 
 if __name__ == "__main__":

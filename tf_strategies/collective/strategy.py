@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -159,12 +159,23 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
     def run(self, fn, args=(), kwargs=None, options=None):
         """As `tf.distribute.Strategy.run`."""
         self._agreed.clear()
-        return super().run(fn, args=args, kwargs=kwargs, options=options)
+        with self._naming_lost_workers():
+            return super().run(fn, args=args, kwargs=kwargs, options=options)
+
+    def call(self, function, *args):
+        with self._naming_lost_workers():
+            return function(*args)
 
     def experimental_distribute_dataset(self, dataset, options=None):
         """As `tf.distribute.Strategy.experimental_distribute_dataset`."""
         self._teach_keras()
-        return super().experimental_distribute_dataset(dataset, options)
+        with self._naming_lost_workers():
+            return super().experimental_distribute_dataset(dataset, options)
+
+    def gather(self, value, axis):
+        """As `tf.distribute.Strategy.gather`, from the replicas of all workers."""
+        with self._naming_lost_workers():
+            return super().gather(value, axis)
 
     def reduce(self, reduce_op, value, axis=None):
         """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
@@ -179,7 +190,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
             return parts[0]
         if axis == 0 and all(part.shape.rank == 0 for part in parts):
             axis = None
-        return super().reduce(reduce_op, value, axis)
+        with self._naming_lost_workers():
+            return super().reduce(reduce_op, value, axis)
 
     def share_of_batch(self):
         # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
@@ -228,7 +240,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        with naming_lost_workers(lambda: not self._group.usable), self._group.training() as stops:
+        with self._naming_lost_workers(), self._group.training() as stops:
             before, self._stops = self._stops, stops
             try:
                 yield
@@ -236,7 +248,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
                 self._stops = before
 
     def whole_data(self):
-        return naming_lost_workers(lambda: not self._group.usable)
+        return self._naming_lost_workers()
 
     def stops_training(self, wanted):
         return self._stops(wanted)
@@ -247,6 +259,9 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
     def agreed(self, results):
         self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))
         return results
+
+    def _naming_lost_workers(self) -> ContextManager[None]:
+        return naming_lost_workers(lambda: not self._group.usable)
 
     def _teach_keras(self) -> None:
         bridge.install()
