@@ -15,13 +15,13 @@ _registered: Set[Callable[[], object]] = set()
 
 
 def register(function: Callable[[], object]) -> None:
-    """As `atexit.register`."""
+    """Does the same as `atexit.register`."""
     atexit.register(function)
     _registered.add(function)
 
 
 def unregister(function: Callable[[], object]) -> None:
-    """As `atexit.unregister`."""
+    """Does the same as `atexit.unregister`."""
     atexit.unregister(function)
     _registered.discard(function)
 

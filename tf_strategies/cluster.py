@@ -93,14 +93,14 @@ class Cluster:
         return len(self.worker_tasks)
 
     def address_of(self, task: Task) -> str:
-        """The "host:port" of a task; KeyError when the cluster lists none for it."""
+        """Returns the "host:port" of a task; KeyError when the cluster lists none for it."""
         listed = self.addresses.get(task.role, ())
         if not 0 <= task.index < len(listed):
             raise KeyError(f"the cluster lists no address for {task}")
         return listed[task.index]
 
     def name_of(self, task: Task) -> str:
-        """The task as messages name it: "worker 2 (10.0.0.3:2222)"."""
+        """Returns the task as messages name it: "worker 2 (10.0.0.3:2222)"."""
         listed = self.addresses.get(task.role, ())
         return f"{task} ({listed[task.index]})" if 0 <= task.index < len(listed) else str(task)
 
@@ -216,7 +216,7 @@ def _wrong(found: str, remedy: str) -> ClusterConfigError:
 
 
 def _show(value: Any) -> str:
-    """A value on one line of ASCII, cut when long."""
+    """Returns a value on one line of ASCII, cut when long."""
     try:
         text = json.dumps(value)
     except (ValueError, RecursionError):

@@ -68,7 +68,7 @@ class CommunicationOptions:
             object.__setattr__(self, name, value)
 
     def digest_fields(self) -> dict[str, Any]:
-        """The options that must agree between the workers of a group, by name."""
+        """Returns the options that must agree between the workers of a group, by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "timeout"}
 
 
@@ -118,7 +118,7 @@ class ParameterServerOptions:
         object.__setattr__(self, "timeout", _seconds("timeout", timeout))
 
     def describe(self) -> str:
-        """What must agree between workers, in words; where variables really go is compared as they are made."""
+        """Returns what must agree between workers, in words; where variables really go is compared as they are made."""
         placement = self.placement if isinstance(self.placement, str) else "a function"
         return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
 
@@ -130,7 +130,7 @@ def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value as an int; None where it is none, as a bool or a float."""
+    """Returns the value as an int; None where it is none, as a bool or a float."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:

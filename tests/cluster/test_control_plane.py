@@ -313,8 +313,9 @@ def test_a_second_job_on_the_same_ports_does_no_harm(group, tmp_path):
     assert [worker.wait(15) for worker in workers] == [0, 0, 0]
 
 
-def test_random_bytes_and_idle_connections_do_no_harm(group):
-    first = group.start(0, ["barrier"])
+def test_random_bytes_and_idle_connections_do_no_harm(group, tmp_path):
+    go = tmp_path / "go"
+    first = group.start(0, ["hold_for_file", str(go)], ["barrier"])
     host, port = group.addresses[0].split(":")
 
     def listening() -> bool:
@@ -333,6 +334,7 @@ def test_random_bytes_and_idle_connections_do_no_harm(group):
         workers = [first, group.start(1, ["barrier"]), group.start(2, ["barrier"])]
         assert len(joined(workers)) == 1
         assert _resident_kib(first.pid) - before < 50_000
+        go.touch()
         assert [worker.wait(15) for worker in workers] == [0, 0, 0]
     finally:
         for guest in guests:

@@ -157,7 +157,10 @@ def per_replica(values):
 
 
 def whole_variable(value):
-    """The variable of which `value` is one replica's part, or which it casts, or it itself; None for what is no variable."""
+    """Returns the variable that `value` casts, or of which it is one replica's part, or `value` itself.
+
+    None if `value` is no variable.
+    """
     value = getattr(value, "__dict__", {}).get(
         "_variable", value
     )  # of a variable of Keras 2 that casts itself
@@ -168,12 +171,14 @@ def whole_variable(value):
 
 
 def is_sync_on_read_variable(value):
-    """Whether the value is a distributed variable that is reduced when read."""
+    """Returns True if the value is a distributed variable that is reduced when read."""
     return isinstance(value, SyncOnReadVariable)
 
 
 def own_cardinality(distributed):
-    """The number of batches that this worker's part of a distributed dataset has, over all its replicas; negative as in tf.data.
+    """Returns the number of batches that this worker's part of a distributed dataset has over all its replicas.
+
+    Negative numbers mean what they mean in tf.data.
 
     A distributed dataset itself says the length of what it was made of, before it was split.
     """
@@ -189,7 +194,10 @@ def set_cardinality(distributed, cardinality):
 
 
 def compute_batch_size(dataset):
-    """The batch size a dataset was built with, -1 where unknown or where a component is a scalar. Nothing public shows it."""
+    """Returns the batch size that a dataset was built with.
+
+    -1 if it is unknown, or if a component is a scalar. No public function returns it.
+    """
     specs = tf.nest.flatten(dataset.element_spec)
     if any(isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in specs):
         return tf.constant(-1, tf.int64)
@@ -226,7 +234,9 @@ def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs
 
 
 def random_numbers_of_iterators(seed):
-    """A dataset of random numbers, other ones in each iterator: drawn from the seed and the count of iterators made before.
+    """Returns a dataset of random numbers that differ between iterators.
+
+    They are drawn from the seed and the count of iterators that were made before.
 
     `Dataset.random` draws from `tf.random.set_seed`, too, which may differ between workers.
     """
@@ -242,7 +252,10 @@ def random_numbers_of_iterators(seed):
 
 
 def operations_of_functions(dataset):
-    """The kinds of operations in the functions of a pipeline (`map`, `filter`, …), at any depth. Nothing public tells them."""
+    """Returns the kinds of operations in the functions of a pipeline (`map`, `filter`, …), at any depth.
+
+    No public function returns them.
+    """
     found = set()
     for function in dataset._functions():
         definition = function.function.graph.as_graph_def(add_shapes=False)
@@ -252,7 +265,7 @@ def operations_of_functions(dataset):
 
 
 def auto_sharded(dataset, workers, worker):
-    """One worker's share of a dataset by its AutoShardPolicy. Public is only the way through a DistributedDataset."""
+    """Returns one worker's share of a dataset by its AutoShardPolicy. Public is only the way through a DistributedDataset."""
     return _distribute._AutoShardDataset(dataset, workers, worker)
 
 
@@ -279,7 +292,7 @@ def show_iterators(dataset, show):
 
 
 def iterator_handles(iterator):
-    """The handles of an iterator's resources, those that use others first; no public attribute has them."""
+    """Returns the handles of an iterator's resources, those that use others first; no public attribute has them."""
     found = []
     for part in getattr(iterator, "_iterators", [iterator]):
         inner = getattr(part, "_iterator", part)
@@ -290,7 +303,9 @@ def iterator_handles(iterator):
 
 
 def optional_batches(iterator):
-    """The next batch for each local replica of a distributed iterator over an input function, as tf.experimental.Optional.
+    """Returns the next batch of each local replica as a tf.experimental.Optional.
+
+    The iterator is a distributed iterator over an input function.
 
     The iterator itself gives batches, or an end that no other worker hears of.
     """
@@ -298,13 +313,13 @@ def optional_batches(iterator):
 
 
 def dataset_sources(dataset):
-    """The datasets at the start of a pipeline. A dataset tells its inputs only to tf.data itself."""
+    """Returns the datasets at the start of a pipeline. A dataset tells its inputs only to tf.data itself."""
     inputs = dataset._inputs()
     return [source for part in inputs for source in dataset_sources(part)] if inputs else [dataset]
 
 
 def shuffle_seeds(dataset):
-    """The seeds of each `shuffle` in a dataset as (graph, operation), None for one that shuffles anew in every process.
+    """Returns the seeds of each `shuffle` in a dataset as (graph, operation), None for one that shuffles anew in every process.
 
     Nothing public tells them.
     """
@@ -318,7 +333,7 @@ def shuffle_seeds(dataset):
 
 
 def converted_by_autograph(fn):
-    """The replica function as autograph converts it where `Strategy.run` is called in a tf.function, as it is elsewhere.
+    """Returns the replica function as autograph converts it where `Strategy.run` is called in a tf.function, as it is elsewhere.
 
     TensorFlow converts what it finds in user code by itself, but not what runs inside functions of a library.
     """
@@ -328,7 +343,7 @@ def converted_by_autograph(fn):
 
 
 def op_seed():
-    """The global seed that random operations made now take; None if there is none. No public function reads it."""
+    """Returns the global seed that random operations made now take; None if there is none. No public function reads it."""
     return _context.global_seed() if _context.executing_eagerly() else _ops.get_default_graph().seed
 
 
@@ -344,22 +359,28 @@ def set_op_seed(seed):
 
 
 def in_xla():
-    """Whether operations made now are to be compiled by XLA (jit_compile=True); TensorFlow shows it nowhere else."""
+    """Returns True if operations made now are to be compiled by XLA (jit_compile=True); TensorFlow shows it nowhere else."""
     return _control_flow_util.GraphOrParentsInXlaContext(_ops.get_default_graph())
 
 
 def is_differentiating():
-    """Whether a tf.GradientTape records what is computed now; no public function tells."""
+    """Returns True if a tf.GradientTape records what is computed now; no public function tells."""
     return _record.could_possibly_record()
 
 
 def written_resources(op):
-    """The handles among an operation's inputs that it writes to, calls of functions included; no public function knows."""
+    """Returns the handles among an operation's inputs that it writes to, also in functions that it calls.
+
+    No public function returns them.
+    """
     return list(_auto_control_deps_utils.get_read_write_resource_inputs(op)[1])
 
 
 def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None):
-    """A handle to a variable that processes share by name; tf.Variable gives its own a name that no other process can know."""
+    """Returns a handle to a variable that processes share by name.
+
+    tf.Variable gives its own variables names that no other process can know.
+    """
     handle = tf.raw_ops.VarHandleOp(
         shape=shape,
         dtype=dtype,
@@ -374,7 +395,9 @@ def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None)
 
 
 def record_read(variable, forward, backward):
-    """What `forward()` computes, to tapes one operation that reads the variable; `backward` makes the gradient of that read.
+    """Returns the result of `forward()` and records it on tapes as one read of the variable.
+
+    `backward` computes the gradient of that read.
 
     tf.custom_gradient would need the read to have the variable's handle as an input.
     """
@@ -388,7 +411,9 @@ def record_read(variable, forward, backward):
 
 
 def is_branch_of(graph, outer):
-    """Whether `graph` is `outer`, or a body of tf.cond or tf.while_loop in it, which runs in each call of the function around it.
+    """Returns True if `graph` is `outer`, or a body of tf.cond or tf.while_loop within it.
+
+    Such a body runs in each call of the function around it.
 
     The classes have no public name.
     """
@@ -400,7 +425,9 @@ def is_branch_of(graph, outer):
 
 
 def defined_function(name, build):
-    """The name of a function without arguments or results, defined in the current graph, and what it captures of that graph.
+    """Returns the name of a function that is defined in the current graph, and the tensors it captures.
+
+    The function has no arguments and no results.
 
     tf.function builds such a body twice, and calls it where it is used; here an operation has the function as an attribute.
     """
@@ -410,7 +437,9 @@ def defined_function(name, build):
 
 @contextlib.contextmanager
 def orderly_branches():
-    """While open, branches that are built in the current graph for a session run all that has side effects, in order.
+    """Opens a context in which branches run all operations that have side effects, in order.
+
+    This is for branches in a graph that a session runs.
 
     In functions they do; in such graphs only what their results need, and there is no public switch.
     """

@@ -13,7 +13,9 @@ __all__ = ["LiftedFunctions", "after_arrival", "run_on_only_device"]
 
 
 def after_arrival(arguments: Any) -> ContextManager[None]:
-    """What is built within runs when these arguments are there, and not at all when they never come.
+    """Opens a context whose operations run when these arguments have arrived.
+
+    They do not run if an argument never arrives.
 
     In a graph, what does not need the data could run before them. But the step that finds no data left must change nothing: not
     one worker's count of steps, for another may have been quicker to end.

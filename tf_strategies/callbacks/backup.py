@@ -37,7 +37,7 @@ class Backup(abc.ABC):
 
     @abc.abstractmethod
     def end(self, *, delete: bool, saved: bool) -> None:
-        """At the end of the fit.
+        """Ends the backups of a fit.
 
         Args:
             delete: whether the checkpoint is not needed any more.
@@ -46,19 +46,19 @@ class Backup(abc.ABC):
 
 
 def lasting(facts: Dict[str, Any]) -> Dict[str, Any]:
-    """Of the variables that a checkpoint lists, those that are not of metrics."""
+    """Returns the variables that a checkpoint lists, without those of metrics."""
     return {name: fact for name, fact in facts.items() if not name.startswith("metrics/")}
 
 
 def cannot_read(who: str, path: Path, reason: object) -> CheckpointError:
-    """The error to raise when `who`, a task, cannot read the file."""
+    """Returns the error to raise when `who`, a task, cannot read the file."""
     return CheckpointError(
         f"{who} cannot read the checkpoint {path}: {reason}; mend that, or give another directory"
     )
 
 
 def cannot_write(who: str, path: Path, reason: object) -> CheckpointError:
-    """The error to raise when `who`, a task, cannot write the file."""
+    """Returns the error to raise when `who`, a task, cannot write the file."""
     return CheckpointError(
         f"{who} cannot write the checkpoint {path}: {reason}; make room there, or give another directory, and start again"
     )

@@ -25,7 +25,7 @@ _REMEMBERED = {
 
 
 def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.ndarray]]:
-    """What the callbacks remember: plain data, and the weights among it by name."""
+    """Returns what the callbacks remember: plain data, and the weights among it by name."""
     facts, arrays = [], {}
     for kind, number, callback in _known(callbacks):
         remembered: Dict[str, Any] = {}
@@ -42,7 +42,7 @@ def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.n
 
 
 def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """What callbacks remember, but for weights, which are as large as the model."""
+    """Returns what callbacks remember, but for weights, which are as large as the model."""
     return [
         {
             **fact,

@@ -52,7 +52,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """The bytes of a file."""
+    """Returns the bytes of a file."""
     data = io.BytesIO()
     _write(data, checkpoint)
     return data.getvalue()

@@ -14,7 +14,7 @@ _WORDS_AT_ONCE = 8 << 20
 
 
 def of_every_worker(strategy: Optional[Any], data: bytes) -> List[bytes]:
-    """The bytes of each worker, by rank. `strategy`: None for a process alone."""
+    """Returns the bytes of each worker, by rank. `strategy`: None for a process alone."""
     if strategy is None:
         return [data]
     lengths = _gather(strategy, np.array([len(data)], _WORD))
@@ -25,7 +25,7 @@ def of_every_worker(strategy: Optional[Any], data: bytes) -> List[bytes]:
 
 
 def from_chief(strategy: Optional[Any], data: bytes) -> bytes:
-    """The bytes that worker 0 gives, on all workers; what others give does not count."""
+    """Returns the bytes that worker 0 gives, on all workers; what others give does not count."""
     if strategy is None:
         return data
     mine = data if strategy.rank == 0 else b""

@@ -62,7 +62,7 @@ class GroupBackup(Backup):
             remove(self._path)
 
     def _read(self) -> Optional[bytes]:
-        """What the chief has; None when it has nothing."""
+        """Returns what the chief has; None when it has nothing."""
         found = b""
         if self._is_chief:
             try:

@@ -161,7 +161,7 @@ def _adds_up(variable: Any) -> bool:
 def _for_replicas(
     strategy: Optional[Any], checkpoint: Checkpoint, key: str, variable: Any
 ) -> List[np.ndarray]:
-    """The values for this worker's replicas; with another number of replicas than there were, a sum or mean."""
+    """Returns the values for this worker's replicas; with another number of replicas than there were, a sum or mean."""
     fact, array = checkpoint.facts[key], checkpoint.arrays[key]
     local = len(replicas_of(variable))
     rank, size = (0, 1) if strategy is None else (strategy.rank, strategy.size)

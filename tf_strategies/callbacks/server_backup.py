@@ -129,7 +129,7 @@ class ServerBackup(Backup):
         return None if position is None else worker_records.at(checkpoint, position)
 
     def _kept_records(self, checkpoint: Checkpoint) -> List[Optional[Checkpoint]]:
-        """That of the chief alone in a file that workers without servers have written."""
+        """Returns the chief's record from a file that workers without servers have written."""
         workers = checkpoint.facts.get("workers")
         if workers is None:
             callbacks = callback_states.without_weights(checkpoint.facts["callbacks"])

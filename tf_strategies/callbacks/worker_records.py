@@ -18,12 +18,12 @@ _POSITION = ("epoch", "batches", "stopped", "place")
 
 
 def position_of(record: Record) -> Optional[Dict[str, Any]]:
-    """The facts that tell where a worker is in its data."""
+    """Returns the facts that tell where a worker is in its data."""
     return None if record is None else {name: record.facts[name] for name in _POSITION}
 
 
 def to_begin_with(records: Sequence[Record], size: int, *, own_pace: bool) -> List[Record]:
-    """The records for `size` workers after all were restarted.
+    """Returns the records for `size` workers after all were restarted.
 
     Workers that share every batch go on where the chief is. Those with batches of their own go on each where it is; when there
     are more or fewer of them than before, all at the beginning of the epoch of the one that is least far.
@@ -45,7 +45,7 @@ def to_begin_with(records: Sequence[Record], size: int, *, own_pace: bool) -> Li
 
 
 def at(record: Checkpoint, position: Dict[str, Any]) -> Checkpoint:
-    """The record at another position; elsewhere in an epoch its sums of metrics mean nothing."""
+    """Returns the record at another position; elsewhere in an epoch its sums of metrics mean nothing."""
     facts = {**record.facts, **position}
     if any(record.facts[name] != position[name] for name in ("epoch", "batches")):
         facts["variables"] = lasting(facts["variables"])
@@ -53,7 +53,7 @@ def at(record: Checkpoint, position: Dict[str, Any]) -> Checkpoint:
 
 
 def own(records: Sequence[Record], rank: int, *, own_pace: bool) -> Record:
-    """The record with which a worker goes on that was started again while others trained.
+    """Returns the record with which a worker goes on that was started again while others trained.
 
     With batches of its own it goes on where it was; one that shares every batch, where the farthest is.
     """
@@ -65,7 +65,10 @@ def own(records: Sequence[Record], rank: int, *, own_pace: bool) -> Record:
 
 
 def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
-    """Of the epoch of the one that is least far; other workers than before have other numbers of steps."""
+    """Returns the beginning of the epoch of the worker that is least far.
+
+    Another number of workers has other numbers of steps.
+    """
     if any(record is None for record in records):
         return None
     facts = min((record.facts for record in records if record is not None), key=lambda facts: facts["epoch"])
@@ -74,7 +77,7 @@ def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
 
 
 def _moved(record: Record, template: Record, position: Optional[Dict[str, Any]]) -> Record:
-    """The record at another position; one that is missing gets what the template's callbacks remember."""
+    """Returns the record at another position; one that is missing gets what the template's callbacks remember."""
     if position is None or template is None:
         return None
     if record is None:

@@ -128,7 +128,7 @@ class BatchCheck:
             group.compare(self._topic, f"{int(mark)} {int(batch)}", samples)
 
     def _judge(self, key: str, names: Sequence[str], samples: Sequence[Any]) -> Optional[str]:
-        """On worker 0: returns the error if two workers' samples of a batch differ, else None."""
+        """Returns the error if two workers' samples of a batch differ, else None; on worker 0."""
         first, second = ([Sample(bool(real), *rest) for real, *rest in each] for each in samples)
         found = differ(first, second)
         if not found:

@@ -45,7 +45,7 @@ class CompressedGradients:
         return self._group.size
 
     def name(self, variable: Any, name: str) -> None:
-        """What a variable is called, where it does not say so itself."""
+        """Returns the name of a variable that has no name of its own."""
         self._compression.name(variable, name)
 
     def add_up(
@@ -62,7 +62,7 @@ class CompressedGradients:
         return self._group.all_to_all(tensor, lengths, name=name + self._layout)[0]
 
     def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
-        """The sums over workers of values, of which some are gradients.
+        """Returns the sums over workers of values, of which some are gradients.
 
         Args:
             values: tensors and IndexedSlices.
@@ -114,12 +114,12 @@ class CompressedGradients:
         return [found[i] for i in range(len(values))]
 
     def state_of(self, variables: Sequence[Any]) -> List[tf.Variable]:
-        """All that decides how gradients of these variables will go on, made where it is missing."""
+        """Returns all variables that decide how gradients of these variables go on; makes missing ones."""
         kept = [slot for variable in variables for slot in self._compression.slots(variable).values()]
         return [self._compression.step, *kept]
 
 
 def _in_letters(value: Any) -> str:
-    """A digest of a value, without digits, which do not count where workers compare names."""
+    """Returns a digest of a value, without digits, which do not count where workers compare names."""
     digest = hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
     return " (" + digest.translate(str.maketrans("0123456789", "ghijklmnop")) + ")"

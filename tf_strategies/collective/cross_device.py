@@ -101,7 +101,10 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return compat.place(local, destinations, always_mirrored=True)
 
     def _sum_over_all(self, values: Sequence[Any], layout: str = "") -> List[Any]:
-        """The sums over workers of tensors and IndexedSlices; slices of small tables travel in the packs of the tensors."""
+        """Returns the sums over workers of tensors and IndexedSlices.
+
+        Slices of small tables are sent in the packs of the tensors.
+        """
         sums = list(values)
         if self._group.size == 1:
             return sums
@@ -125,7 +128,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return sums
 
     def sum_between_workers(self, tensors: Sequence[tf.Tensor], layout: str = "") -> List[tf.Tensor]:
-        """The sum over workers of each tensor, in packs; a collective."""
+        """Returns the sum over workers of each tensor, in packs; a collective."""
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
         results: List[Any] = [None] * len(tensors)

@@ -106,7 +106,7 @@ class EmptyBatchGuard:
         return shares
 
     def contributions(self, value: Any) -> Any:
-        """The per-replica value as the replicas that run now may add it to a reduction."""
+        """Returns the per-replica value as the replicas that run now may add it to a reduction."""
         if not self._rows:
             return value
         if compat.is_sync_on_read_variable(value):
@@ -130,14 +130,20 @@ class EmptyBatchGuard:
         return True
 
     def _settled(self, value: tf.Tensor, replica: int, variable: Any) -> tf.Tensor:
-        """What a variable of the replica holds, but what it held before where that is not finite and there were no rows."""
+        """Returns the value of a replica's variable, with the old value in place of numbers that are not finite.
+
+        Only a replica without rows keeps old values.
+        """
         before = self._before.get((replica, id(variable)))
         if before is None or not value.dtype.is_floating:
             return value
         return tf.where(self._has_rows(replica) | tf.math.is_finite(value), value, before)
 
     def _finite(self, value: tf.Tensor, replica: int) -> tf.Tensor:
-        """`value`, but 0 where it is not finite and the replica has no rows; with rows it costs no pass over the value."""
+        """Returns `value`, with 0 in place of numbers that are not finite if the replica has no rows.
+
+        With rows it costs no pass over the value.
+        """
         if tf.get_static_value(self._has_rows(replica)):
             return value
         with tf.device(value.device):

@@ -214,7 +214,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     @contextlib.contextmanager
     def joint_steps(self, *, shapes_are_agreed, **how):
-        """While open, replica functions are steps of Keras.
+        """Opens a context in which replica functions are steps of Keras.
 
         Args:
             how: arguments of `JointStep`.
@@ -240,7 +240,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     @contextlib.contextmanager
     def alone(self):
-        """While open, variables start with this worker's own values: what is made is thrown away, or made by one worker only."""
+        """Opens a context in which variables start with this worker's own values.
+
+        It is for variables that are thrown away, or that only one worker makes.
+        """
         before, self._alone = self._alone, True
         try:
             yield
@@ -248,7 +251,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             self._alone = before
 
     def state_of_gradients(self, variables):
-        """What the compression of their gradients remembers of variables, TensorFlow's or Keras's."""
+        """Returns what the compression of their gradients remembers of variables, TensorFlow's or Keras's."""
         compressed = self._cross_device_ops.compressed
         if compressed is None:
             return []
@@ -263,13 +266,16 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
                 compressed.name(_whole(variable), variable.path)
 
     def share_of_batch(self):
-        """In a replica function: this replica's rows over the mean of all replicas', [] float64; None where always 1."""
+        """Returns this replica's rows over the mean of all replicas' rows, [] float64; in a replica function.
+
+        None if the value is always 1.
+        """
         return self._guard.share()
 
     def _make_input_fn_iterator(
         self, input_fn, replication_mode=tf.distribute.InputReplicationMode.PER_WORKER
     ):
-        """What Estimator takes batches from, those of one replica each; `input_fn` shards its data itself, if it does."""
+        """Returns what Estimator takes batches from, those of one replica each; `input_fn` shards its data itself, if it does."""
         iterator = super()._make_input_fn_iterator(
             self._distributor.of_this_worker(input_fn), replication_mode
         )
@@ -318,7 +324,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return compat.place(tf.convert_to_tensor(value), destinations)
 
     def _reads_local_statistics(self, reduce_op, value) -> bool:
-        """Whether this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
+        """Returns True if this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
 
         Such a read stays on this worker, so that one worker alone can save a model. Metrics are sums and reduced over all.
         """
@@ -330,13 +336,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
-        if self._replicas_run:
-            value_destination_pairs = [
-                (self._on_each_replica(value), where) for value, where in value_destination_pairs
-            ]
         reduced = [value for value, _ in value_destination_pairs]
         open_pairs = {
-            position: (apart(self._summand(reduce_op, value, where)), self._placed(where))
+            position: (
+                apart(self._summand(reduce_op, self._on_each_replica(value), where)),
+                self._placed(where),
+            )
             for position, (value, where) in enumerate(value_destination_pairs)
             if not self._is_joint(reduce_op, value)
         }
@@ -373,7 +378,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return super()._update(var, fn, args, kwargs, group)
 
     def _placed(self, destinations):
-        """A tensor in a graph may be on no device yet; it goes where this worker's first replica is."""
+        """Returns the tensor, placed on this worker's first replica if it has no device yet.
+
+        A tensor in a graph may have no device yet.
+        """
         device = destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
         return self._devices[0] if device == "" else destinations
 
@@ -391,7 +399,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _on_each_replica(self, value):
         """Returns a value for each replica: TensorFlow takes a tensor that all replicas hand over for one value."""
-        if isinstance(value, tf.distribute.DistributedValues) or len(self._devices) == 1:
+        if (
+            isinstance(value, tf.distribute.DistributedValues)
+            or len(self._devices) == 1
+            or not self._replicas_run
+        ):
             return value
         parts = []
         for device in self._devices:
@@ -427,7 +439,7 @@ def _whole(variable) -> Any:
 
 
 def _is_metric(variable) -> bool:
-    """Whether replicas add to the variable on their own, and it is summed when read."""
+    """Returns True if replicas add to the variable on their own, and it is summed when read."""
     return (
         compat.is_sync_on_read_variable(variable)
         and not variable.trainable

@@ -28,21 +28,21 @@ class SingleWorker:
     usable = True
 
     def name_of(self, rank: int) -> str:
-        """How messages name a worker."""
+        """Returns how messages name a worker."""
         return f"worker {rank}"
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
-        """The sum over workers of each tensor of one pack (all of one dtype)."""
+        """Returns the sum over workers of each tensor of one pack (all of one dtype)."""
         del name
         return list(tensors)
 
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """The tensors of all workers one after the other along axis 0; their first dimensions may differ."""
+        """Returns the tensors of all workers one after the other along axis 0; their first dimensions may differ."""
         del name
         return tensor
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
-        """What the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
+        """Returns what the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
 
         Args:
             tensor: the rows for worker 0 first; dimensions agree but for the first.
@@ -53,13 +53,13 @@ class SingleWorker:
         return tensor, lengths
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """The tensor of worker 0."""
+        """Returns the tensor of worker 0."""
         del name
         return tensor
 
     @contextlib.contextmanager
     def training(self) -> Iterator[Callable[[bool], bool]]:
-        """As `Communicator.training`."""
+        """Does the same as `Communicator.training`."""
         yield lambda wanted: wanted
 
     def stats(self) -> Dict[str, Any]:
@@ -70,7 +70,10 @@ class SingleWorker:
         """Counts an object that uses the group."""
 
     def leave(self, user: Any) -> None:
-        """The object uses it no more; the last one to leave closes it, after which collectives fail."""
+        """Releases the object's use of the group.
+
+        The last object to leave closes the group. Later collectives fail.
+        """
 
 
 class ConnectedWorkers:

@@ -38,7 +38,7 @@ class DatasetDistributor:
         )
 
     def distribute(self, dataset: tf.data.Dataset, strategy, input_workers, options):
-        """What `Strategy.experimental_distribute_dataset` returns.
+        """Returns what `Strategy.experimental_distribute_dataset` returns.
 
         Raises:
             ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size; when those that
@@ -95,7 +95,7 @@ class DatasetDistributor:
             logging.info("%s", line)
 
     def distribute_from_function(self, dataset_fn, strategy, input_workers, options):
-        """What `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
+        """Returns what `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
 
         Raises:
             ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size.
@@ -128,7 +128,7 @@ class DatasetDistributor:
         return checked
 
     def _own_steps(self, distributed) -> int:
-        """In how many steps this worker's replicas use up its part; negative as in tf.data."""
+        """Returns the number of steps in which this worker's replicas use up its part; negative as in tf.data."""
         batches = compat.own_cardinality(distributed)
         return batches if batches < 0 else -(-batches // self._local_replicas)
 

@@ -13,7 +13,7 @@ __all__ = ["op_seeds_of_worker"]
 
 @contextlib.contextmanager
 def op_seeds_of_worker(rank: int) -> Iterator[None]:
-    """Within, operations such as tf.random.normal are seeded by the global seed and the worker's rank.
+    """Opens a context in which operations such as tf.random.normal are seeded by the global seed and the worker's rank.
 
     Local replicas differ already: each operation, in a graph or eager, is numbered. Without a global seed nothing changes.
     """

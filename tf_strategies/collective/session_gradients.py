@@ -13,7 +13,7 @@ __all__ = ["apart"]
 
 
 def apart(value: Any) -> Any:
-    """The per-replica value, in which the way back from a sum to the variables of other local replicas ends.
+    """Returns the per-replica value, in which the way back from a sum to the variables of other local replicas ends.
 
     `ReplicaContext.all_reduce` has a gradient of its own. In such a graph TensorFlow looks for variables that this would leave
     out, from each replica through the sum into all others, and fails to find theirs.

@@ -26,7 +26,7 @@ class EndsTogether:
         self._group = group
 
     def initialize(self) -> tf.Operation:
-        """The operation that begins from the start."""
+        """Returns the operation that begins from the start."""
         return self._iterator.initialize()
 
     @property
@@ -35,7 +35,7 @@ class EndsTogether:
         return self._iterator.initializer
 
     def get_next(self) -> Any:
-        """The next batch of each local replica.
+        """Returns the next batch of each local replica.
 
         Running it raises tf.errors.OutOfRangeError, on all workers alike, when one of them has none.
         """

@@ -18,7 +18,7 @@ _calls = itertools.count()
 
 @contextlib.contextmanager
 def one_op_seed(group) -> Iterator[int]:
-    """Within, random operations of datasets are seeded alike on all workers; a collective.
+    """Opens a context in which random operations of datasets are seeded alike on all workers; a collective.
 
     Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. Else it is
     worker 0's seed for Python's `random`, which `keras.utils.set_random_seed` sets, and which nobody has set otherwise.

@@ -28,13 +28,13 @@ SMALL_TABLE_BYTES = 64 << 10
 
 
 def dense_bytes(slices: tf.IndexedSlices) -> Any:
-    """The bytes of `to_dense(slices)`: an int where the graph says it, else a tensor; None where nobody knows."""
+    """Returns the bytes of `to_dense(slices)`: an int where the graph says it, else a tensor; None where nobody knows."""
     rows = number_of_rows(slices)
     return None if rows is None else (rows + 1) * (row_shape(slices.values)[1] + 1) * slices.values.dtype.size
 
 
 def is_small_table(slices: tf.IndexedSlices) -> bool:
-    """Whether the table is known, without asking other workers, to be smaller than what asking costs."""
+    """Returns True if the table is known, without asking other workers, to be smaller than what asking costs."""
     size = dense_bytes(slices)
     return isinstance(size, int) and size <= SMALL_TABLE_BYTES
 
@@ -56,7 +56,9 @@ class SparseExchange:
         self._reducible = tuple(reducible)
 
     def add_up(self, tables: Sequence[tf.IndexedSlices]) -> List[tf.IndexedSlices]:
-        """A collective: all workers call it with slices of the same tables, in any numbers of rows.
+        """Returns the sums over workers of IndexedSlices. A collective.
+
+        All workers call it with slices of the same tables, in any numbers of rows.
 
         Args:
             tables: each with distinct indices, as `merge_rows` makes them.
@@ -76,13 +78,13 @@ class SparseExchange:
             return [self._total(*each) for each in zip(tables, dense, gathered)]
 
     def _rows_of_everyone(self, tables: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-        """[workers, tables] int64."""
+        """Returns the number of rows of each worker and table, [workers, tables] int64."""
         mine = tf.stack([tf.size(table.indices, out_type=tf.int64) for table in tables])
         alone = tf.one_hot(self._group.rank, self._group.size, dtype=tf.int64)[:, tf.newaxis] * mine
         return self._group.all_reduce([alone], name=f"rows of {_layout(tables)}")[0]
 
     def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Any:
-        """A tensor [] bool; False where the table cannot go dense."""
+        """Returns a tensor [] bool; False where the table cannot go dense."""
         size = dense_bytes(table)
         if size is None or table.values.dtype not in self._reducible:
             return False
@@ -90,7 +92,7 @@ class SparseExchange:
         return tf.cast(rows * bytes_a_row, tf.float64) > DENSE_FROM * tf.cast(size, tf.float64)
 
     def _gather(self, tables: Sequence[tf.IndexedSlices], kept: tf.Tensor) -> List[tf.IndexedSlices]:
-        """The rows of all workers in one message, as bytes; `kept` [workers, tables] says how many rows each sends."""
+        """Returns the rows of all workers in one message, as bytes; `kept` [workers, tables] says how many rows each sends."""
         columns = [part for table in tables for part in (table.indices, table.values)]
         kept = tf.repeat(kept, 2, axis=1)
         mine = kept[self._group.rank]
@@ -150,6 +152,6 @@ def _to_bytes(column: tf.Tensor) -> tf.Tensor:
 
 
 def _from_bytes(raw: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-    """[n] uint8 → [rows, ...] of the dtype and row shape of `like`."""
+    """Returns [rows, ...] of the dtype and row shape of `like`, from [n] uint8."""
     numbers = tf.bitcast(tf.reshape(raw, [-1, like.dtype.size]), like.dtype)
     return tf.reshape(numbers, tf.concat([[rows], tf.cast(row_shape(like)[0], tf.int64)], 0))

@@ -16,7 +16,7 @@ _SUMMED_IN_FLOAT32 = (tf.float16, tf.bfloat16)
 
 
 def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """The rows of all parts, those that share an index added up.
+    """Returns the rows of all parts, those that share an index added up.
 
     Args:
         parts: of one table: values [rows, ...], indices [rows] int32 or int64.
@@ -33,7 +33,7 @@ def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def number_of_rows(slices: tf.IndexedSlices) -> Any:
-    """The rows of the whole table: an int where the graph says it, else a tensor [] int64; None where nobody knows."""
+    """Returns the rows of the whole table: an int where the graph says it, else a tensor [] int64; None where nobody knows."""
     if slices.dense_shape is None:
         return None
     static = tf.get_static_value(slices.dense_shape)
@@ -41,7 +41,7 @@ def number_of_rows(slices: tf.IndexedSlices) -> Any:
 
 
 def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
-    """The shape of one row, a list or a tensor, and its number of elements: an int or a tensor [] int64."""
+    """Returns the shape of one row, a list or a tensor, and its number of elements: an int or a tensor [] int64."""
     static = values.shape[1:]
     if static.is_fully_defined():
         return static.as_list(), static.num_elements()
@@ -50,7 +50,7 @@ def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
 
 
 def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The table of which `slices` are the rows that are not zero.
+    """Returns the table of which `slices` are the rows that are not zero.
 
     One row more than the table has collects what indices beyond it would add, so that an index out of range is not lost on
     the way: the slices that come back have it, and TensorFlow refuses it where they are applied.
@@ -74,7 +74,7 @@ def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]
 
 
 def from_dense(sums: tf.Tensor, touched: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
-    """The rows that somebody touched, in ascending order.
+    """Returns the rows that somebody touched, in ascending order.
 
     Args:
         sums, touched: what `to_dense` gave, added up over workers.

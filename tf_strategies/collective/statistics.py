@@ -72,7 +72,7 @@ class ReplicaStatistics:
         return watched
 
     def note(self, variable: Any) -> None:
-        """A replica is about to write the variable."""
+        """Notes that a replica is about to write the variable."""
         if (
             not self._watching
             or ownership.belongs_to_replica(variable)
@@ -148,7 +148,7 @@ def _widened(value: tf.Tensor) -> tf.Tensor:
 
 
 def _weighted(value: tf.Tensor, share: Optional[tf.Tensor]) -> tf.Tensor:
-    """`value` times `share`; what a replica without rows wrote may not be a number and weighs nothing."""
+    """Returns `value` times `share`; 0 for a replica without rows, whose value may not be a number."""
     if share is None:
         return value
     return tf.where(share > 0, value, tf.zeros_like(value)) * tf.cast(share, value.dtype)

@@ -130,7 +130,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         return self._group.size
 
     def name_of(self, rank: int) -> str:
-        """How messages name a worker: `worker 1 (10.0.0.2:2222)`."""
+        """Returns how messages name a worker: `worker 1 (10.0.0.2:2222)`."""
         return self._group.name_of(rank)
 
     def state_of_gradients(self, variables):
@@ -140,7 +140,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self.extended.name_variables(variables)
 
     def communication_stats(self) -> CommunicationStats:
-        """What this worker has sent and received since it joined the others, by which algorithm and transport."""
+        """Returns what this worker has sent and received since it joined the others, by which algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
 
     def close(self) -> None:
@@ -152,12 +152,12 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self._group.leave(self)
 
     def scope(self):
-        """As `tf.distribute.Strategy.scope`."""
+        """Does the same as `tf.distribute.Strategy.scope`."""
         self._teach_keras()
         return super().scope()
 
     def run(self, fn, args=(), kwargs=None, options=None):
-        """As `tf.distribute.Strategy.run`."""
+        """Does the same as `tf.distribute.Strategy.run`."""
         self._agreed.clear()
         with self._naming_lost_workers():
             return super().run(fn, args=args, kwargs=kwargs, options=options)
@@ -167,18 +167,18 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
             return function(*args)
 
     def experimental_distribute_dataset(self, dataset, options=None):
-        """As `tf.distribute.Strategy.experimental_distribute_dataset`."""
+        """Does the same as `tf.distribute.Strategy.experimental_distribute_dataset`."""
         self._teach_keras()
         with self._naming_lost_workers():
             return super().experimental_distribute_dataset(dataset, options)
 
     def gather(self, value, axis):
-        """As `tf.distribute.Strategy.gather`, from the replicas of all workers."""
+        """Does the same as `tf.distribute.Strategy.gather`, from the replicas of all workers."""
         with self._naming_lost_workers():
             return super().gather(value, axis)
 
     def reduce(self, reduce_op, value, axis=None):
-        """As `tf.distribute.Strategy.reduce`, over the replicas of all workers.
+        """Does the same as `tf.distribute.Strategy.reduce`, over the replicas of all workers.
 
         Two calls that Keras makes differ: what all workers have agreed on stays what it is, and the mean over axis 0 of scalars
         is their mean.
@@ -209,7 +209,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
 
     @contextlib.contextmanager
     def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
-        """While open, `reduce` of these variables gives sums that were formed in one message."""
+        """Opens a context in which `reduce` of these variables gives sums that were formed in one message."""
         summed = [each for each in variables if _is_summed_when_read(each)]
         if summed and not self._read:
             pairs = [(each, self.extended.worker_devices[0]) for each in summed]

@@ -22,13 +22,13 @@ class Table(compat.MirroredVariable):
     looks_up_in_place = True
 
     def sparse_read(self, indices, name=None):
-        """The rows of these numbers, [...] int16, int32 or int64 -> [..., row shape]."""
+        """Returns the rows of these numbers, [...] int16, int32 or int64 -> [..., row shape]."""
         numbers = tf.convert_to_tensor(indices)
         numbers = tf.cast(numbers, tf.int32) if numbers.dtype == tf.int16 else numbers
         return self.part_of_replica().sparse_read(numbers, name=name)
 
     def part_of_replica(self) -> tf.Variable:
-        """The variable of this replica; between replicas that of this device, or the first."""
+        """Returns the variable of this replica; between replicas that of this device, or the first."""
         return self._get_on_device_or_primary()
 
 
@@ -43,7 +43,7 @@ _TABLES = Union[Table, List[Table]]
 
 @tf.experimental.dispatch_for_api(tf.compat.v1.nn.embedding_lookup, {"params": _TABLES, "ids": tf.Tensor})
 def _embedding_lookup(params, ids, partition_strategy="mod", name=None, validate_indices=True, max_norm=None):
-    """`tf.nn.embedding_lookup`, which Keras 2 looks up by."""
+    """Replaces `tf.nn.embedding_lookup`, which Keras 2 calls."""
     del partition_strategy, validate_indices
     tables = params if isinstance(params, list) else [params]
     if len(tables) != 1 or max_norm is not None:
@@ -64,7 +64,10 @@ def _embedding_lookup_sparse(
     max_norm=None,
     allow_fast_lookup=False,
 ):
-    """`tf.nn.embedding_lookup_sparse`, and Estimator's embedding columns: TensorFlow spares the variable of one device a copy."""
+    """Replaces `tf.nn.embedding_lookup_sparse`, which Estimator's embedding columns call.
+
+    TensorFlow itself avoids a copy only for the variable of one device.
+    """
     tables = params if isinstance(params, list) else [params]
     if not tables or any(type(table) is not Table for table in tables):
         return NotImplemented  # Keras 2 casts some variables when they are read

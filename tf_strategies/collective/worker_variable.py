@@ -18,7 +18,10 @@ class WorkerVariable(compat.SyncOnReadVariable):
     """
 
     def assign(self, value, use_locking=False, name=None, read_value=True):
-        """As any variable's; between replicas nothing is read back, which would reduce it over all workers for nobody."""
+        """Assigns like any variable, but reads nothing back between replicas.
+
+        Such a read would reduce the variable over all workers.
+        """
         read_value = read_value and not tf.distribute.in_cross_replica_context()
         return super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
 

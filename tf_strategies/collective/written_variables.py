@@ -23,7 +23,7 @@ class WrittenVariables:
         self._count = len(self._graph.get_operations())
 
     def among(self, variables: Iterable[Any]) -> List[Any]:
-        """Those of the mirrored `variables` that are written on any replica, in the order of the first write."""
+        """Returns those of the mirrored `variables` that are written on any replica, in the order of the first write."""
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}

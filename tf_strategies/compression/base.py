@@ -40,18 +40,23 @@ class Workers(Protocol):
     def add_up(
         self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        """What `then` makes of the sum over workers of each tensor, where sums are wanted."""
+        """Returns what `then` makes of the sum over workers of each tensor, where sums are wanted."""
 
     def gather(
         self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        """What `then` makes, where sums are wanted, of the tensors of all workers one after the other along axis 0, by rank.
+        """Returns what `then` makes of the tensors of all workers, joined along axis 0 by rank.
+
+        `then` is called where sums are wanted.
 
         Their first dimensions may differ.
         """
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
-        """What all workers send to this one, by rank; tensor: the rows for worker 0 first, lengths [size] int64 for each."""
+        """Returns the rows that all workers send to this one, by rank.
+
+        `tensor` has the rows for worker 0 first; `lengths` [size] int64 counts those for each worker.
+        """
 
 
 class Gradient(NamedTuple):
@@ -111,19 +116,19 @@ class Compressor(abc.ABC):
         return 0.0
 
     def takes(self, name: str, shape: Tuple[int, ...]) -> bool:
-        """Whether gradients of a variable are compressed."""
+        """Returns True if gradients of a variable are compressed."""
         if self.predicate is not None:
             return bool(self.predicate(name, shape))
         return len(shape) >= 2 and _elements(shape) >= self.min_elements
 
     def prepare(self, values: Sequence[Any], workers: int) -> List[Any]:
-        """What is done to a worker's own gradients first, those that go as they are included."""
+        """Returns what is done to a worker's own gradients first, those that go as they are included."""
         del workers
         return list(values)
 
     @abc.abstractmethod
     def add_up(self, gradients: Sequence[Gradient], step: tf.Tensor, workers: Workers) -> List[tf.Tensor]:
-        """A collective.
+        """Returns the sums over workers. A collective.
 
         Args:
             gradients: those taken.
@@ -134,23 +139,23 @@ class Compressor(abc.ABC):
         """
 
     def after(self, total: tf.Tensor, slots: Dict[str, tf.Variable]) -> tf.Tensor:
-        """What is done to the sum over workers of a gradient that went as it was."""
+        """Returns what is done to the sum over workers of a gradient that went as it was."""
         del slots
         return total
 
     def __repr__(self) -> str:
-        """The same text for the same settings; functions, which cannot be compared, are only said to be there."""
+        """Returns the same text for the same settings; functions, which cannot be compared, are only said to be there."""
         settings = (f"{name}={_in_words(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({', '.join(settings)})"
 
 
 def only_finite(values: tf.Tensor) -> tf.Tensor:
-    """0 in place of what is not: what is kept must not stay so for ever."""
+    """Returns the values with 0 in place of those that are not finite, so that residuals stay finite."""
     return tf.where(tf.math.is_finite(values), values, 0.0)
 
 
 def checked_compressor(value: Any) -> Optional[Compressor]:
-    """The compressor, or None for none.
+    """Returns the compressor, or None for none.
 
     Raises:
         OptionsError: it is neither.
@@ -163,7 +168,7 @@ def checked_compressor(value: Any) -> Optional[Compressor]:
 
 
 def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> int:
-    """A whole number from `least` to `most`.
+    """Returns a whole number from `least` to `most`.
 
     Raises:
         OptionsError: it is not.
@@ -177,7 +182,7 @@ def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> in
 
 
 def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """One of the words that are allowed.
+    """Returns one of the words that are allowed.
 
     Raises:
         OptionsError: it is none of them.
@@ -188,7 +193,7 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False.
+    """Returns the value if it is True or False.
 
     Raises:
         OptionsError: it is neither.

@@ -113,7 +113,7 @@ class DeepGradientCompression(Compressor):
         return update
 
     def _select(self, gradient: Gradient, step: tf.Tensor) -> Tuple[SelectedEntries, tf.Tensor]:
-        """What is sent, and [n] what is not."""
+        """Returns what is sent, and [n] what is not."""
         elements = gradient.value.shape[0]
         count = entries(warmed_up(self.ratio, self.warmup_steps), elements, step)
         velocity, update = self._accelerate(gradient.value, gradient.slots["velocity"])
@@ -125,7 +125,7 @@ class DeepGradientCompression(Compressor):
         return SelectedEntries(found.indices, found.values, elements, count), found.remaining
 
     def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Any:
-        """The next velocity, and by what the variable would move."""
+        """Returns the next velocity, and by what the variable would move."""
         if self.nesterov:
             following = self.momentum * (velocity + gradient)
             return following, following + gradient

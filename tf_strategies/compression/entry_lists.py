@@ -31,7 +31,7 @@ class SelectedEntries(NamedTuple):
 
 
 def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
-    """The entries of several vectors, numbered through as if these were one."""
+    """Returns the entries of several vectors, numbered through as if these were one."""
     starts = [sum(each.elements for each in lists[:number]) for number in range(len(lists))]
     return SelectedEntries(
         tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
@@ -42,12 +42,12 @@ def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
 
 
 def split_up(values: tf.Tensor, lists: Sequence[SelectedEntries]) -> List[tf.Tensor]:
-    """What joined lists have, for each by itself."""
+    """Returns what joined lists have, for each by itself."""
     return tf.split(values, tf.stack([tf.size(each.values) for each in lists]), num=len(lists))
 
 
 def lost_in_writing(values: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
-    """What writing values changed, which is kept; 0 of what is not finite."""
+    """Returns what writing values changed, which is kept; 0 of what is not finite."""
     return tf.where(tf.math.is_finite(values), values - sent, 0.0)
 
 
@@ -70,14 +70,17 @@ class EntryLists:
         self._lost = split_up(lost_in_writing(mine.values, sent), lists)
 
     def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
-        """What of a vector is not sent, [elements] float32: where nothing was selected, and what writing values changed."""
+        """Returns the part of a vector that is not sent, [elements] float32.
+
+        It has the entries that were not selected, and the errors of writing values.
+        """
         if self._exact:
             return remaining
         places = self._lists[number].indices[:, tf.newaxis]
         return tf.tensor_scatter_nd_update(remaining, places, self._lost[number])
 
     def sum_over(self, workers: Workers) -> List[tf.Tensor]:
-        """The sums over workers of all vectors, each [elements] float32, formed in the order of ranks; a collective."""
+        """Returns the sums over workers of all vectors, each [elements] float32, formed in the order of ranks; a collective."""
         return workers.gather(
             self._message,
             f"entries of {len(self._elements)} gradients",

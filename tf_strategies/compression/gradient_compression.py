@@ -33,7 +33,7 @@ class GradientCompression:
         self._names: Dict[str, str] = {}
 
     def name(self, variable: Any, name: str) -> None:
-        """What a variable is called, where it does not say so itself."""
+        """Returns the name of a variable that has no name of its own."""
         key = variable._unique_id
         if key not in self._names:
             weakref.finalize(variable, self._names.pop, key, None).atexit = False
@@ -49,7 +49,7 @@ class GradientCompression:
         return bool(self.compressor.slots or self.compressor.dense_slots)
 
     def prepared(self, values: Sequence[Any], workers: int) -> Sequence[Any]:
-        """What is done to the gradients of a step before anything else.
+        """Returns what is done to the gradients of a step before anything else.
 
         Args:
             values: tensors and IndexedSlices; all that this worker has.
@@ -64,27 +64,27 @@ class GradientCompression:
         return self.compressor.prepare(whole, workers)
 
     def takes(self, value: Any, variable: Any) -> bool:
-        """Whether a gradient is compressed."""
+        """Returns True if a gradient is compressed."""
         return isinstance(value, tf.Tensor) and value.dtype in _DTYPES and self._takes_variable(variable)
 
     def comes_after(self, value: Any) -> bool:
-        """Whether something is done to a gradient that is not compressed."""
+        """Returns True if something is done to a gradient that is not compressed."""
         return bool(self.compressor.dense_slots) and isinstance(value, tf.Tensor) and value.dtype in _DTYPES
 
     def after(self, value: tf.Tensor, variable: Any, part: Any = None) -> tf.Tensor:
-        """What is done to a gradient that is not compressed."""
+        """Returns what is done to a gradient that is not compressed."""
         flat = tf.reshape(tf.cast(value, tf.float32), [-1])
         result = self.compressor.after(flat, self.slots(variable, part))
         return tf.cast(tf.reshape(result, tf.shape(value)), value.dtype)
 
     def gradient(self, value: tf.Tensor, number: int, variable: Any, part: Any = None) -> Gradient:
-        """What a compressor is given of a gradient that it takes."""
+        """Returns what a compressor is given of a gradient that it takes."""
         elements = (variable if part is None else part).shape.num_elements()
         flat = tf.reshape(tf.cast(value, tf.float32), [elements])
         return Gradient(flat, number, self.slots(variable, part))
 
     def slots(self, variable: Any, part: Any = None) -> Dict[str, tf.Variable]:
-        """What is remembered of a variable, or of its part, made where it is missing."""
+        """Returns what is remembered of a variable, or of its part, made where it is missing."""
         owner = variable if part is None else part
         if self._takes_variable(variable):
             return self._state.of(owner, self.compressor.slots, adds_up=True)
@@ -109,7 +109,7 @@ def require_one_each(variables: Sequence[Any]) -> None:
 
 
 def is_broken(values: Sequence[Any]) -> tf.Tensor:
-    """[] float32: 0 if all that tensors and IndexedSlices hold is finite in float32, else 1."""
+    """Returns [] float32: 0 if all values of tensors and IndexedSlices are finite in float32, else 1."""
     if not values:
         return tf.constant(0.0)
     held = [value.values if isinstance(value, tf.IndexedSlices) else value for value in values]

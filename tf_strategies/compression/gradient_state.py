@@ -39,7 +39,7 @@ class GradientState:
         return made.steps[0]
 
     def of(self, variable: Any, names: Sequence[str], *, adds_up: bool) -> Dict[str, tf.Variable]:
-        """The slots of a variable of n elements, each float32 [n], at first zero.
+        """Returns the slots of a variable of n elements, each float32 [n], at first zero.
 
         Args:
             names: of the slots.

@@ -78,7 +78,7 @@ class RandomK(Compressor):
         )
 
     def _draw(self, gradient: Gradient, count: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """[count] int64, distinct: the first of a permutation."""
+        """Returns [count] distinct int64 numbers: the first of a permutation."""
         elements = gradient.value.shape[0]
         key = (self.seed + gradient.number * _KEYS_APART) % _MOST
         return tf.random.experimental.index_shuffle(

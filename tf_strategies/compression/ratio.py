@@ -17,7 +17,7 @@ _FIRST = 0.25  # of the entries, in the first stage of a warm-up; each later one
 
 
 def checked_ratio(ratio: Any) -> Ratio:
-    """The ratio, if it is a number above 0 and not above 1, or a schedule: a function of the step.
+    """Returns the ratio, if it is a number above 0 and not above 1, or a schedule: a function of the step.
 
     Raises:
         OptionsError: it is not.
@@ -32,7 +32,7 @@ def checked_ratio(ratio: Any) -> Ratio:
 
 
 def warmed_up(ratio: float, steps: int) -> Ratio:
-    """The ratio after `steps` steps; before, in four equal stages, 1/4, 1/16, 1/64 and 1/256, where that is more.
+    """Returns the ratio after `steps` steps; before, in four equal stages, 1/4, 1/16, 1/64 and 1/256, where that is more.
 
     References:
         Lin et al. 2018, "Deep gradient compression", section 3.3.
@@ -49,7 +49,7 @@ def warmed_up(ratio: float, steps: int) -> Ratio:
 
 
 def entries(ratio: Ratio, elements: int, step: tf.Tensor) -> Any:
-    """How many of so many elements are sent, to the nearest, at least one: an int where it is fixed, else [] int64."""
+    """Returns how many of so many elements are sent, to the nearest, at least one: an int where it is fixed, else [] int64."""
     if not callable(ratio):
         return max(1, round(ratio * elements)) if elements else 0
     part = tf.cast(ratio(step), tf.float64) * elements

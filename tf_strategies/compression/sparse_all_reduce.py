@@ -47,7 +47,7 @@ class SparseAllReduce:
         self._exact = value_format == "float32"
 
     def sum_over(self, workers: Workers) -> List[tf.Tensor]:
-        """The largest entries of the sums over workers, of each vector [elements] float32, 0 elsewhere; a collective."""
+        """Returns the largest entries of the sums over workers, of each vector [elements] float32, 0 elsewhere; a collective."""
         mine = joined(self._lists)
         offsets = [mine.elements * rank // workers.size for rank in range(workers.size + 1)]
         begin, end = offsets[workers.rank : workers.rank + 2]
@@ -67,7 +67,7 @@ class SparseAllReduce:
         )
 
     def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
-        """What of a vector is not in the sum and is this worker's to keep, [elements] float32. Call after `sum_over`."""
+        """Returns what of a vector is not in the sum and is this worker's to keep, [elements] float32. Call after `sum_over`."""
         kept = remaining
         if not self._exact:
             places = self._lists[number].indices[:, tf.newaxis]
@@ -77,7 +77,7 @@ class SparseAllReduce:
         return kept
 
     def _largest(self, received: tf.Tensor, k: Any, begin: int, end: int, elements: int) -> tf.Tensor:
-        """The message of the k largest sums in this worker's region; the rest is held back."""
+        """Returns the message of the k largest sums in this worker's region; the rest is held back."""
         indices, sums = merge_entries(received, end - begin)
         k = tf.minimum(tf.cast(k, tf.int64), tf.size(sums, tf.int64))
         chosen = top_k(sums, tf.zeros_like(sums), k)
@@ -109,7 +109,7 @@ class SparseAllReduce:
 def lists_for(
     exchange: str, lists: Sequence[SelectedEntries], value_format: str, workers: Workers
 ) -> Union[EntryLists, SparseAllReduce]:
-    """What carries out an exchange, one of `EXCHANGES`. Alone, a worker has nothing to cut: then both are the same."""
+    """Returns what carries out an exchange, one of `EXCHANGES`. Alone, a worker has nothing to cut: then both are the same."""
     if exchange == "reduce_scatter" and workers.size > 1:
         return SparseAllReduce(lists, value_format)
     return EntryLists(lists, value_format)

@@ -74,7 +74,7 @@ class TopK(Compressor):
         return totals
 
     def _select(self, gradient: Gradient, step: tf.Tensor) -> Tuple[SelectedEntries, tf.Tensor]:
-        """What is sent, and [n] what is not."""
+        """Returns what is sent, and [n] what is not."""
         elements = gradient.value.shape[0]
         residual = gradient.slots.get("residual")
         wanted = entries(self.ratio, elements, step)

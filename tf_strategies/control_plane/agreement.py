@@ -13,7 +13,7 @@ _SHOWN = 4
 
 
 def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A member's terms: group size, every training address by task, version, and the caller's options."""
+    """Returns a member's terms: group size, every training address by task, version, and the caller's options."""
     terms: dict[str, Any] = {"group size": cluster.size}
     for task in cluster.worker_tasks:
         terms[f"the address of {task}"] = cluster.address_of(task)
@@ -44,7 +44,7 @@ def disagreement(
 
 
 def valid_terms(hello: Message) -> Mapping[str, Any]:
-    """The terms in a hello; ValueError when there are none."""
+    """Returns the terms in a hello; ValueError when there are none."""
     terms = hello.get("terms")
     if not isinstance(terms, dict):
         raise ValueError("a hello message must carry terms")

@@ -42,7 +42,10 @@ def _common() -> Options:
 
 
 def server_options(size: int) -> Options:
-    """For the server of a group of `size`: other peers' pings are welcome, the port is not shared."""
+    """Returns the options for the server of a group of `size`.
+
+    It accepts the pings of peers and does not share its port.
+    """
     return [
         *_common(),
         ("grpc.so_reuseport", 0),
@@ -56,7 +59,7 @@ def server_options(size: int) -> Options:
 
 
 def member_options() -> Options:
-    """For a member's channel: its own connection, straight to rank 0."""
+    """Returns the options for a member's channel: its own direct connection to rank 0."""
     return [
         *_common(),
         ("grpc.enable_http_proxy", 0),

@@ -120,7 +120,9 @@ class ControlPlane:
         self._member.report_failure(code, message, instance, peer)
 
     def judge(self, topic: str, judge: Callable[..., str | None] | None) -> None:
-        """On rank 0: compares by this function what ranks say about a topic; None to compare no more. Nothing elsewhere.
+        """Sets the function that compares what ranks say about a topic; on rank 0.
+
+        None ends the comparison. Other ranks do nothing.
 
         Args:
             topic: the same on all ranks.
@@ -146,7 +148,7 @@ class ControlPlane:
         self._member.compare(topic, key, payload)
 
     def failed(self) -> Failure | None:
-        """Why the group failed; None while it has not."""
+        """Returns why the group failed; None while it has not."""
         return self._member.failed()
 
     def close(self, why: str = "") -> None:

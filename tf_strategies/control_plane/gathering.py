@@ -24,11 +24,11 @@ class Gathering:
         self.payloads: dict[int, Any] = {}
 
     def missing(self, size: int) -> list[int]:
-        """The ranks that have not taken part."""
+        """Returns the ranks that have not taken part."""
         return [rank for rank in range(size) if rank not in self.payloads]
 
     def replies(self, size: int) -> Iterator[Message]:
-        """The messages that carry all payloads, by rank, each within the limit of a message."""
+        """Returns the messages that carry all payloads, by rank, each within the limit of a message."""
         room = MAX_MESSAGE_BYTES - 1024
         run: list[Any] = []
         first = used = 0

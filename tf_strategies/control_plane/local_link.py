@@ -23,7 +23,7 @@ class LocalLink:
         self._coordinator.post(self._connection, message)
 
     def close(self) -> None:
-        """Nothing to do: the coordinator is ended by its owner."""
+        """Does nothing: the owner of the coordinator ends it."""
 
 
 class _LocalConnection:
@@ -43,4 +43,4 @@ class _LocalConnection:
             _log.exception("the member in the coordinator's process could not take %r", message["type"])
 
     def end(self) -> None:
-        """Nothing to do: no stream needs ending."""
+        """Does nothing: no stream needs ending."""

@@ -82,7 +82,7 @@ class Member:
         return self._epoch or 0
 
     def failed(self) -> Failure | None:
-        """The first cause, or None."""
+        """Returns the first cause, or None."""
         return self._failure
 
     # ---- joining
@@ -112,7 +112,7 @@ class Member:
             pause = min(2 * pause, _RETRY_SECONDS[1])
 
     def _attempt(self, open_link: Opener, deadline: float) -> str | None:
-        """One link; None when it led into a group, else why another must be tried."""
+        """Returns one link; None when it led into a group, else why another must be tried."""
         with self._changed:
             self._link = self._closed_reason = self._refusal = None
         try:
@@ -150,7 +150,7 @@ class Member:
     # ---- in the group
 
     def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:
-        """All-gather of small JSON objects, by rank; BootstrapError when the group fails before."""
+        """Gathers a small JSON object of each rank, by rank; raises BootstrapError if the group fails before."""
         size = len(self._names)
         with self._changed:
             sequence = self._sequence
@@ -210,7 +210,7 @@ class Member:
             self._link.send({**message, "epoch": self._epoch})
 
     def _alone(self) -> bool:
-        """Whether the coordinator has left, in good order, and is gone."""
+        """Returns True if the coordinator has left, in good order, and is gone."""
         return 0 in self._left and self._closed_reason is not None
 
     # ---- on the link's thread

@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of a message.
+    """Returns the bytes of a message.
 
     Raises:
         ValueError: when it is larger than `MAX_MESSAGE_BYTES`.
@@ -50,7 +50,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """The message in `data`.
+    """Returns the message in `data`.
 
     Raises:
         ValueError: when it is not one.
@@ -65,7 +65,7 @@ def decode(data: bytes) -> Message:
 
 
 def integer(message: Message, key: str) -> int:
-    """An integer field; ValueError when it is missing or something else."""
+    """Returns an integer field; ValueError when it is missing or something else."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"the {key!r} of a {message['type']} message must be an integer")
@@ -81,7 +81,7 @@ def number(message: Message, key: str) -> float:
 
 
 def text(message: Message, key: str) -> str:
-    """A text field; ValueError when it is missing or something else."""
+    """Returns a text field; ValueError when it is missing or something else."""
     value = message.get(key)
     if not isinstance(value, str):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a text")

@@ -60,23 +60,23 @@ class Roster:
         return len(self.names)
 
     def complete(self) -> bool:
-        """Whether every rank has joined."""
+        """Returns True if every rank has joined."""
         return len(self.entries) == self.size
 
     def rank_of(self, connection: Connection) -> int | None:
-        """The rank that joined over this connection."""
+        """Returns the rank that joined over this connection."""
         return next((rank for rank, entry in self.entries.items() if entry.connection is connection), None)
 
     def present(self) -> Iterator[tuple[int, Entry]]:
-        """The members that neither left nor were lost, by rank."""
+        """Returns the members that neither left nor were lost, by rank."""
         return ((rank, self.entries[rank]) for rank in sorted(self.entries) if not self.entries[rank].gone)
 
     def missing(self) -> list[str]:
-        """The names of those that have not joined."""
+        """Returns the names of those that have not joined."""
         return [name for rank, name in enumerate(self.names) if rank not in self.entries]
 
     def leavers(self) -> list[int]:
-        """The ranks that have left in good order."""
+        """Returns the ranks that have left in good order."""
         return [rank for rank, entry in sorted(self.entries.items()) if entry.left is not None]
 
     def send_to_all(self, message: Message) -> None:

@@ -127,7 +127,7 @@ class _ThreadPerStream(futures.Executor):
 
 
 def _listenable(name: str, address: str) -> list[str]:
-    """The numeric addresses of `address` on this machine, each found free."""
+    """Returns the numeric addresses of `address` on this machine, each found free."""
     host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

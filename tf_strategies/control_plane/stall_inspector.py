@@ -25,7 +25,7 @@ class StallInspector:
         self._next_warning = WARN_SECONDS
 
     def inspect(self) -> Failure | None:
-        """The reason why the group cannot go on, if there is one; logs a warning for a long wait."""
+        """Returns the reason why the group cannot go on, if there is one; logs a warning for a long wait."""
         waiting = {rank: entry.waiting for rank, entry in self._roster.present() if entry.waiting is not None}
         if not waiting:
             self._next_warning = WARN_SECONDS

@@ -109,5 +109,5 @@ class StopVote:
     places: Dict[int, int] = dataclasses.field(default_factory=dict)
 
     def decision(self, size: int) -> Optional[int]:
-        """The place at which all stop; None while an answer is missing."""
+        """Returns the place at which all stop; None while an answer is missing."""
         return max(self.places.values()) if len(self.places) == size else None

@@ -43,11 +43,11 @@ class Verdict:
         self._until = time.monotonic() + COLLECT_SECONDS
 
     def ready(self) -> bool:
-        """Whether all have answered or the time for it is over."""
+        """Returns True if all have answered or the time for it is over."""
         return len(self.texts) == len(self._asked) or time.monotonic() >= self._until
 
     def conclude(self, names: Sequence[str], left: Mapping[int, str] = MappingProxyType({})) -> Failure:
-        """The one cause.
+        """Returns the one cause.
 
         Args:
             names: the members' names by rank.
@@ -89,7 +89,7 @@ class Verdict:
 
 
 def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
-    """The members' descriptions in one sentence, those of equal text together.
+    """Returns the members' descriptions in one sentence, those of equal text together.
 
     Example:
         >>> describe_by_text({0: "sum", 1: "mean", 2: "sum"}, ["worker 0", "worker 1", "worker 2"])
@@ -102,7 +102,7 @@ def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
 
 
 def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
-    """The cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
+    """Returns the cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
     ended = f"its script ended with {why}" if why else "its script ended"
     remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
     return Failure(

@@ -53,7 +53,7 @@ class CarriedError(Exception):
 
 @contextlib.contextmanager
 def carried_through() -> Iterator[None]:
-    """Around monitored sessions: raises the errors that were carried through them."""
+    """Raises the errors that were carried through monitored sessions."""
     try:
         yield
     except CarriedError as carrier:
@@ -61,10 +61,13 @@ def carried_through() -> Iterator[None]:
 
 
 def is_coordinated() -> bool:
-    """Whether TensorFlow's coordinator runs on this thread, as in `tf.estimator.train_and_evaluate` with a cluster."""
+    """Returns True if TensorFlow's coordinator runs on this thread, as in `tf.estimator.train_and_evaluate` with a cluster."""
     return compat.coordinator_context() is not None
 
 
 def in_session_graph() -> bool:
-    """Whether what is built now belongs to a graph that a session runs, as Estimator's, and to no tf.function or eager code."""
+    """Returns True if the current graph is one that a session runs, such as Estimator's.
+
+    It is False in a tf.function and in eager code.
+    """
     return not tf.compat.v1.executing_eagerly_outside_functions()

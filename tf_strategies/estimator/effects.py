@@ -27,7 +27,7 @@ def taking_effect() -> Iterator[List[tf.Operation]]:
 
 
 def led_to(result: Any) -> Set[tf.Operation]:
-    """The operations that a session runs which trains with what a replica function returned."""
+    """Returns the operations that a session runs which trains with what a replica function returned."""
     if hasattr(result, "train_op") and hasattr(result, "_replace"):
         result = result.train_op
     waiting = [value if isinstance(value, tf.Operation) else value.op for value in _of_graph(result)]
@@ -41,7 +41,7 @@ def led_to(result: Any) -> Set[tf.Operation]:
 
 
 def with_effects(result: Any, effects: Sequence[tf.Operation]) -> Any:
-    """What a replica function returned, so that a session which trains with it also runs these operations.
+    """Returns what a replica function returned, so that a session which trains with it also runs these operations.
 
     Args:
         result: a tf.estimator.EstimatorSpec, whose `train_op` is to wait for them; or any structure, all of which is.

@@ -17,7 +17,10 @@ __all__ = ["final_errors", "with_final_errors"]
 
 @contextlib.contextmanager
 def final_errors() -> Iterator[None]:
-    """Within, errors that a MonitoredSession would recover from pass it; `carried_through` raises them as they were."""
+    """Opens a context in which a MonitoredSession does not recover from errors.
+
+    `carried_through` raises them as they were.
+    """
     try:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -25,7 +28,7 @@ def final_errors() -> Iterator[None]:
 
 
 def with_final_errors(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-    """The session, whose `run` raises as within `final_errors`."""
+    """Returns the session, whose `run` raises as within `final_errors`."""
     run = session.run
 
     def run_or_end(*args: Any, **kwargs: Any) -> Any:

@@ -30,5 +30,5 @@ class InputFnIterator:
         return self._tensors if self._iterator is None else self._iterator.get_next()
 
     def initialize(self) -> tf.Operation:
-        """What a session runs before the first batch."""
+        """Returns what a session runs before the first batch."""
         return tf.no_op() if self._iterator is None else self._iterator.initializer

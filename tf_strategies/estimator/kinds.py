@@ -15,7 +15,7 @@ class _OfEstimator:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
-        """As `tf.distribute.Strategy.scope`."""
+        """Does the same as `tf.distribute.Strategy.scope`."""
         with carried_through(), super().scope() as strategy:
             yield strategy
 

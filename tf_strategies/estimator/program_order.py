@@ -12,7 +12,7 @@ __all__ = ["in_program_order"]
 
 
 def in_program_order(function: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:
-    """`function(values)`, of which all operations run that have side effects, one after the other.
+    """Returns `function(values)`, with all operations that have side effects run one after the other.
 
     Eager code and functions do so anyway. A session runs what its fetches need, in any order; there it becomes a function.
 

@@ -11,7 +11,10 @@ __all__ = ["eagerly"]
 
 
 def eagerly(function: Callable[[], Any]) -> Any:
-    """What `function()` returns or raises. While a session's graph is built it runs on another thread, where there is none."""
+    """Returns or raises what `function()` does, outside of any session's graph.
+
+    While such a graph is built, the function runs on another thread.
+    """
     if not in_session_graph():
         return function()
     with ThreadPoolExecutor(1, thread_name_prefix="tf_strategies eager") as thread:

@@ -10,7 +10,7 @@ __all__ = ["followed_by"]
 
 
 def followed_by(spec: Any, parts: Callable[[Any], Sequence[Any]], then: Callable[[], Sequence[Any]]) -> Any:
-    """The EstimatorSpec of all local replicas, whose `train_op` goes on with what `then` makes.
+    """Returns the EstimatorSpec of all local replicas, whose `train_op` goes on with what `then` makes.
 
     A session runs nothing that does not lead to a fetch; the `train_op` is fetched in each step.
 

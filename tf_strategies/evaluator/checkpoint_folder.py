@@ -39,13 +39,13 @@ class CheckpointFolder:
         self._newest: Optional[Found] = None
 
     def newest(self) -> Optional[Found]:
-        """The one that was written last, unless it or a newer one is done."""
+        """Returns the one that was written last, unless it or a newer one is done."""
         since = 0 if self._newest is None else self._newest.written
         waiting = [found for found in self._all() if found.written >= since and found not in self._done]
         return max(waiting, default=None)
 
     def done_with(self, found: Found) -> None:
-        """It and those before it are not wanted any more."""
+        """Forgets this checkpoint and those before it."""
         self._done = {kept for kept in self._done if kept.written == found.written} | {found}
         self._newest = found
 
@@ -61,7 +61,7 @@ class CheckpointFolder:
 
 
 def _status(path: Path) -> Optional[Tuple[int, int, int]]:
-    """Of a file; None of one that is gone by now, or a folder."""
+    """Returns the status of a file; None for a folder, or a file that is gone."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -55,7 +55,7 @@ def load(model: Any, found: Found) -> Optional[int]:
 
 
 def _copied(found: Found, folder: Path) -> Path:
-    """A copy of one moment: its writer may replace it, and HDF5 locks what it reads."""
+    """Returns a copy of one moment: its writer may replace it, and HDF5 locks what it reads."""
     copy = folder / found.path.name
     shutil.copyfile(found.path, copy)
     status = found.path.stat()
@@ -105,7 +105,7 @@ def _step_of_file(path: Path) -> Optional[int]:
 
 
 def _step_of_hdf5(source: Any) -> Optional[int]:
-    """What the optimizer has counted: its first variable, or in files of whole models that of this name."""
+    """Returns what the optimizer has counted: its first variable, or in files of whole models that of this name."""
     counted = []
 
     def look(name: str, each: Any) -> None:
@@ -122,7 +122,7 @@ def _step_of_hdf5(source: Any) -> Optional[int]:
 
 
 def _load_tensorflow(model: Any, prefix: str) -> Optional[int]:
-    """As `model.save_weights` of Keras 2, `tf.train.Checkpoint(model)` and `tf.train.Checkpoint(model=model, ...)` write."""
+    """Loads what `model.save_weights` of Keras 2 or a `tf.train.Checkpoint` of the model writes."""
     reader = tf.train.load_checkpoint(prefix)
     keys = sorted(reader.get_variable_to_shape_map())
     named = any(key.startswith("model/") for key in keys)

@@ -27,7 +27,7 @@ class ServersWatch:
         self._gone_since: Optional[float] = None
 
     def are_gone(self) -> bool:
-        """Whether some of them were there once, and for some seconds none has been."""
+        """Returns True if some of them were there once, and for some seconds none has been."""
         if any(_listens(address) for address in self._addresses):
             self._were_there, self._gone_since = True, None
             return False

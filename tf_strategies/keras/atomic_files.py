@@ -29,7 +29,9 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 @contextlib.contextmanager
 def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
-    """A temporary path beside `target`, which takes its place when the block ends well, and is removed when it does not.
+    """Opens a context with a temporary path beside `target`.
+
+    It replaces `target` when the block ends well, and is removed when it does not.
 
     The block may make a file or a folder there. The name ends as the target's, so that its suffix tells the format.
     For one writer at a time.
@@ -178,7 +180,7 @@ def _bring_to_disk(path: Path, contents: bool = True) -> None:
 
 
 def _exchange_folders(temporary: Path, target: Path) -> None:
-    """`os.replace` cannot replace a folder that has files. Leaves the old one under the temporary name."""
+    """Replaces a folder that has files, which `os.replace` cannot. Leaves the old one under the temporary name."""
     libc = ctypes.CDLL(None, use_errno=True)
     exchange = getattr(libc, "renameat2", None)
     if exchange is not None:

@@ -116,7 +116,7 @@ def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Ca
 
 
 def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt: bool) -> Optional[int]:
-    """The steps of an epoch; None where it ends when the data do.
+    """Returns the steps of an epoch; None where it ends when the data do.
 
     Args:
         strategy: the model's.
@@ -136,7 +136,7 @@ def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt
 
 
 def _turns(strategy: WorkerStrategy, epoch: int, batches: int) -> int:
-    """How many of an epoch's batches a worker has its turn for, where batches are dealt out on and on over all epochs."""
+    """Returns how many of an epoch's batches a worker has its turn for, where batches are dealt out on and on over all epochs."""
 
     def until(end: int) -> int:
         return (end - strategy.rank + strategy.size - 1) // strategy.size

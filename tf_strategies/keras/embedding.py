@@ -32,7 +32,7 @@ def call(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _table(layer: Any) -> Any:
-    """The variable in which a layer looks up in place; None where it looks up in anything else, as with LoRA."""
+    """Returns the variable in which a layer looks up in place; None where it looks up in anything else, as with LoRA."""
     held = getattr(getattr(layer, "_embeddings", None), "_value", None)
     in_place = getattr(held, "looks_up_in_place", False)
     if not in_place or layer.lora_enabled or getattr(layer, "quantization_mode", None) is not None:

@@ -36,7 +36,10 @@ def build(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _batch_like(element_spec: Any) -> Optional[Any]:
-    """A batch of one row for each spec of a distributed dataset; None where the spec leaves a dimension of the rows open."""
+    """Returns a batch of one row for each spec of a distributed dataset.
+
+    None if a spec leaves a dimension of the rows open.
+    """
     rows = tf.nest.map_structure(_of_one_replica, element_spec)
     specs = tf.nest.flatten(rows)
     if not all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):

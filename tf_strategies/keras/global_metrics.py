@@ -69,6 +69,6 @@ def _held(value: Any) -> Any:
 
 
 def _state(model: Any) -> List[tf.Variable]:
-    """The variables that the metrics of a model add up."""
+    """Returns the variables that the metrics of a model add up."""
     variables = (variable for metric in model.metrics for variable in metric.variables)
     return [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]

@@ -24,7 +24,7 @@ class GroupStrategy(WorkerStrategy):
         return self.compresses and bool(self._compression.slots)
 
     def state_of_gradients(self, variables: Sequence[Any]) -> Sequence[Any]:
-        """The variables, beside the optimizer's, that decide how gradients of these go on."""
+        """Returns the variables, beside the optimizer's, that decide how gradients of these go on."""
         del variables
         return ()
 
@@ -33,7 +33,7 @@ class GroupStrategy(WorkerStrategy):
         return None
 
     def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:
-        """While open, reads of these variables over all workers have been made in one message. Between replicas."""
+        """Opens a context in which reads of these variables over all workers have been made in one message. Between replicas."""
         del variables
         return contextlib.nullcontext()
 

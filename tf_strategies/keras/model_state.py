@@ -41,7 +41,7 @@ def agreed_variables(model: Any) -> List[Any]:
 
 
 def is_agreed(variable: Any) -> bool:
-    """Whether a variable, of a model or an optimizer, must be equal on all workers.
+    """Returns True if a variable, of a model or an optimizer, must be equal on all workers.
 
     What replicas count on their own until it is read need not be equal, nor what belongs to one replica.
     """
@@ -53,7 +53,10 @@ def is_agreed(variable: Any) -> bool:
 
 
 def follows_first_worker(variable: Any) -> bool:
-    """Whether worker 0's value is everyone's: the aggregation says so, and it is not an optimizer's, whose are equal anyway."""
+    """Returns True if all workers take worker 0's value of the variable.
+
+    Its aggregation says so, and it is not an optimizer's variable, which is equal anyway.
+    """
     first = getattr(variable, "aggregation", None) == tf.VariableAggregation.ONLY_FIRST_REPLICA
     return first and not variable.trainable and not ownership.belongs_to_optimizer(variable)
 
@@ -70,7 +73,7 @@ def optimizers_of(model: Any) -> List[Any]:
 
 
 def metric_variables(model: Any) -> Dict[str, Any]:
-    """What the metrics have added up; Keras 2 makes some of them in its first step only."""
+    """Returns what the metrics have added up; Keras 2 makes some of them in its first step only."""
     return _numbered("metrics", (variable for metric in model.metrics for variable in metric.variables))
 
 
@@ -94,17 +97,17 @@ def build_optimizer(model: Any) -> None:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether `compile` was called."""
+    """Returns True if `compile` was called."""
     return bool(getattr(model, "compiled", getattr(model, "_is_compiled", False)))
 
 
 def replicas_of(variable: Any) -> Tuple[tf.Variable, ...]:
-    """The parts of a variable that this worker's replicas hold."""
+    """Returns the parts of a variable that this worker's replicas hold."""
     return tuple(variable.values) if isinstance(variable, tf.distribute.DistributedValues) else (variable,)
 
 
 def label_of(variable: Any) -> str:
-    """How messages name a variable."""
+    """Returns how messages name a variable."""
     return str(getattr(variable, "name", "variable")).partition(":")[0]
 
 
@@ -117,7 +120,7 @@ def _numbered(kind: str, variables: Iterable[Any]) -> Dict[str, Any]:
 
 
 def _stored(variable: Any) -> Any:
-    """The TensorFlow variable of a Keras 3 variable; a Keras 2 variable that casts itself, uncast."""
+    """Returns the TensorFlow variable of a Keras 3 variable; a Keras 2 variable that casts itself, uncast."""
     if not isinstance(variable, tf.Variable):
         return variable.value
     return ownership.uncast(variable)

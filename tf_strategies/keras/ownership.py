@@ -29,7 +29,7 @@ _optimizers: List[weakref.ref] = []
 
 
 def belongs_to_optimizer(variable: Any) -> bool:
-    """Whether an optimizer of this process keeps the variable, also by way of a loss scale."""
+    """Returns True if an optimizer of this process keeps the variable, also by way of a loss scale."""
     if _MARK not in vars(variable):
         for reference in list(_optimizers):
             optimizer = reference()
@@ -44,7 +44,7 @@ def belongs_to_optimizer(variable: Any) -> bool:
 
 
 def belongs_to_replica(variable: Any) -> bool:
-    """Whether the variable holds what one replica remembers of its own rows."""
+    """Returns True if the variable holds what one replica remembers of its own rows."""
     return bool(vars(variable).get(_MARK) == "replica")
 
 
@@ -98,6 +98,6 @@ def mark_states(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _held(variable: Any) -> Any:
-    """The variable of TensorFlow that a variable of Keras stands for."""
+    """Returns the variable of TensorFlow that a variable of Keras stands for."""
     held = variable if isinstance(variable, tf.Variable) else variable._value
     return uncast(held)

@@ -143,7 +143,7 @@ def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
 
 
 def _is_sgd(optimizer: Any) -> bool:
-    """Whether the optimizer is Keras's SGD itself; a derived class may do anything."""
+    """Returns True if the optimizer is Keras's SGD itself; a derived class may do anything."""
     return type(optimizer) in (*classes_of("optimizers", "SGD"), *classes_of("optimizers.legacy", "SGD"))
 
 

@@ -107,12 +107,12 @@ class RunningFit(abc.ABC):
         self._dataset.taken += batches
 
     def is_last(self, batches: int) -> bool:
-        """Whether the epoch is known to end after so many batches."""
+        """Returns True if the epoch is known to end after so many batches."""
         steps = self._steps()
         return steps is not None and batches >= steps
 
     def place(self, batches: int) -> Dict[str, Any]:
-        """Where training is in its data, as `go_to` takes it: plain data.
+        """Returns where training is in its data, as plain data for `go_to`.
 
         Args:
             batches: those of this epoch that are done; 0 at its end.
@@ -145,15 +145,15 @@ class RunningFit(abc.ABC):
 
     @abc.abstractmethod
     def _steps(self) -> Optional[int]:
-        """The batches of an epoch, where they are known."""
+        """Returns the batches of an epoch, where they are known."""
 
     @abc.abstractmethod
     def _keeps_iterator(self) -> bool:
-        """Whether the next epoch goes on with the iterator of this one."""
+        """Returns True if the next epoch goes on with the iterator of this one."""
 
     @abc.abstractmethod
     def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
-        """As `go_to`, with the ends of the epochs before told to the data."""
+        """Does the same as `go_to`, with the ends of the epochs before told to the data."""
 
     @abc.abstractmethod
     def _set_epoch(self, epoch: int, batches: int) -> None:
@@ -264,7 +264,7 @@ class _Parts:
 
 @contextlib.contextmanager
 def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
-    """While open, the `fit` of the model runs on this thread.
+    """Opens a context in which the `fit` of the model runs on this thread.
 
     Args:
         model: the model.

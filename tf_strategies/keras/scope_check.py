@@ -60,7 +60,7 @@ def _is_in_no_scope(model: Any) -> bool:
 
 
 def _default_strategy() -> Optional[Any]:
-    """The strategy of TensorFlow that holds where no scope is open; None if a scope has always been open so far."""
+    """Returns the strategy of TensorFlow that holds where no scope is open; None if a scope has always been open so far."""
     if not _default and not tf.distribute.has_strategy():
         _default.append(tf.distribute.get_strategy())
     return _default[0] if _default else None
@@ -125,7 +125,7 @@ def _refuse_missing_call(keras: ModuleType, model: Any) -> None:
     unbuilt = [layer.name for layer in model._flatten_layers() if not layer.built]
     if unbuilt:
         raise OptionsError(
-            f"model {model.name!r} of class {type(model).__name__} has no `call` method, and {unbuilt[0]!r} is not built yet: "
+            f"model {model.name!r} of class {type(model).__name__} has no `call` method, and {unbuilt[-1]!r} is not built yet: "
             "with a strategy, Keras calls a model once to make its variables. Define `call` so that it calls every layer of "
             "the model on a batch as `fit` gives it, also if train_step does not use it"
         )

@@ -49,7 +49,7 @@ def seed_of_worker(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _replica() -> int:
-    """The number among all replicas of the one that runs; 0 outside of replica functions."""
+    """Returns the number among all replicas of the one that runs; 0 outside of replica functions."""
     context = tf.distribute.get_replica_context()
     if context is None or not isinstance(context.strategy, WorkerStrategy):
         return 0
@@ -59,5 +59,5 @@ def _replica() -> int:
 
 
 def spread(replica: int) -> int:
-    """What is added to the seed on a replica, in [0, 2^31 - 2); 0 for 0."""
+    """Returns what is added to the seed on a replica, in [0, 2^31 - 2); 0 for 0."""
     return replica * _STRIDE % SEEDS

@@ -45,23 +45,23 @@ class SharedProgress(abc.ABC):
 
     @abc.abstractmethod
     def name_of(self, rank: int) -> str:
-        """How messages name a worker."""
+        """Returns how messages name a worker."""
 
     @abc.abstractmethod
     def is_open(self) -> bool:
-        """Whether the fit is open on all servers."""
+        """Returns True if the fit is open on all servers."""
 
     @abc.abstractmethod
     def is_torn(self) -> bool:
-        """Whether it was open, and some servers have been started anew since."""
+        """Returns True if it was open, and some servers have been started anew since."""
 
     @abc.abstractmethod
     def open(self, records: Sequence[bytes]) -> None:
-        """On the chief: the variables are ready; gives every worker a record to begin with, b"" for none."""
+        """Tells that the variables are ready, and gives each worker a first record, b"" for none; on the chief."""
 
     @abc.abstractmethod
     def refuse(self, reason: str) -> None:
-        """On the chief: the variables cannot be made ready; tells those that wait."""
+        """Tells the waiting workers that the variables cannot be made ready; on the chief."""
 
     @abc.abstractmethod
     def wait_until_open(self) -> None:
@@ -78,14 +78,14 @@ class SharedProgress(abc.ABC):
 
     @abc.abstractmethod
     def records(self, moment: str = "") -> List[bytes]:
-        """The last record of each worker, by rank; b"" of one that has none. When open.
+        """Returns the last record of each worker, by rank; b"" of one that has none. When open.
 
         Waits a little for those of this moment, where workers are in step.
         """
 
     @abc.abstractmethod
     def step(self) -> int:
-        """How many updates the variables have had."""
+        """Returns how many updates the variables have had."""
 
     @abc.abstractmethod
     def set_step(self, step: int) -> None:
@@ -93,4 +93,7 @@ class SharedProgress(abc.ABC):
 
     @abc.abstractmethod
     def wait_for_others(self) -> str:
-        """At the end of the fit: waits for workers that still train at their own pace; returns why that failed, "" if not."""
+        """Waits at the end of a fit for workers that still train.
+
+        Returns the reason if that failed, "" if not.
+        """

@@ -24,7 +24,7 @@ def shared_random(original: ModuleType, keras: ModuleType) -> Any:
 
 @contextlib.contextmanager
 def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
-    """What is made within to shuffle data for models of this strategy shuffles alike on all workers; a collective.
+    """Opens a context in which data for models of this strategy are shuffled alike on all workers. A collective.
 
     Args:
         strategy: the model's.

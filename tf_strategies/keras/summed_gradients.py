@@ -151,7 +151,7 @@ def _variables_of(grads: Sequence[Any]) -> List[Any]:
 
 
 def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
-    """The sums over replicas, each where its variable is; None where there is no gradient."""
+    """Returns the sums over replicas, each where its variable is; None where there is no gradient."""
     grads = list(grads)
     given = [position for position, grad in enumerate(grads) if grad is not None]
     if given:

@@ -87,7 +87,7 @@ def number(version: str) -> Tuple[int, int]:
 
 
 def _is_alike(one: str, other: str) -> bool:
-    """Whether both are Keras 2, or both Keras 3, which have different insides."""
+    """Returns True if both are Keras 2, or both Keras 3, which have different insides."""
     return number(one)[0] == number(other)[0]
 
 

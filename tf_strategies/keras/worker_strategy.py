@@ -42,7 +42,7 @@ class WorkerStrategy:
         return self._compression.replaces_momentum if self.compresses else 0.0
 
     def name_of(self, rank: int) -> str:
-        """How messages name a worker: its task and, of one that is reached over the network, its address."""
+        """Returns how messages name a worker: its task and, of one that is reached over the network, its address."""
         return f"worker {rank}"
 
     def name_variables(self, variables: Sequence[Any]) -> None:
@@ -50,11 +50,14 @@ class WorkerStrategy:
         del variables
 
     def one_op_seed(self) -> ContextManager[int]:
-        """While open, random operations of datasets are seeded alike on all workers; gives a seed for others; a collective."""
+        """Opens a context in which random operations of datasets have equal seeds on all workers. A collective.
+
+        It gives a seed for other uses.
+        """
         return contextlib.nullcontext(0)
 
     def training(self) -> ContextManager[None]:
-        """Open while `fit` runs."""
+        """Opens a context for the time that `fit` runs."""
         return contextlib.nullcontext()
 
     def own_callbacks(self) -> Sequence[Any]:
@@ -62,16 +65,22 @@ class WorkerStrategy:
         return ()
 
     def counted_by_all(self, variables: Sequence[Any]) -> ContextManager[None]:
-        """Open while the logs of an epoch are computed; within, these variables of metrics hold what all workers have counted."""
+        """Opens a context in which these variables of metrics hold the counts of all workers.
+
+        It is open while the logs of an epoch are computed.
+        """
         del variables
         return contextlib.nullcontext()
 
     def progress_of_fit(self) -> Optional[SharedProgress]:
-        """Of a fit that begins on all workers: where they leave how far they are; None where variables end with the workers."""
+        """Returns the place where the workers of a fit leave their progress.
+
+        None if variables end with the workers.
+        """
         return None
 
     def alone(self) -> ContextManager[None]:
-        """While open, this worker makes variables without the others."""
+        """Opens a context in which this worker makes variables without the others."""
         return contextlib.nullcontext()
 
     def joint_steps(self, model: Any, data: Any, *, sums_logs: bool) -> ContextManager[None]:
@@ -90,11 +99,14 @@ class WorkerStrategy:
         return function(*args)
 
     def whole_data(self) -> ContextManager[None]:
-        """Open while `evaluate` and `predict` run; within, workers that keep their own pace see all of the data, each."""
+        """Opens a context in which workers that keep their own pace see all data.
+
+        It is open while `evaluate` and `predict` run.
+        """
         return contextlib.nullcontext()
 
 
 def workers_of(model: Any) -> Optional[WorkerStrategy]:
-    """The strategy a model was made in, if several workers train it."""
+    """Returns the strategy a model was made in, if several workers train it."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy if isinstance(strategy, WorkerStrategy) and strategy.size > 1 else None

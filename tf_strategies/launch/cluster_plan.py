@@ -22,7 +22,7 @@ class Counts:
     evaluator: bool = False
 
     def tasks(self) -> list[tuple[str, int]]:
-        """(role, index) of all processes: the chief, the workers, the servers, the evaluator."""
+        """Returns (role, index) of all processes: the chief, the workers, the servers, the evaluator."""
         listed = [("chief", 0)] if self.chief else []
         listed += [("worker", index) for index in range(self.workers)]
         listed += [("ps", index) for index in range(self.ps)]

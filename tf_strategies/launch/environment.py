@@ -17,12 +17,12 @@ _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def fair_threads(processes: int) -> int:
-    """The cores of this machine that this process may use, divided among `processes`; at least 1."""
+    """Returns the cores of this machine that this process may use, divided among `processes`; at least 1."""
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs to give out: what CUDA_VISIBLE_DEVICES names when it is set, else all of this machine."""
+    """Returns the GPUs to give out: what CUDA_VISIBLE_DEVICES names when it is set, else all of this machine."""
     if _GPU_VARIABLE in environ:
         return [name.strip() for name in environ[_GPU_VARIABLE].split(",") if name.strip() not in ("", "-1")]
     found = (re.search(r"\d+$", path.name) for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -35,7 +35,7 @@ def environments(
     threads: int | None,
     gpus_per_worker: int | None,
 ) -> list[dict[str, str]]:
-    """The environment of each of this host's processes.
+    """Returns the environment of each of this host's processes.
 
     Args:
         processes: those of this host.

@@ -7,7 +7,7 @@ from typing import Sequence
 
 
 def find_this_host(hosts: Sequence[str]) -> str:
-    """The one of `hosts` whose name or address is this machine's.
+    """Returns the one of `hosts` whose name or address is this machine's.
 
     Raises:
         ValueError: none or several are.
@@ -20,7 +20,7 @@ def find_this_host(hosts: Sequence[str]) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """A host is here when one of its addresses can be bound."""
+    """Returns a host is here when one of its addresses can be bound."""
     if host.lower() in (socket.gethostname().lower(), socket.getfqdn().lower()):
         return True
     try:

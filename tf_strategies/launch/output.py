@@ -11,7 +11,7 @@ _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94)
 
 
 def prefixes(names: Sequence[str], colour: bool) -> list[bytes]:
-    """A prefix of equal width for each name, "worker 0 | "."""
+    """Returns a prefix of equal width for each name, "worker 0 | "."""
     width = max(map(len, names))
     plain = [f"{name:<{width}} | " for name in names]
     if not colour:
@@ -23,7 +23,7 @@ def prefixes(names: Sequence[str], colour: bool) -> list[bytes]:
 
 
 def wants_colour(descriptor: int) -> bool:
-    """Whether to colour what goes to a descriptor: a terminal, unless NO_COLOR is set."""
+    """Returns True if to colour what goes to a descriptor: a terminal, unless NO_COLOR is set."""
     return os.isatty(descriptor) and not os.environ.get("NO_COLOR")
 
 

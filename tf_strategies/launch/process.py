@@ -85,7 +85,7 @@ class LaunchedProcess:
         return 128 - code if code < 0 else code
 
     def check_ended(self) -> bool:
-        """Whether it has ended since the last call; then its process group is killed and it is reaped."""
+        """Returns True if it has ended since the last call; then its process group is killed and it is reaped."""
         if not self.running:
             return False
         if os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -102,7 +102,7 @@ class LaunchedProcess:
                 os.killpg(self._popen.pid, number)
 
     def describe_end(self) -> str:
-        """How and when it ended: "ended with status 1 after 3.2 s"."""
+        """Returns how and when the process ended: "ended with status 1 after 3.2 s"."""
         code, seconds = self._popen.returncode, (self.ended or self.started) - self.started
         if code < 0:
             by = "ended by tfs-run with" if self.told_to_end else "killed by"

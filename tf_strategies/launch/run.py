@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[PlannedProcess]:
-    """The processes of this host. What reserves their ports is held open until the end."""
+    """Returns the processes of this host. What reserves their ports is held open until the end."""
     counts = Counts(arguments.workers, arguments.chief, arguments.ps, arguments.evaluator)
     if not counts.workers and not counts.chief:
         raise ValueError("nothing to train: --workers 0 without --chief")

@@ -34,7 +34,7 @@ class Patience:
 
 
 def say(text: str) -> None:
-    """One line of the launcher's own."""
+    """Prints one line of the launcher's own."""
     print(f"tfs-run: {text}", file=sys.stderr, flush=True)
 
 
@@ -176,7 +176,7 @@ class Supervisor:
             self._end_after(self._patience.grace)
 
     def _only_servers_left(self) -> bool:
-        """Whether the training processes of this host, if it had any, have ended and servers still run."""
+        """Returns True if the training processes of this host, if it had any, have ended and servers still run."""
         trained = [process for planned, process in zip(self._plan, self._processes) if planned.trains]
         left = [planned.role for planned, process in zip(self._plan, self._processes) if process.running]
         return bool(trained) and bool(left) and set(left) == {"ps"}

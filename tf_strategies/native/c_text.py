@@ -9,7 +9,7 @@ _USUAL_BYTES = 4096
 
 
 def read(call: Callable[..., int], *arguments: Any, capacity: int = _USUAL_BYTES) -> bytes | None:
-    """What a C function that yields text says; None when that of which it would is gone.
+    """Returns what a C function that yields text says; None when that of which it would is gone.
 
     Args:
         call: takes the arguments, a buffer and its size; returns the length of the text, negative for none.

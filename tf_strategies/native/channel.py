@@ -44,7 +44,7 @@ def prepare(my_host: str = "") -> None:
 
 
 def channels_to(worker: str) -> list[int]:
-    """The ids of this server's channels to a worker, by the `name` it gave to `Channel.connect`."""
+    """Returns the ids of this server's channels to a worker, by the `name` it gave to `Channel.connect`."""
     return core.channels_to(worker)
 
 
@@ -181,7 +181,7 @@ class Channel:
         core.fail(self._worker.channel, Code.UNAVAILABLE, reason)
 
     def failure(self) -> str | None:
-        """Why the channel has ended; None while it is sound."""
+        """Returns why the channel has ended; None while it is sound."""
         try:
             code, message = core.status(self._worker.channel)
         except KeyError:
@@ -239,11 +239,11 @@ class Channel:
 
 @functools.cache
 def _close_at_exit() -> None:
-    """The other ends hear that this process goes; and no thread of a channel outlives what it uses."""
+    """Tells the other ends that this process ends, and stops the channel's threads."""
     at_exit.register(core.close_all)
 
 
 def _local_cpu() -> str:
-    """This process's own CPU in full, whatever the job is called that it is in."""
+    """Returns the full name of this process's own CPU, in any job."""
     with tf.init_scope(), tf.device(None), tf.device("/device:CPU:0"):
         return tf.zeros([]).device

@@ -88,7 +88,7 @@ def fail(channel: int, code: Code, message: str) -> None:
 
 
 def status(channel: int) -> tuple[Code, str]:
-    """Why the channel has ended; (Code.OK, "") while it is sound.
+    """Returns why the channel has ended; (Code.OK, "") while it is sound.
 
     Raises:
         KeyError: it was closed.
@@ -101,7 +101,7 @@ def status(channel: int) -> tuple[Code, str]:
 
 
 def channels_to(peer_name: str) -> list[int]:
-    """The channels of this process whose other end has that name."""
+    """Returns the channels of this process whose other end has that name."""
     capacity = 16
     while True:
         ids = (ctypes.c_int64 * capacity)()
@@ -112,6 +112,6 @@ def channels_to(peer_name: str) -> list[int]:
 
 
 def stats(channel: int) -> dict[str, Any]:
-    """The counts of `tfs_channel_stats`; empty when the channel is closed."""
+    """Returns the counts of `tfs_channel_stats`; empty when the channel is closed."""
     text = c_text.read(_core().tfs_channel_stats, ctypes.c_int64(channel))
     return {} if text is None else json.loads(text)

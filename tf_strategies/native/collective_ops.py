@@ -114,7 +114,7 @@ def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
 
 @tf.RegisterGradient("TfStrategies>AllReduce")
 def _all_reduce_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor]:
-    """Each worker's input adds to every worker's output, so the gradient is the all-reduce of the upstream gradients."""
+    """Returns the all-reduce of the upstream gradients: each input adds to every worker's output."""
     reduction = op.get_attr("reduction").decode()
     if reduction not in ("sum", "mean"):
         raise LookupError(f"all_reduce with reduction {reduction!r} has no gradient; use 'sum' or 'mean'")

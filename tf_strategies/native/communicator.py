@@ -35,7 +35,7 @@ _by_id: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictio
 
 
 def find(communicator_id: int) -> Communicator:
-    """The open communicator with this id.
+    """Returns the open communicator with this id.
 
     Raises:
         KeyError: there is none (any more).
@@ -44,7 +44,7 @@ def find(communicator_id: int) -> Communicator:
 
 
 def _outermost_graph() -> Any:
-    """The graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
+    """Returns the graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
     with tf.init_scope():
         if not tf.executing_eagerly():
             return tf.compat.v1.get_default_graph()
@@ -173,7 +173,9 @@ class Communicator:
             return not self._closed and self._cause is None
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
-        """The number of the next collective, and of the count − 1 after it: alike on all workers. `name` is what it is called.
+        """Returns the number of the next collective and reserves the count − 1 numbers after it.
+
+        All workers get the same numbers. `name` is the name of the collective.
 
         Inside a graph the collectives are numbered from its outermost function, so a worker that traces a function once
         more than another keeps the same numbers. Outside each name has one number, for only one collective is in flight
@@ -204,7 +206,9 @@ class Communicator:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[Callable[[bool], bool]]:
-        """Open while a training runs. Gives a function for each place where it can stop.
+        """Opens a context for the time of a training.
+
+        It gives a function to call at each place where training can stop.
 
         The function takes whether this worker wants to stop, and returns whether all workers stop here.
         """
@@ -218,12 +222,12 @@ class Communicator:
             stopping.end(number)
 
     def judge(self, topic: str, judge: Any) -> None:
-        """As `ControlPlane.judge`."""
+        """Does the same as `ControlPlane.judge`."""
         if self._control is not None:
             self._control.judge(topic, judge)
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """As `ControlPlane.compare`; nothing when the group is closed or has failed."""
+        """Does the same as `ControlPlane.compare`; nothing when the group is closed or has failed."""
         if self._control is not None and self.usable:
             self._control.compare(topic, key, payload)
 
@@ -254,7 +258,10 @@ class Communicator:
         core.close(self.id)
 
     def close_at_exit(self) -> None:
-        """`close` for the end of the interpreter: the others hear of the exception that ended the script, if one did."""
+        """Closes the communicator when the interpreter ends.
+
+        The others hear of the exception that ended the script, if one did.
+        """
         error = getattr(sys, "last_value", None)
         self.close(described(error, _WHY_LENGTH))
         if error is not None:

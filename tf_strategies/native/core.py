@@ -114,7 +114,7 @@ def abort(communicator: int, code: int, message: str) -> None:
 
 
 def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
-    """The next failure, or None when there is none within `timeout` seconds.
+    """Returns the next failure, or None when there is none within `timeout` seconds.
 
     Raises:
         KeyError: there will be none any more (`end_failures`, `close`).
@@ -140,12 +140,12 @@ def wait_failure(communicator: int, *, timeout: float) -> Failure | None:
 
 
 def end_failures(communicator: int) -> None:
-    """What goes wrong from now on is not told."""
+    """Stops reporting failures."""
     _core().tfs_communicator_end_failures(ctypes.c_int64(communicator))
 
 
 def describe_instance(communicator: int, instance: int) -> str:
-    """What this rank last asked for on an instance, in words."""
+    """Returns what this rank last asked for on an instance, in words."""
     text = c_text.read(_core().tfs_communicator_describe_instance, ctypes.c_int64(communicator), instance)
     return "nothing: its communicator is closed" if text is None else text.decode(errors="replace")
 
@@ -164,6 +164,6 @@ def oldest_waiting(communicator: int) -> Waiting | None:
 
 
 def stats(communicator: int) -> dict[str, Any]:
-    """The counts of `tfs_communicator_stats`; empty when the communicator is closed."""
+    """Returns the counts of `tfs_communicator_stats`; empty when the communicator is closed."""
     text = c_text.read(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
     return {} if text is None else json.loads(text)

@@ -16,14 +16,17 @@ _IFREQ_BYTES = 40
 
 
 def identity() -> str:
-    """Equal for two processes exactly when they can share memory: same kernel, same network and IPC namespace."""
+    """Returns a text that is equal for two processes exactly when they can share memory.
+
+    They need the same kernel, and the same network and IPC namespaces.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc")]
     return " ".join([boot, *namespaces])
 
 
 def ranks_per_host(hosts: list[str]) -> int:
-    """How many ranks each host has, if all have as many and those of a host follow one another; 1 otherwise.
+    """Returns how many ranks each host has, if all have as many and those of a host follow one another; 1 otherwise.
 
     Args:
         hosts: the host of each rank.
@@ -38,7 +41,7 @@ def ranks_per_host(hosts: list[str]) -> int:
 
 
 def interface_of(host: str) -> str | None:
-    """The network interface that has the host's address; None when no interface of this machine has it."""
+    """Returns the network interface that has the host's address; None when no interface of this machine has it."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -75,7 +78,7 @@ def _ipv6_interfaces() -> dict[bytes, str]:
 
 
 def net_devices(host: str) -> str:
-    """The value for UCX_NET_DEVICES that keeps UCX to the interface TF_CONFIG names; "" for all of them.
+    """Returns the value for UCX_NET_DEVICES that keeps UCX to the interface TF_CONFIG names; "" for all of them.
 
     All are left open when the user set UCX_NET_DEVICES, when the host has RDMA devices (which are no interfaces), and
     when no interface here has the address (a name that is translated on the way).
@@ -86,7 +89,7 @@ def net_devices(host: str) -> str:
 
 
 def transports(choice: str) -> tuple[str, ...]:
-    """The values for UCX_TLS of a `CommunicationOptions.transport`, to be tried in this order.
+    """Returns the values for UCX_TLS of a `CommunicationOptions.transport`, to be tried in this order.
 
     "" leaves the choice to UCX and its environment. UCX opens nothing at all where one kind of shared memory that it
     knows of cannot be had, as in containers that forbid it: then others are tried, unless the user set UCX_TLS.

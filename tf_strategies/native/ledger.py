@@ -192,7 +192,7 @@ def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
 
 
 def step(ledger: str) -> tf.Tensor:
-    """How many updates have been applied, from the step that was set: scalar int64."""
+    """Returns how many updates have been applied, from the step that was set: scalar int64."""
     return _run("step", ledger=ledger)
 
 
@@ -246,7 +246,7 @@ def push(caller: Caller, pulled: Integer) -> tf.Tensor:
 
 
 def staleness(ledger: str) -> Staleness:
-    """How stale the pushed gradients were."""
+    """Returns the staleness of the gradients that were pushed."""
     return Staleness(*_run("staleness", ledger=ledger))
 
 
@@ -314,12 +314,12 @@ def once(
 
 
 def counts(ledger: str) -> Counts:
-    """How many offers of each worker were dropped, and counted."""
+    """Returns how many offers of each worker were dropped, and counted."""
     return Counts(*_run("counts", ledger=ledger))
 
 
 def offering(ledger: str) -> tf.Tensor:
-    """Who has offered for the current step: [m] int32, ascending."""
+    """Returns the workers that have offered for the current step: [m] int32, ascending."""
     return _run("offering", ledger=ledger)
 
 
@@ -383,7 +383,7 @@ def withdraw(
 def deposit_rows(
     slices: tf.IndexedSlices, *, ledger: str, key: str, worker: Integer, step: Integer
 ) -> tf.Tensor:
-    """As `deposit`, of rows: indices [n] (converted to int64), values [n, ...]. n differs freely, and may be 0."""
+    """Does the same as `deposit`, of rows: indices [n] (converted to int64), values [n, ...]. n differs freely, and may be 0."""
     return _run(
         "deposit_rows",
         worker=worker,
@@ -398,7 +398,10 @@ def deposit_rows(
 def withdraw_rows(
     members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, row_shape: Shape
 ) -> tf.IndexedSlices:
-    """As `withdraw`, of rows: concatenated in the order of the members' numbers; indices repeat. It stays deposited."""
+    """Withdraws rows like `withdraw`, in the order of the members' numbers.
+
+    Indices repeat. The rows stay deposited.
+    """
     indices, values = _run(
         "withdraw_rows",
         members=members,
@@ -429,7 +432,7 @@ def _run(operation: str, **inputs: Any) -> Any:
 
 
 def _run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
-    """As `_run`, for an operation that may wait, or fail when other workers are at fault.
+    """Does the same as `_run`, for an operation that may wait, or fail when other workers are at fault.
 
     Eagerly it runs as a function of its own. A server gives each eager operation one of its few threads until it is done, and
     would soon serve nobody; and one that fails also fails what was sent there after it, before the error was known here.

@@ -26,12 +26,12 @@ class Member:
 
 
 def names() -> List[str]:
-    """The ledgers of this process."""
+    """Returns the ledgers of this process."""
     return (c_text.read(_core().tfs_ledger_names) or b"").decode(errors="replace").splitlines()
 
 
 def members(ledger: str) -> List[Member]:
-    """The workers of a ledger of this process; none before the first has joined.
+    """Returns the workers of a ledger of this process; none before the first has joined.
 
     Raises:
         KeyError: this process has no such ledger.

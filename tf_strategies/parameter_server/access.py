@@ -36,7 +36,7 @@ class ServerAccess:
         self._companions.begin()
 
     def fetch_with_others(self, variable: ServerVariable) -> None:
-        """From now on a step fetches this variable together with others like it, if it is small."""
+        """Marks a small variable to be fetched together with others from now on."""
         if all(part.device != self._wires.device for part in variable.parts):
             self._companions.add(variable)
 
@@ -45,7 +45,7 @@ class ServerAccess:
         return self._call(lambda: _come(function())) if tf.executing_eagerly() else function()
 
     def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
-        """The whole value, on this worker; `trains` tells whether gradients by it will be computed."""
+        """Returns the whole value, on this worker; `trains` tells whether gradients by it will be computed."""
         step = current_step()
         if step is None:
             return self.ask(lambda: self._fetch(variable, ()))
@@ -58,7 +58,7 @@ class ServerAccess:
             )
 
     def read_rows(self, variable: ServerVariable, indices: tf.Tensor, trains: bool) -> tf.Tensor:
-        """Rows of the value, on this worker: [...] integers -> [..., row shape]."""
+        """Returns rows of the value on this worker: [...] integers -> [..., row shape]."""
         step = current_step()
         if step is not None:
             step.settle()
@@ -69,7 +69,10 @@ class ServerAccess:
             return self.ask(lambda: self._fetch_rows_of_parts(variable, indices, awaited))
 
     def read_in_update(self, part: Part, device: str) -> tf.Tensor:
-        """The value of a part on the server where an update runs; one that lives on another server comes once in a step."""
+        """Returns the value of a part on the server where an update runs.
+
+        A part of another server is sent once in a step.
+        """
         step = current_step()
         if device == part.device or step is None:
             return part.on_server(part.variable.read_value)
@@ -98,7 +101,7 @@ class ServerAccess:
         return results
 
     def to_server(self, device: str, value: Any) -> Any:
-        """A tensor or IndexedSlices of this worker, on a server; anything else as it is. In a step, each travels once."""
+        """Returns a tensor or IndexedSlices of this worker, on a server; anything else as it is. In a step, each travels once."""
         if isinstance(value, tf.IndexedSlices):
             return tf.IndexedSlices(
                 self.to_server(device, value.values), self.to_server(device, value.indices), value.dense_shape
@@ -155,7 +158,7 @@ class ServerAccess:
             part.on_server(lambda: self._rule.was_read(step, part, value, rows))
 
     def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[tf.Tensor]:
-        """What servers wait for before they read; the worker's own end of a wire does not."""
+        """Returns what servers wait for before they read; the worker's own end of a wire does not."""
         return () if step is None or not trains else self._rule.before_reading(step)
 
     def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -193,13 +196,16 @@ class ServerAccess:
 
 
 def _placed_freely() -> ContextManager:
-    """While open, only devices say where operations go: Keras 2 looks rows up "colocated" with the variable's own handle."""
+    """Opens a context in which only devices decide where operations run.
+
+    Keras 2 looks rows up "colocated" with the variable's own handle.
+    """
     if tf.executing_eagerly():
         return contextlib.nullcontext()
     return tf.compat.v1.get_default_graph().colocate_with(None, ignore_existing=True)
 
 
 def _come(value: tf.Tensor) -> tf.Tensor:
-    """TensorFlow gives out a tensor before it is there."""
+    """Returns the tensor once it has arrived; TensorFlow returns it earlier."""
     tf.reshape(value, [-1])[:1].numpy()
     return value

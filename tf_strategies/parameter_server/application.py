@@ -115,7 +115,7 @@ class Application:
         self._done += done
 
     def _function(self, device: str, jobs: Sequence[_Job]) -> Tuple[str, List[tf.Tensor]]:
-        """What one server does. Arguments come from this worker before it begins; the workers' mean is found in it."""
+        """Returns what one server does. Arguments come from this worker before it begins; the workers' mean is found in it."""
         written = {id(job.part.variable) for job in jobs}
         mine = [job for job in jobs if job.part.device == device]
         arrived = [
@@ -139,7 +139,7 @@ class Application:
         return compat.defined_function("update", build)
 
     def _apply_in_order(self, updates: Sequence[Update]) -> None:
-        """One after another, on whichever servers, as they were put off: this worker has each operation run."""
+        """Applies the postponed updates one after another, on any servers. This worker runs each operation."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         first = 0 if graph is None else len(graph.get_operations())
         if not self._means:
@@ -159,7 +159,10 @@ class Application:
         return means
 
     def _mean(self, bundle: Bundle) -> Any:
-        """Of what the members deposited. Keras has divided each loss by the number of workers: gradients are multiplied by it."""
+        """Returns the mean of the members' deposits.
+
+        Keras has divided each loss by the number of workers, so gradients are multiplied by it.
+        """
         members = self._offered.members
         where = {"ledger": self._membership.name, "key": bundle.key, "step": self._offered.step}
         with tf.device(bundle.device):
@@ -206,5 +209,5 @@ def _devices(jobs: Sequence[_Job]) -> List[str]:
 
 
 def _own(update: Update, args: List[Any]) -> List[Any]:
-    """The arguments that are this worker's, and not the mean of what all have deposited."""
+    """Returns the arguments that are this worker's, and not the mean of what all have deposited."""
     return args[1:] if update.key else args

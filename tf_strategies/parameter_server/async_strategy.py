@@ -79,7 +79,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         self._servers.call(self._servers.membership.pull, None)
 
     def staleness_stats(self) -> StalenessStats:
-        """How stale the gradients were that all workers have applied so far."""
+        """Returns the staleness of the gradients that all workers have applied so far."""
         return self._servers.call(StalenessStats.from_ledger, self._servers.membership)
 
 

@@ -127,7 +127,7 @@ class AsynchronousUpdates(UpdateRule):
         return [*results, *effects]
 
     def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
-        """The updates with gradients as `CompressedPushes` carries them."""
+        """Returns the updates with gradients as `CompressedPushes` carries them."""
         if self._compressed is None:
             return list(updates)
         pushes = [
@@ -169,7 +169,9 @@ class AsynchronousUpdates(UpdateRule):
     def _on_arrival(
         self, fn: Callable, step: Optional[Step], part: Part, staleness: Optional[tf.Tensor]
     ) -> Callable:
-        """`fn`, which reads what it changes when its arguments are there and not before, and gets its gradient damped.
+        """Returns `fn` as a function that reads its variables only when its arguments have arrived.
+
+        Its gradient is damped.
 
         In a graph nothing else would keep it from reading weights and slots when the step begins, and from writing over what
         other workers have made of them since.
@@ -185,7 +187,7 @@ class AsynchronousUpdates(UpdateRule):
 
 
 def _tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
-    """What has to arrive of these; a shape that comes with rows is known before."""
+    """Returns what has to arrive of these; a shape that comes with rows is known before."""
     rows = [
         part for each in values if isinstance(each, tf.IndexedSlices) for part in (each.values, each.indices)
     ]

@@ -55,7 +55,7 @@ class Bundle:
         return tf.TensorShape([sum(shape.num_elements() for shape in shapes)])
 
     def value(self) -> Any:
-        """What travels: the one piece as it is, or all as one vector."""
+        """Returns what travels: the one piece as it is, or all as one vector."""
         pieces = list(self.pieces.values())
         if len(pieces) == 1:
             return pieces[0]
@@ -63,7 +63,7 @@ class Bundle:
             return join(pieces)
 
     def members_of(self, value: Any) -> Dict[Name, Any]:
-        """By name, what such a value holds for each piece; made where the value is."""
+        """Returns the value of each piece, by name, on the device of the bundle."""
         if len(self.pieces) == 1:
             return dict.fromkeys(self.pieces, value)
         with tf.device(self.device):
@@ -71,7 +71,7 @@ class Bundle:
 
 
 def bundles_of(contributions: Iterable[Contribution]) -> List[Bundle]:
-    """What each server gets of these; what it has already is not put together with what is to come."""
+    """Returns what each server gets of these; what it has already is not put together with what is to come."""
     found: Dict[Hashable, Bundle] = {}
     for key, is_gradient, pieces in contributions:
         for part, (piece,) in pieces:

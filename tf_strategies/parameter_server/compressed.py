@@ -48,11 +48,11 @@ class CompressedPushes:
         self._workers = workers
 
     def name(self, variable: ServerVariable, name: str) -> None:
-        """What a variable is called, where it does not say so itself."""
+        """Returns the name of a variable that has no name of its own."""
         self._compression.name(variable, name)
 
     def pushed(self, pushes: Sequence[Push]) -> List[Any]:
-        """The gradients of a step: those that were compressed on their servers, others on this worker as before."""
+        """Returns the gradients of a step: those that were compressed on their servers, others on this worker as before."""
         found: List[Any] = [None] * len(pushes)
         for merge in dict.fromkeys(push.merge for push in pushes):
             mine = [i for i, push in enumerate(pushes) if push.merge == merge]

@@ -95,7 +95,10 @@ class ConnectedServers(Servers):
         return self._worker_names[rank]
 
     def _leave_at_exit(self) -> None:
-        """Also after an error that ended this program nothing is said: to the servers this worker is lost then."""
+        """Leaves the servers when the interpreter ends.
+
+        After an error that ended the script it says nothing: the servers then take this worker for lost.
+        """
         if getattr(sys, "last_value", None) is not None:
             self._guard.stop()
             at_exit.end_quickly()

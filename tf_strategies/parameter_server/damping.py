@@ -18,12 +18,12 @@ class Damping(abc.ABC):
     """Changes a gradient on the server where it is about to be applied."""
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
-        """As `UpdateRule.was_read`."""
+        """Does the same as `UpdateRule.was_read`."""
         del step, part, value, rows
 
     @abc.abstractmethod
     def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
-        """A gradient of the same kind.
+        """Returns a gradient of the same kind.
 
         Args:
             step: in which it was computed.
@@ -114,13 +114,13 @@ class Compensation(Damping):
 
 
 def _summed_by_row(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """For each of the values [n, ...], the sum of all that have its index [n]."""
+    """Returns for each of the values [n, ...] the sum of all values with its index [n]."""
     different, which = tf.unique(indices)
     return tf.gather(tf.math.unsorted_segment_sum(values, which, tf.size(different)), which)
 
 
 def _all_read(reads: List[_Read], now: tf.Tensor) -> tf.Tensor:
-    """What a part held; rows that were not read count as unchanged."""
+    """Returns what a part held; rows that were not read count as unchanged."""
     then = now
     for read in reads:
         then = read.value if read.rows is None else _with_rows(then, read)
@@ -132,7 +132,7 @@ def _with_rows(value: tf.Tensor, read: _Read) -> tf.Tensor:
 
 
 def _rows_read(reads: List[_Read], indices: tf.Tensor, now: tf.Tensor) -> tf.Tensor:
-    """What the rows `indices` [n] held; those that were not read count as unchanged from `now` [n, ...]."""
+    """Returns what the rows `indices` [n] held; those that were not read count as unchanged from `now` [n, ...]."""
     then = now
     for read in reads:
         if read.rows is None:

@@ -128,7 +128,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     @contextlib.contextmanager
     def joint_steps(self) -> Iterator[None]:
-        """While open, replica functions are steps of Keras, in which workers of synchronous updates act as one process."""
+        """Opens a context in which replica functions are steps of Keras.
+
+        Workers of synchronous updates act as one process in them.
+        """
         before = self._joint_step
         if self._num_replicas_in_sync > 1:
             self._joint_step = JointStep(
@@ -148,7 +151,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While open, variables are made in this process: what is made is thrown away, or made by one worker only."""
+        """Opens a context in which variables are made in this process.
+
+        It is for variables that are thrown away, or that only one worker makes.
+        """
         before, self._alone = self._alone, True
         try:
             yield
@@ -180,7 +186,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         return self._placement.place_with(servers, rows, shape, dtype)
 
     def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
-        """Any variable of this strategy has a place."""
+        """Accepts any variable of this strategy, since each has a place."""
 
     def _call_for_each_replica(self, fn, args, kwargs):
         lifted = self._lifted.get(fn)

@@ -66,7 +66,10 @@ class Guard:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Within, an error that a lost server caused becomes a ServerLostError, and what TensorFlow waits for in vain ends."""
+        """Opens a context in which an error that a lost server caused becomes a ServerLostError.
+
+        Calls that TensorFlow would never end are ended.
+        """
         thread = threading.get_ident()
         with self._lock:
             self._raise_if_lost()
@@ -135,7 +138,9 @@ class Guard:
         ).start()
 
     def _end_stuck(self, waiting: List, hangs: bool) -> None:
-        """TensorFlow cannot cancel what waits for a server that has stopped but keeps its connections; nothing else ends that.
+        """Ends this process if a call waits for a server that has stopped but keeps its connections.
+
+        TensorFlow cannot cancel such a call.
 
         What waits for one that has ended, and so has closed its connections, gets an error from TensorFlow.
         """
@@ -162,7 +167,7 @@ class Guard:
             raise ServerLostError(self._lost)
 
     def _find_lost(self) -> None:
-        """An error may come before the next question would have been asked."""
+        """Finds lost servers at once, before the next regular question."""
         for name, address in self._servers:
             reason = why_silent(address, _LAST_QUESTION_SECONDS)
             if reason:
@@ -170,18 +175,18 @@ class Guard:
 
 
 def _is_in_tensorflow(thread: int) -> bool:
-    """Whether that is what a thread runs now, and not Python of a callback, which has its time."""
+    """Returns True if that is what a thread runs now, and not Python of a callback, which has its time."""
     frame = sys._current_frames().get(thread)
     return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
 
 
 def _hangs(address: str) -> bool:
-    """Whether a server keeps what asks it waiting; one that has ended refuses the connection."""
+    """Returns True if a server keeps what asks it waiting; one that has ended refuses the connection."""
     return _is_silence(why_silent(address, _LAST_QUESTION_SECONDS))
 
 
 def _is_silence(reason: str) -> bool:
-    """Whether a server that is lost does not answer, rather than being gone."""
+    """Returns True if a server that is lost does not answer, rather than being gone."""
     return reason.startswith("DEADLINE_EXCEEDED")
 
 

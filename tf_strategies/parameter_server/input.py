@@ -30,14 +30,17 @@ class DatasetDistributor:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """While open, datasets are not split: every worker sees all of the data, in the batches given."""
+        """Opens a context in which datasets are not split: every worker sees all of the data, in the batches given."""
         with self._restored():
             self._whole = True
             yield
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
-        """While open, the dataset that is distributed first is the one to train on, and split; those to validate on are not."""
+        """Opens a context in which the first dataset that is distributed is the one to train on.
+
+        That dataset is split. Datasets for validation are not.
+        """
         before, self._fitting = self._fitting, True
         try:
             with self._restored():
@@ -57,7 +60,7 @@ class DatasetDistributor:
         )
 
     def distribute(self, dataset: tf.data.Dataset, options: Any) -> tf.data.Dataset:
-        """What `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
+        """Returns what `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
         _refuse_per_replica(options)
         share = self._share(dataset)
         if share is dataset:
@@ -83,7 +86,10 @@ class DatasetDistributor:
 
 
 def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
-    """Consecutive rows of every batch; a batch with fewer rows than workers gives some of them none, who then miss it."""
+    """Returns consecutive rows of every batch.
+
+    A batch with fewer rows than workers gives none to some workers, who skip it.
+    """
     policy = tf.data.experimental.AutoShardPolicy
     if dataset.options().experimental_distribute.auto_shard_policy == policy.OFF:
         return dataset

@@ -50,7 +50,7 @@ class Membership:
             ledger.agree(self.caller, what, text)
 
     def pull(self, max_staleness: Optional[int]) -> tf.Tensor:
-        """Before the variables are read: how many updates they have had, [] int64.
+        """Returns the number of updates before the variables are read, [] int64.
 
         Waits while this worker is more than `max_staleness` steps ahead of the slowest that trains.
         """
@@ -64,7 +64,7 @@ class Membership:
             return ledger.push(self.caller, pulled)
 
     def staleness(self) -> ledger.Staleness:
-        """Of all updates so far, by all workers."""
+        """Returns the staleness of all updates so far, by all workers."""
         with tf.device(self.devices[0]):
             return ledger.staleness(self.name)
 
@@ -74,7 +74,7 @@ class Membership:
             ledger.enter(self.caller, generation, timeout=self.timeout)
 
     def step(self) -> int:
-        """How many updates all workers have made."""
+        """Returns how many updates all workers have made."""
         with tf.device(self.devices[0]):
             return int(ledger.step(self.name))
 
@@ -84,12 +84,12 @@ class Membership:
             ledger.set_step(self.name, step)
 
     def counts(self) -> ledger.Counts:
-        """What became of the workers' gradients."""
+        """Returns what became of the workers' gradients."""
         with tf.device(self.devices[0]):
             return ledger.counts(self.name)
 
     def offering(self) -> List[int]:
-        """The workers that have offered gradients for the current step, and wait for what becomes of them."""
+        """Returns the workers that have offered gradients for the current step, and wait for what becomes of them."""
         with tf.device(self.devices[0]):
             return ledger.offering(self.name).numpy().tolist()
 

@@ -32,7 +32,7 @@ class Others:
     def find(
         self, look: Callable[[int], Optional[Left]], passed: Callable[[], Iterable[int]] = tuple
     ) -> Dict[int, Left]:
-        """What `look` finds of each other worker, by rank; those of whom it finds None are left out.
+        """Returns what `look` finds of each other worker, by rank; those of whom it finds None are left out.
 
         Args:
             look: for what the worker of a rank has left.

@@ -104,14 +104,17 @@ class ServerProgress(SharedProgress):
         return ""
 
     def _record(self, rank: int, mark: bytes, moment: str = "") -> Optional[bytes]:
-        """That a worker has kept since the fit was opened; with a moment only one of that moment."""
+        """Returns the record that a worker has kept since the fit was opened.
+
+        With a moment, only a record of that moment.
+        """
         kept = self._read(0, f"of {rank}", 3)
         if kept is None or kept[0] != mark or moment.encode() not in (b"", kept[1]):
             return None
         return kept[2]
 
     def _marks(self) -> List[bytes]:
-        """Of each server, b"" where there is none."""
+        """Returns the mark of each server, b"" for none."""
         lengths = [1 + self.size, *[1] * (len(self._servers.devices) - 1)]
         found = [self._read(server, "begin", length) for server, length in enumerate(lengths)]
         return [b"" if texts is None else texts[0] for texts in found]

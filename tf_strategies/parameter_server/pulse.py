@@ -37,11 +37,11 @@ class _Peer:
         self._is_ready = self._channel.unary_unary(readiness.ASK)
 
     def why_silent(self, seconds: float) -> str:
-        """Why no answer came; "" when one did."""
+        """Returns why no answer came; "" when one did."""
         return self._why(self._is_there, b"", seconds)
 
     def why_not_ready(self, seconds: float) -> str:
-        """Why a server is not ready for workers; "" when it is."""
+        """Returns why a server is not ready for workers; "" when it is."""
         return self._why(self._is_ready, readiness.QUESTION, seconds)
 
     def _why(self, ask: Callable, question: bytes, seconds: float) -> str:
@@ -58,7 +58,7 @@ class _Peer:
 
 
 def why_silent(address: str, seconds: float) -> str:
-    """Why the process at the address does not answer within some seconds; "" when it does."""
+    """Returns why the process at the address does not answer within some seconds; "" when it does."""
     peer = _Peer(address)
     try:
         return peer.why_silent(seconds)

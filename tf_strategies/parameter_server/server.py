@@ -66,14 +66,14 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
 
 
 def _all_but_evaluators(cluster: Cluster) -> tf.train.ClusterSpec:
-    """Whom the server may need: sessions of a worker have it fetch tensors there."""
+    """Returns the tasks that the server may need: sessions of a worker fetch tensors through it."""
     return tf.train.ClusterSpec(
         {role: list(listed) for role, listed in cluster.addresses.items() if role != "evaluator"}
     )
 
 
 def _threads() -> tf.compat.v1.ConfigProto:
-    """The threads that tf.config.threading or the environment ask for."""
+    """Returns the threads that tf.config.threading or the environment ask for."""
     return tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
@@ -108,7 +108,7 @@ class _Attendance:
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def _look(self) -> List[str]:
-        """What each worker does, by rank: that of the ledger in which it is least done."""
+        """Returns what each worker does, by rank: that of the ledger in which it is least done."""
         found = ["expected"] * len(self._tasks)
         for name in ledger_core.names():
             for rank, member in enumerate(ledger_core.members(name)):

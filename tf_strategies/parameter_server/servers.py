@@ -50,11 +50,11 @@ class Servers(abc.ABC):
 
     @abc.abstractmethod
     def name_of_worker(self, rank: int) -> str:
-        """How messages name a worker."""
+        """Returns how messages name a worker."""
 
     @abc.abstractmethod
     def guard(self) -> ContextManager[None]:
-        """While open, what waits for a server that is lost ends with a ServerLostError."""
+        """Opens a context in which what waits for a server that is lost ends with a ServerLostError."""
 
     @abc.abstractmethod
     def call(self, function: Callable, *args: Any) -> Any:
@@ -66,10 +66,10 @@ class Servers(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """This worker is done for good."""
+        """Tells the servers that this worker is done for good."""
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> Any:
-        """A variable on a server, one for all workers that ask for the name. It starts with the value of worker 0.
+        """Returns a variable on a server, one for all workers that ask for the name. It starts with the value of worker 0.
 
         Raises:
             BootstrapError: worker 0 has not made it within the timeout.
@@ -80,7 +80,7 @@ class Servers(abc.ABC):
         return variable
 
     def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> Any:
-        """As `shared_variable`, but it has no value until a worker assigns one."""
+        """Does the same as `shared_variable`, but it has no value until a worker assigns one."""
         with tf.device(self.devices[server]):
             handle = compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
             return compat.BaseResourceVariable(
@@ -132,13 +132,13 @@ class LocalServers(Servers):
         return function(*args)
 
     def require_all(self) -> None:
-        """There is none to lose."""
+        """Does nothing: there is no server to lose."""
 
     def close(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: no server waits."""
 
     def agree(self, what: str, text: str) -> None:
-        """There is nobody to differ from."""
+        """Does nothing: there is no other worker."""
 
     def name_of_worker(self, rank: int) -> str:
         return f"worker {rank}"

@@ -56,7 +56,10 @@ class SessionVariable(ServerVariable):
         return tf.cond(self.is_initialized(), self.read_value, lambda: self._initial)
 
     def read_value(self):
-        """The value. In a branch it is read only if that runs: so TensorFlow asks for initial values of other variables."""
+        """Returns the value. In a branch the read runs only if the branch does.
+
+        TensorFlow asks for initial values of other variables in this way.
+        """
         if not tf.compat.v1.get_default_graph().building_function:
             return super().read_value()
         return self._recorded(self._fetch, lambda upstream: upstream)
@@ -66,14 +69,17 @@ class SessionVariable(ServerVariable):
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """What warm starts set is set for the part, whose initializer is run."""
+        """Sets attributes that warm starts set on the part, whose initializer is run."""
         if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:
             (part,) = self.parts
             setattr(part.variable, name, value)
         super().__setattr__(name, value)
 
     def to_proto(self, export_scope=None):
-        """For the collections of a MetaGraphDef, if it is in one part; otherwise only its parts are variables there."""
+        """Returns the entry for collections of a MetaGraphDef if the variable has one part.
+
+        Otherwise only its parts are variables there.
+        """
         if len(self.parts) > 1:
             raise TypeError(f"{self.name} is in {len(self.parts)} parts")
         described = self.parts[0].variable.to_proto(export_scope)
@@ -91,7 +97,7 @@ class SessionVariable(ServerVariable):
         return tf.group([part.variable.assign(piece) for part, piece in pieces])
 
     def _set_save_slice_info(self, save_slice_info):
-        """This variable is a slice of a larger one, and so are its parts."""
+        """Notes that this variable and its parts are slices of a larger one."""
         super()._set_save_slice_info(save_slice_info)
         for part in self.parts:
             offset = list(save_slice_info.var_offset)
@@ -107,7 +113,7 @@ class SessionVariable(ServerVariable):
             )
 
     def _read_variable_op(self, no_copy=False):
-        """Of a step, a value is read where the step begins, also for its loops, whose gradients no handle can take part in."""
+        """Reads the value where the step begins, also for loops, whose gradients cannot use a handle."""
         step = current_step()
         if step is None or self._part_in_update() is not None:
             return super()._read_variable_op(no_copy)
@@ -115,11 +121,11 @@ class SessionVariable(ServerVariable):
             return super()._read_variable_op(no_copy)
 
     def _trains_with_reads(self) -> bool:
-        """Gradients are computed when the graph is there: any read may be part of what they need."""
+        """Returns True: gradients are computed later, and any read may be part of them."""
         return self.trainable
 
     def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
-        """What `forward` computes, on a path from this variable's handle, on which `tf.gradients` finds back to it."""
+        """Returns what `forward` computes, on a path from this variable's handle, on which `tf.gradients` finds back to it."""
 
         @tf.custom_gradient
         def read(handle: tf.Tensor) -> Any:
@@ -130,7 +136,7 @@ class SessionVariable(ServerVariable):
         return read(self._handle)
 
     def _changed(self, results: Sequence[Any]) -> Any:
-        """What `assign` and its like return: what a session that runs it has written; itself where that is put off."""
+        """Returns what `assign` and its like return: what a session that runs it has written; itself where that is put off."""
         if not results:
             return self
         return results[0] if len(results) == 1 else tf.group(results)

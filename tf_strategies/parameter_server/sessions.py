@@ -98,7 +98,10 @@ class _Followers(tf.compat.v1.train.SessionCreator):
 
 
 def _watched(session: tf.compat.v1.Session, servers: Servers) -> tf.compat.v1.Session:
-    """The session, which does not wait for a server that is lost: neither for its answer nor, to be closed, for its farewell."""
+    """Returns the session, which does not wait for a lost server.
+
+    It waits neither for the server's answer nor for the server to close.
+    """
     run, close = session.run, session.close
 
     def run_with_all(*args: Any, **kwargs: Any) -> Any:

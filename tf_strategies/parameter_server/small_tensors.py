@@ -14,12 +14,12 @@ _SMALL_BYTES = 64 << 10
 
 
 def is_small(value: Any) -> bool:
-    """Whether a tensor or variable had better travel with others; False also while its shape is not known."""
+    """Returns True if a tensor or variable had better travel with others; False also while its shape is not known."""
     return value.shape.is_fully_defined() and math.prod(value.shape) * value.dtype.size <= _SMALL_BYTES
 
 
 def join(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """One vector of all elements, in order. The tensors have one dtype."""
+    """Returns one vector of all elements, in order. The tensors have one dtype."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
@@ -36,11 +36,11 @@ class Companions:
         self._groups: Dict[Hashable, List[weakref.ref]] = {}
 
     def begin(self) -> None:
-        """What is made from now on is, most likely, another model's."""
+        """Begins a new model: variables that are made from now on are most likely another model's."""
         self._groups = {}
 
     def add(self, variable: Any) -> None:
-        """From now on this variable is fetched with others, if it is small."""
+        """Adds a small variable to those that are fetched together."""
         if len(variable.parts) == 1 and is_small(variable):
             kind = variable.parts[0].device, variable.dtype, variable.trainable
             variable.companions = self._groups.setdefault(kind, [])
@@ -48,6 +48,6 @@ class Companions:
 
     @staticmethod
     def of(variable: Any) -> List[Any]:
-        """The variables to fetch with this one, itself among them; only itself where it travels alone."""
+        """Returns the variables to fetch with this one, itself among them; only itself where it travels alone."""
         found = [reference() for reference in variable.companions]
         return [each for each in found if each is not None] or [variable]

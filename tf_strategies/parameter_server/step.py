@@ -78,7 +78,7 @@ class Step:
 
     @contextlib.contextmanager
     def merging(self) -> Iterator[None]:
-        """Open during a `merge_call`. What is put off in one in a branch or loop is made when it closes."""
+        """Opens a context for a `merge_call`. Updates that are postponed in a branch or loop run when it closes."""
         self.merges += 1
         if self.may_put_off or tf.executing_eagerly() or in_session_graph():
             yield
@@ -93,7 +93,7 @@ class Step:
 
     @contextlib.contextmanager
     def outside_of_branches(self) -> Iterator[None]:
-        """While open, operations are added to the step itself, and not to the branch or loop that is being built."""
+        """Opens a context in which operations are added to the step itself, and not to the branch or loop that is being built."""
         if self.is_top:
             yield
             return
@@ -102,7 +102,7 @@ class Step:
 
     @contextlib.contextmanager
     def on_server(self, device: str, written: Collection[int]) -> Iterator[None]:
-        """While open, what is built is a function that runs on this server alone.
+        """Opens a context in which what is built is a function that runs on this server alone.
 
         Args:
             device: of the server.
@@ -116,7 +116,9 @@ class Step:
 
     @contextlib.contextmanager
     def between_servers(self, variable: Any) -> Iterator[None]:
-        """While open, operations that read a variable for another server are added around a server's function, not in it.
+        """Opens a context in which a server's function gets variables of other servers as arguments.
+
+        The reads are added around the function, not in it.
 
         Raises:
             EntangledError: it is being written.
@@ -135,7 +137,7 @@ class Step:
             raise EntangledError
 
     def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
-        """What `make` returned when it was first called for the key, or since the variable it was read of was written.
+        """Returns what `make` returned when it was first called for the key, or since the variable it was read of was written.
 
         In a branch or loop it is called again: what one of them has made is not there for others.
         """
@@ -150,14 +152,14 @@ class Step:
         return id(variable) in self._written
 
     def forget(self, variable: Any) -> None:
-        """What was read of a variable holds no more: it was written."""
+        """Forgets the value that was read of a variable, because the variable was written."""
         self._written.add(id(variable))
         for key in self._reads.pop(id(variable), ()):
             del self._held[key]
 
 
 def _nothing() -> None:
-    """No update was put off."""
+    """Does nothing: no update was postponed."""
 
 
 class _Current(threading.local):
@@ -168,7 +170,10 @@ _current = _Current()
 
 
 def current_step() -> Optional[Step]:
-    """The step that what is built now belongs to; None outside of replica functions, and in functions that outlive them."""
+    """Returns the step to which operations belong that are built now.
+
+    None outside of replica functions, and in functions that outlive them.
+    """
     step = _current.step
     return step if step is not None and step.covers_current_graph else None
 

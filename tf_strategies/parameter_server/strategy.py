@@ -118,7 +118,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
                 self._compressed.name(variable.value, variable.path)
 
     def scope(self):
-        """As `tf.distribute.Strategy.scope`."""
+        """Does the same as `tf.distribute.Strategy.scope`."""
         bridge.install()
         self.extended.access.begin_model()
         if is_coordinated() and not self._takes_part:
@@ -127,7 +127,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     @contextlib.contextmanager
     def _coordinated_scope(self) -> Iterator[tf.distribute.Strategy]:
-        """The outermost one, within which Estimator builds the graph and trains."""
+        """Opens the outermost scope, in which Estimator builds the graph and trains."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(carried_through())
             stack.enter_context(self._servers.guard())
@@ -137,7 +137,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     @contextlib.contextmanager
     def _taking_part(self) -> Iterator[None]:
-        """While open, this worker trains, and others may wait for it."""
+        """Opens a context in which this worker trains, and others may wait for it."""
         self._takes_part = True
         try:
             eagerly(self._begin_training)

@@ -81,7 +81,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         self._fits = itertools.count(1)
 
     def gradient_counts(self) -> GradientCounts:
-        """How many gradients of each worker have counted, and how many were dropped, so far."""
+        """Returns how many gradients of each worker have counted, and how many were dropped, so far."""
         found = self._servers.call(self._servers.membership.counts)
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 

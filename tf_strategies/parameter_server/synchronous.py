@@ -124,7 +124,7 @@ class SynchronousUpdates(UpdateRule):
         )
 
     def _contributions(self, step: Step) -> List[Contribution]:
-        """What this worker brings of each update, and where it is on its server already if it was compressed."""
+        """Returns what this worker brings of each update, and where it is on its server already if it was compressed."""
         found: List[Contribution] = [
             (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
             for update in step.pending
@@ -169,7 +169,10 @@ class SynchronousUpdates(UpdateRule):
 
 
 def _is_statistic(variable: ServerVariable) -> bool:
-    """Whether workers write it on their own, as moving averages; their aggregation is NONE in Keras 3, and MEAN in Keras 2."""
+    """Returns True if workers write the variable on their own, as moving averages.
+
+    Their aggregation is NONE in Keras 3 and MEAN in Keras 2.
+    """
     averaged = variable.aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE)
     if not averaged or not variable.dtype.is_floating or variable.trainable:
         return False
@@ -206,7 +209,7 @@ def _require_gradients(step: Step, workers: int) -> None:
 
 
 def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
-    """The value, once the operations are done."""
+    """Returns the value, once the operations are done."""
     with tf.control_dependencies([each for each in operations if each is not None]):
         return tf.identity(value)
 

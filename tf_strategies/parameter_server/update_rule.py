@@ -24,10 +24,10 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
-        """What has to happen before the step reads variables to train them."""
+        """Returns what has to happen before the step reads variables to train them."""
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
-        """A step has read a part of a variable.
+        """Notes that a step has read a part of a variable.
 
         Args:
             step: the step.
@@ -50,7 +50,7 @@ class UpdateRule(abc.ABC):
         """Calls the method `how` of each part of a variable that a replica writes to outside of updates; returns the results."""
 
     def leave_out(self, step: Step, result: Any) -> None:
-        """In a graph that a session runs: leaves out of the step what its result does not lead to.
+        """Leaves operations out of the step that its result does not need, in a graph that a session runs.
 
         Args:
             step: the step, which is to end.
@@ -64,7 +64,7 @@ class UpdateRule(abc.ABC):
 
 
 def is_gradient(value: Any, variable: Any) -> bool:
-    """Whether the first argument of an update of a trainable variable is, or may be, its gradient."""
+    """Returns True if the first argument of an update of a trainable variable is, or may be, its gradient."""
     return isinstance(value, tf.IndexedSlices) or (
         isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
     )
@@ -104,6 +104,6 @@ def to_server(access: Any, part: Part, arguments: Any) -> Any:
 def run_there(
     variable: ServerVariable, index: int, part: Part, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
 ) -> Any:
-    """As `run_on_part`, with arguments that are on the server already."""
+    """Does the same as `run_on_part`, with arguments that are on the server already."""
     with tf.device(part.device), updating_part(index, part.device):
         return fn(variable, *args, **kwargs)

@@ -35,7 +35,7 @@ class Part(NamedTuple):
     rows: int
 
     def on_server(self, build: Callable[[], Any]) -> Any:
-        """What `build` makes, placed where the part is."""
+        """Returns what `build` makes, placed where the part is."""
         with tf.device(self.device):
             return build()
 
@@ -50,7 +50,10 @@ _updating = _Updating()
 
 @contextlib.contextmanager
 def updating_part(index: int, device: str) -> Iterator[None]:
-    """While open, an update runs on the server `device`: variables in several parts stand for their part of this number."""
+    """Opens a context in which an update runs on the server `device`.
+
+    Variables in several parts stand for their part of this number.
+    """
     before = _updating.part, _updating.device
     _updating.part, _updating.device = index, device
     try:
@@ -141,7 +144,7 @@ class ServerVariable(compat.BaseResourceVariable):
         )
 
     def numpy(self):
-        """The whole value, fetched from the servers."""
+        """Returns the whole value, fetched from the servers."""
         return self.read_value().numpy()
 
     def _read_variable_op(self, no_copy=False):
@@ -155,7 +158,7 @@ class ServerVariable(compat.BaseResourceVariable):
         return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
     def sparse_read(self, indices, name=None):
-        """The rows of these numbers, [...] integer -> [..., row shape]; only they travel."""
+        """Returns the rows of these numbers, [...] integer -> [..., row shape]; only they travel."""
         del name
         if compat.is_saving():
             return super().sparse_read(indices)
@@ -206,7 +209,7 @@ class ServerVariable(compat.BaseResourceVariable):
         return self._scatter("scatter_update", sparse_delta)
 
     def pieces(self, value: Any) -> List[Tuple[Part, Any]]:
-        """A value of this variable's shape, or IndexedSlices of it, cut by parts."""
+        """Returns a value of this variable's shape, or IndexedSlices of it, cut by parts."""
         targets = self._targets()
         if len(targets) == 1:
             return [(targets[0], value)]
@@ -216,7 +219,10 @@ class ServerVariable(compat.BaseResourceVariable):
         return list(zip(targets, cut))
 
     def pieces_of_arguments(self, args: Sequence[Any]) -> List[Tuple[Part, List[Any]]]:
-        """The arguments of an update for each part: what has the variable's shape is cut, anything else goes to all parts."""
+        """Returns the arguments of an update for each part.
+
+        Arguments of the variable's shape are cut. All others go to all parts.
+        """
         cut = [self._cut(argument) for argument in args]
         return [(part, [pieces[index] for pieces in cut]) for index, part in enumerate(self.parts)]
 
@@ -248,16 +254,16 @@ class ServerVariable(compat.BaseResourceVariable):
         return written
 
     def _changed(self, results: Sequence[Any]) -> Any:
-        """What `assign` and its like return, where the parts returned these."""
+        """Returns what `assign` and its like return, where the parts returned these."""
         del results
         return self
 
     def _trains_with_reads(self) -> bool:
-        """Whether gradients by what is read now will be computed."""
+        """Returns True if gradients by what is read now will be computed."""
         return self.trainable and compat.is_differentiating()
 
     def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
-        """What `forward()` reads of the servers, to those who differentiate a read of this variable."""
+        """Returns what `forward()` reads of the servers, to those who differentiate a read of this variable."""
         return compat.record_read(self, forward, backward)
 
     def _part_in_update(self) -> Optional[Part]:
@@ -276,7 +282,10 @@ class ServerVariable(compat.BaseResourceVariable):
         return self.assign(restored_tensors["VARIABLE_VALUE"])
 
     def __tf_tracing_type__(self, signature_context):
-        """The type of this variable alone: in a function is built in whose parts it uses, and for another it is traced anew."""
+        """Returns the type of this variable alone.
+
+        A function is built for the parts of one variable, and traced anew for another.
+        """
         signature_context.add_placeholder(self._number, self)
         return compat.VariableSpec(
             shape=self.shape, dtype=self.dtype, trainable=self.trainable, alias_id=self._number

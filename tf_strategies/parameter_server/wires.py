@@ -26,21 +26,21 @@ class Wires:
         self.device = device
 
     def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        """A tensor of a server, on this worker."""
+        """Returns a tensor of a server, on this worker."""
         del server
         with tf.device(self.device):
             return tf.identity(tensor)
 
     def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        """A tensor of this worker, on a server."""
+        """Returns a tensor of this worker, on a server."""
         with tf.device(server):
             return tf.identity(tensor)
 
     def fail(self, reason: str) -> None:
-        """A server is lost: what waits for tensors ends. TensorFlow sees to it by itself."""
+        """Ends waits for tensors of a lost server. Here TensorFlow ends them by itself."""
 
     def close(self) -> None:
-        """Nothing will be carried any more."""
+        """Does nothing: nothing is carried any more."""
 
 
 class ChannelWires(Wires):
@@ -71,7 +71,9 @@ class ChannelWires(Wires):
 
 
 def _is_large(tensor: tf.Tensor) -> bool:
-    """Whether a channel is quicker; rows and compressed gradients, whose size is not known while tracing, are taken for large.
+    """Returns True if a channel is quicker.
+
+    Rows and compressed gradients count as large: their size is not known while tracing.
 
     Not asked of a tensor outside of functions: TensorFlow would wait for its shape, on 2.15 with all of Python.
     """

@@ -88,7 +88,14 @@ def check_a_model_without_call(strategy: Any) -> None:
         for model in (pair, called):
             model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     if KERAS3:
-        refused(lambda: pair.fit(x, y, batch_size=12, verbose=0), "has no `call` method", "Define `call`")
+        refused(
+            lambda: pair.fit(x, y, batch_size=12, verbose=0),
+            "has no `call` method",
+            f"{pair.second.name!r} is not built",
+            "Define `call`",
+        )
+    else:
+        pair.fit(x, y, batch_size=12, verbose=0)  # Keras 2 builds the layers in the step
     called.fit(x, y, batch_size=12, verbose=0)
 
 
