@@ -45,7 +45,7 @@ class CheckpointFolder:
         return max(waiting, default=None)
 
     def done_with(self, found: Found) -> None:
-        """Forgets this checkpoint and those before it."""
+        """Notes that this checkpoint, and those before it, need no evaluation any more."""
         self._done = {kept for kept in self._done if kept.written == found.written} | {found}
         self._newest = found
 
