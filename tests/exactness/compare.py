@@ -16,6 +16,8 @@ __all__ = ["differences", "require_equal_bits"]
 def differences(folder: Path, plain: Path) -> Dict[str, Dict[str, float]]:
     """Returns, by program, the largest difference of a weight ("weights") and of a log ("logs") from plain Keras.
 
+    Differences of weights are absolute. Those of logs are relative where the value is above 1.
+
     Args:
         folder: what the workers kept; the chief's is compared.
         plain: what one process with Keras alone kept.
@@ -33,6 +35,7 @@ def differences(folder: Path, plain: Path) -> Dict[str, Dict[str, float]]:
             "logs": _largest(
                 [trained["logs"][key] for key in trained["logs"]],
                 [expected["logs"][key] for key in trained["logs"]],
+                relative=True,
             ),
         }
     return found
@@ -46,7 +49,10 @@ def require_equal_bits(folder: Path, workers: int) -> None:
         assert not different, f"worker {rank} differs from worker 0 in {different}"
 
 
-def _largest(mine: List, expected: List) -> float:
+def _largest(mine: List, expected: List, *, relative: bool = False) -> float:
     assert len(mine) == len(expected)
-    parts = [np.max(np.abs(np.subtract(a, b)), initial=0.0) for a, b in zip(mine, expected)]
+    scales = [np.maximum(1.0, np.abs(each)) if relative else 1.0 for each in expected]
+    parts = [
+        np.max(np.abs(np.subtract(a, b)) / scale, initial=0.0) for a, b, scale in zip(mine, expected, scales)
+    ]
     return float(np.max(parts, initial=0.0))
