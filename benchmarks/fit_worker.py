@@ -108,7 +108,7 @@ class Trainer:
         )
 
     def largest_pack(self, bytes_per_pack: int) -> int:
-        from tf_strategies.collective.packing import plan_packs
+        from tf_strategies.collective.exchange.packing import plan_packs
 
         sizes = [4 * int(np.prod(each.shape)) for each in self._model.trainable_weights]
         packs = plan_packs([("float32", size) for size in sizes], bytes_per_pack)

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective import sparse
+from tf_strategies.collective.exchange import sparse
+from tf_strategies.collective.exchange.sparse_rows import from_dense, to_dense
 from tf_strategies.collective.group import form_group
-from tf_strategies.collective.sparse_rows import from_dense, to_dense
 from tf_strategies.options import CommunicationOptions
 
 _BYTES_A_LOOP = 16 << 20

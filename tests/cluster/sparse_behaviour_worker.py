@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tests.support.checks import run_checks
 from tests.support.replicas import on_cpus, require_equal_everywhere
-from tf_strategies.collective import sparse
+from tf_strategies.collective.exchange import sparse
 
 
 class Table(NamedTuple):

@@ -53,14 +53,16 @@ PARTS = {
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
     "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
-    "estimator": _FOUNDATION | {"_tf", "tensorflow"},
+    "session_graphs": _FOUNDATION | {"_tf", "tensorflow"},
+    "estimator": _FOUNDATION | {"tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
-    | {"_tf", "compression", "control_plane", "estimator", "keras", "native", "tensorflow"},
-    "parameter_server": _FOUNDATION | {"_tf", "compression", "estimator", "keras", "native", "tensorflow"},
+    | {"_tf", "compression", "control_plane", "keras", "native", "session_graphs", "tensorflow"},
+    "parameter_server": _FOUNDATION
+    | {"_tf", "compression", "keras", "native", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
     | {

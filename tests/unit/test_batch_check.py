@@ -8,7 +8,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tf_strategies._tf import compat  # noqa: E402
-from tf_strategies.collective.batch_check import BatchCheck, Sample, cells, differ, is_real, row_numbers  # noqa: E402
+from tf_strategies.collective.input.batch_check import BatchCheck, Sample, cells, differ, is_real, row_numbers  # noqa: E402
 
 Dataset = tf.data.Dataset
 ORDER, OTHER = [1.0, 2.0, 3.0], [3.0, 1.0, 2.0]

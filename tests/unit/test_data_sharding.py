@@ -9,9 +9,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tf_strategies._tf import compat  # noqa: E402
-from tf_strategies.collective.autoshard import MOST_UNEVEN, choose_sharding, with_policy  # noqa: E402
-from tf_strategies.collective.file_agreement import comparable_names, longest_share  # noqa: E402
-from tf_strategies.collective.file_sources import ENDLESS, count_files, find_files  # noqa: E402
+from tf_strategies.collective.input.autoshard import MOST_UNEVEN, choose_sharding, with_policy  # noqa: E402
+from tf_strategies.collective.input.file_agreement import comparable_names, longest_share  # noqa: E402
+from tf_strategies.collective.input.file_sources import ENDLESS, count_files, find_files  # noqa: E402
 
 Dataset = tf.data.Dataset
 Policy = tf.data.experimental.AutoShardPolicy

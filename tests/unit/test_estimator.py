@@ -10,11 +10,11 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.support.estimators import needs_estimator
 from tf_strategies.compression.gradient_state import GradientState
-from tf_strategies.estimator.coordinator import carried_through
-from tf_strategies.estimator.final_errors import final_errors, with_final_errors
-from tf_strategies.estimator.program_order import in_program_order
-from tf_strategies.estimator.side_thread import eagerly
-from tf_strategies.estimator.train_op import followed_by
+from tf_strategies.session_graphs.coordinator import carried_through
+from tf_strategies.session_graphs.final_errors import final_errors, with_final_errors
+from tf_strategies.session_graphs.program_order import in_program_order
+from tf_strategies.session_graphs.side_thread import eagerly
+from tf_strategies.session_graphs.train_op import followed_by
 
 _CLUSTER = '{"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": "%s", "index": 0}}'
 

@@ -55,8 +55,8 @@ def test_without_estimator_there_is_nothing_to_find() -> None:
 
 
 def test_modules_of_the_package_are_found_beside_the_names() -> None:
-    assert importlib.import_module("tf_strategies.estimator.coordinator").Coordinated
-    from tf_strategies.estimator import effects
+    assert importlib.import_module("tf_strategies.session_graphs.coordinator").Coordinated
+    from tf_strategies.session_graphs import effects
 
     assert effects.with_effects
     assert not hasattr(tfs.estimator, "__wrapped__")

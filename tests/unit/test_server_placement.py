@@ -8,7 +8,7 @@ tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
 from tests.support.partitions import thirds  # noqa: E402
-from tf_strategies.parameter_server.placement import Placement  # noqa: E402
+from tf_strategies.parameter_server.variables.placement import Placement  # noqa: E402
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 

@@ -13,8 +13,8 @@ tf = pytest.importorskip("tensorflow")
 
 from tf_strategies.errors import BootstrapError  # noqa: E402
 from tf_strategies.keras.shared_progress import Pace, RefusedError  # noqa: E402
-from tf_strategies.parameter_server.progress import ServerProgress  # noqa: E402
-from tf_strategies.parameter_server.servers import LocalServers  # noqa: E402
+from tf_strategies.parameter_server.cluster.progress import ServerProgress  # noqa: E402
+from tf_strategies.parameter_server.cluster.servers import LocalServers  # noqa: E402
 
 _names = itertools.count()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_strategies.collective.packing import SMALL_BYTES, plan_packs
+from tf_strategies.collective.exchange.packing import SMALL_BYTES, plan_packs
 
 LARGE = SMALL_BYTES
 _TENSORS = st.lists(

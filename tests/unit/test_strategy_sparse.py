@@ -7,8 +7,9 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from tf_strategies.collective import CollectiveAllReduceStrategy, sparse  # noqa: E402
-from tf_strategies.collective.sparse_rows import (  # noqa: E402
+from tf_strategies.collective import CollectiveAllReduceStrategy  # noqa: E402
+from tf_strategies.collective.exchange import sparse  # noqa: E402
+from tf_strategies.collective.exchange.sparse_rows import (  # noqa: E402
     from_dense,
     merge_rows,
     number_of_rows,

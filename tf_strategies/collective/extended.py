@@ -10,24 +10,24 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
-from tf_strategies.collective.cross_device import CollectiveCrossDeviceOps, checked_axis
-from tf_strategies.collective.empty_batch import EmptyBatchGuard
-from tf_strategies.collective.initial_value import initial_value_from_first_worker
-from tf_strategies.collective.input import DatasetDistributor
+from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps, checked_axis
+from tf_strategies.collective.input.datasets import DatasetDistributor
+from tf_strategies.collective.input.uneven_batches import EmptyBatchGuard
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
-from tf_strategies.collective.session_creator import GroupSessionCreator
-from tf_strategies.collective.session_gradients import apart
-from tf_strategies.collective.session_input import EndsTogether
-from tf_strategies.collective.statistics import ReplicaStatistics
-from tf_strategies.collective.table import look_up_in_place
-from tf_strategies.collective.worker_variable import keep_saving_local
+from tf_strategies.collective.sessions.replica_gradients import apart
+from tf_strategies.collective.sessions.session_creator import GroupSessionCreator
+from tf_strategies.collective.sessions.session_input import EndsTogether
+from tf_strategies.collective.variables.embedding_table import look_up_in_place
+from tf_strategies.collective.variables.initial_value import initial_value_from_first_worker
+from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
+from tf_strategies.collective.variables.worker_variable import keep_saving_local
 from tf_strategies.compression import Compressor
-from tf_strategies.estimator.coordinator import in_session_graph, is_coordinated, make_sessions_with
-from tf_strategies.estimator.kinds import adapt
-from tf_strategies.estimator.session_config import show_devices
-from tf_strategies.estimator.train_op import followed_by
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.session_graphs.coordinator import in_session_graph, is_coordinated, make_sessions_with
+from tf_strategies.session_graphs.kinds import adapt
+from tf_strategies.session_graphs.session_config import show_devices
+from tf_strategies.session_graphs.train_op import followed_by
 
 __all__ = ["CollectiveAllReduceExtended"]
 

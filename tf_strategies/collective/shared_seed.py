@@ -9,7 +9,7 @@ import zlib
 from typing import Iterator
 
 from tf_strategies._tf import compat
-from tf_strategies.collective.agreement import exchange_texts
+from tf_strategies.collective.exchange.agreement import exchange_texts
 
 __all__ = ["one_op_seed"]
 

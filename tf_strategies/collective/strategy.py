@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
 from tf_strategies.collective.group import form_group
 from tf_strategies.collective.shared_seed import one_op_seed
-from tf_strategies.collective.stats import CommunicationStats
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
-from tf_strategies.estimator.coordinator import Coordinated
 from tf_strategies.keras import bridge, scope_check
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
 from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.session_graphs.coordinator import Coordinated
 
 __all__ = ["CollectiveAllReduceStrategy"]
 

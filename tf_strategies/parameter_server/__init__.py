@@ -14,8 +14,8 @@ The way of one step, from the top down:
 
 from tf_strategies.parameter_server.async_strategy import AsyncParameterServerStrategy
 from tf_strategies.parameter_server.errors import ServerLostError
-from tf_strategies.parameter_server.staleness import StalenessStats
 from tf_strategies.parameter_server.sync_replicas import GradientCounts, SyncReplicasStrategy
+from tf_strategies.parameter_server.updates.staleness import StalenessStats
 
 __all__ = [
     "AsyncParameterServerStrategy",

@@ -7,11 +7,11 @@ from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional
 
 import tensorflow as tf
 
-from tf_strategies.parameter_server.small_tensors import Companions, is_small, join, take_apart
-from tf_strategies.parameter_server.step import Step, current_step
-from tf_strategies.parameter_server.update_rule import UpdateRule
-from tf_strategies.parameter_server.variables import Part, ServerVariable
-from tf_strategies.parameter_server.wires import Wires
+from tf_strategies.parameter_server.cluster.transport import Wires
+from tf_strategies.parameter_server.updates.step import Step, current_step
+from tf_strategies.parameter_server.updates.update_rule import UpdateRule
+from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.small_tensors import Companions, is_small, join, take_apart
 
 __all__ = ["ServerAccess"]
 

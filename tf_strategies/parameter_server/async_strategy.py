@@ -11,10 +11,10 @@ from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
-from tf_strategies.parameter_server.asynchronous import AsynchronousUpdates
-from tf_strategies.parameter_server.damping import Compensation, Damping, Division
-from tf_strategies.parameter_server.staleness import StalenessStats
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
+from tf_strategies.parameter_server.updates.asynchronous import AsynchronousUpdates
+from tf_strategies.parameter_server.updates.damping import Compensation, Damping, Division
+from tf_strategies.parameter_server.updates.staleness import StalenessStats
 
 __all__ = ["AsyncParameterServerStrategy"]
 

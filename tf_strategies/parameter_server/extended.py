@@ -11,19 +11,19 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
-from tf_strategies.estimator.coordinator import in_session_graph, make_sessions_with
-from tf_strategies.estimator.effects import taking_effect, with_effects
-from tf_strategies.estimator.input import InputFnIterator
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.parameter_server.access import ServerAccess
+from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.input import DatasetDistributor
-from tf_strategies.parameter_server.placement import Placement
-from tf_strategies.parameter_server.servers import Servers
-from tf_strategies.parameter_server.session_variable import SessionVariables
-from tf_strategies.parameter_server.sessions import session_creator
-from tf_strategies.parameter_server.step import current_step, new_step
-from tf_strategies.parameter_server.update_rule import UpdateRule
-from tf_strategies.parameter_server.variables import Part, ServerVariable
+from tf_strategies.parameter_server.sessions.session_creator import session_creator
+from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
+from tf_strategies.parameter_server.updates.step import current_step, new_step
+from tf_strategies.parameter_server.updates.update_rule import UpdateRule
+from tf_strategies.parameter_server.variables.placement import Placement
+from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.session_graphs.coordinator import in_session_graph, make_sessions_with
+from tf_strategies.session_graphs.effects import taking_effect, with_effects
+from tf_strategies.session_graphs.iterators import InputFnIterator
 
 __all__ = ["ParameterServerExtended"]
 

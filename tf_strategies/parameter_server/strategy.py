@@ -14,22 +14,22 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
-from tf_strategies.estimator.coordinator import Coordinated, carried_through, is_coordinated
-from tf_strategies.estimator.side_thread import eagerly
 from tf_strategies.keras import bridge, joint_step, scope_check
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
-from tf_strategies.parameter_server.compressed import CompressedPushes
-from tf_strategies.parameter_server.connection import ConnectedServers
-from tf_strategies.parameter_server.epoch_sums import EpochSums
+from tf_strategies.parameter_server.cluster.connection import ConnectedServers
+from tf_strategies.parameter_server.cluster.epoch_sums import EpochSums
+from tf_strategies.parameter_server.cluster.progress import ServerProgress
+from tf_strategies.parameter_server.cluster.server import serve
+from tf_strategies.parameter_server.cluster.servers import LocalServers, Servers
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.extended import ParameterServerExtended
-from tf_strategies.parameter_server.placement import Placement
-from tf_strategies.parameter_server.progress import ServerProgress
-from tf_strategies.parameter_server.server import serve
-from tf_strategies.parameter_server.servers import LocalServers, Servers
-from tf_strategies.parameter_server.update_rule import UpdateRule
+from tf_strategies.parameter_server.updates.compressed import CompressedPushes
+from tf_strategies.parameter_server.updates.update_rule import UpdateRule
+from tf_strategies.parameter_server.variables.placement import Placement
+from tf_strategies.session_graphs.coordinator import Coordinated, carried_through, is_coordinated
+from tf_strategies.session_graphs.side_thread import eagerly
 
 __all__ = ["ParameterServerStrategy"]
 

@@ -11,9 +11,9 @@ from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.options import ParameterServerOptions, whole_number
-from tf_strategies.parameter_server.last_step import LastStep
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
-from tf_strategies.parameter_server.synchronous import SynchronousUpdates
+from tf_strategies.parameter_server.updates.last_step import LastStep
+from tf_strategies.parameter_server.updates.synchronous import SynchronousUpdates
 
 __all__ = ["GradientCounts", "SyncReplicasStrategy"]
 

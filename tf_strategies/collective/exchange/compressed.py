@@ -1,0 +1,125 @@
+"""Gradients on their way through a compressor: which go, what is remembered of them, and what happens when one is not finite."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Callable, Dict, List, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.collective.exchange.sparse_rows import HOST
+from tf_strategies.compression import Compressor
+from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
+from tf_strategies.session_graphs.program_order import in_program_order
+
+__all__ = ["CompressedGradients"]
+
+
+class CompressedGradients:
+    """Adds up the gradients of variables over workers.
+
+    Where one that is to be compressed is not finite on any worker, nothing is exchanged of them and nothing remembered: all
+    are NaN on all workers, so that a loss scale skips the step as if there had been no compression.
+
+    Args:
+        group: the workers.
+        compressor: what makes gradients small.
+        add_up: gives the sums over workers of tensors and IndexedSlices as they are; a collective, whose name ends with the text
+            given, which must be the same on all of them.
+    """
+
+    def __init__(
+        self, group: Any, compressor: Compressor, add_up: Callable[[Sequence[Any], str], List[Any]]
+    ) -> None:
+        self._group = group
+        self._compression = GradientCompression(compressor, HOST)
+        self._add_up = add_up
+        self._layout = ""
+
+    @property
+    def rank(self) -> int:
+        return self._group.rank
+
+    @property
+    def size(self) -> int:
+        return self._group.size
+
+    def name(self, variable: Any, name: str) -> None:
+        """Returns the name of a variable that has no name of its own."""
+        self._compression.name(variable, name)
+
+    def add_up(
+        self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        return then(self._add_up(tensors, self._layout))
+
+    def gather(
+        self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        return then(self._group.all_gather(tensor, name=name + self._layout))
+
+    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
+        return self._group.all_to_all(tensor, lengths, name=name + self._layout)[0]
+
+    def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        """Returns the sums over workers of values, of which some are gradients.
+
+        Args:
+            values: tensors and IndexedSlices.
+            variables: of each that is a gradient the variable, of others None.
+        """
+        return in_program_order(lambda each: self._sums(each, variables), values)
+
+    def _sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+        values = list(values)
+        mine = [i for i, variable in enumerate(variables) if variable is not None]
+        prepared = self._compression.prepared([values[i] for i in mine], self._group.size)
+        for i, value in zip(mine, prepared):
+            values[i] = value
+        require_one_each([variables[i] for i in mine])
+        taken = [i for i in mine if self._compression.takes(values[i], variables[i])]
+        self._layout = _in_letters([(i, i in taken, tuple(variables[i].shape)) for i in mine])
+        compressor = self._compression.compressor
+        found: Dict[int, Any] = {}
+        with tf.device(HOST):
+            plain = [i for i in range(len(values)) if i not in taken]
+            hidden = bool(taken) and not compressor.shows_what_is_not_finite
+            flag = [is_broken([values[i] for i in mine])] if hidden or self._compression.remembers else []
+            totals = self._add_up([*(values[i] for i in plain), *flag], self._layout)
+            found.update(zip(plain, totals))
+            later = [i for i in mine if i not in taken and self._compression.comes_after(found[i])]
+            compressed = [
+                self._compression.gradient(values[i], number, variables[i]) for number, i in enumerate(taken)
+            ]
+
+            def proceed() -> List[tf.Tensor]:
+                results = [self._compression.after(found[i], variables[i]) for i in later]
+                if compressed:
+                    step = self._compression.step
+                    results += compressor.add_up(compressed, step.read_value(), self)
+                    step.assign_add(1, read_value=False)
+                return results
+
+            def give_up() -> List[tf.Tensor]:
+                broken = [tf.fill(gradient.value.shape, float("nan")) for gradient in compressed]
+                return [*(found[i] for i in later), *broken]
+
+            if later or taken:
+                # Finite gradients may add up to what is not: alike on all workers, as the sums are.
+                broken = flag and (totals[-1] + is_broken([found[i] for i in later]) > 0)
+                results = tf.cond(broken, give_up, proceed) if flag else proceed()
+                found.update(zip([*later, *taken], results))
+            for i in taken:
+                found[i] = tf.cast(tf.reshape(found[i], variables[i].shape), values[i].dtype)
+        return [found[i] for i in range(len(values))]
+
+    def state_of(self, variables: Sequence[Any]) -> List[tf.Variable]:
+        """Returns all variables that decide how gradients of these variables go on; makes missing ones."""
+        kept = [slot for variable in variables for slot in self._compression.slots(variable).values()]
+        return [self._compression.step, *kept]
+
+
+def _in_letters(value: Any) -> str:
+    """Returns a digest of a value, without digits, which do not count where workers compare names."""
+    digest = hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
+    return " (" + digest.translate(str.maketrans("0123456789", "ghijklmnop")) + ")"

@@ -1,0 +1,157 @@
+"""IndexedSlices added up over workers: gathered row by row, or as dense tables where that moves fewer bytes.
+
+Either way the result has one row for each index that some replica has, and no other, so optimizers that leave untouched rows
+alone do the same whichever way the rows came. benchmarks/NOTES.md has the measurements behind the two constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.collective.exchange.sparse_rows import (
+    HOST,
+    from_dense,
+    merge_rows,
+    number_of_rows,
+    row_shape,
+    to_dense,
+)
+
+__all__ = ["DENSE_FROM", "SMALL_TABLE_BYTES", "SparseExchange", "is_small_table"]
+
+# A table goes dense when the rows of all workers have more than this many times the bytes of the dense table.
+DENSE_FROM = 2.0
+# Up to this size a table always goes dense, in the packs of the dense gradients: the rows would save less than it costs to agree.
+SMALL_TABLE_BYTES = 64 << 10
+
+
+def dense_bytes(slices: tf.IndexedSlices) -> Any:
+    """Returns the bytes of `to_dense(slices)`: an int where the graph says it, else a tensor; None where nobody knows."""
+    rows = number_of_rows(slices)
+    return None if rows is None else (rows + 1) * (row_shape(slices.values)[1] + 1) * slices.values.dtype.size
+
+
+def is_small_table(slices: tf.IndexedSlices) -> bool:
+    """Returns True if the table is known, without asking other workers, to be smaller than what asking costs."""
+    size = dense_bytes(slices)
+    return isinstance(size, int) and size <= SMALL_TABLE_BYTES
+
+
+class SparseExchange:
+    """Adds up IndexedSlices over the workers of a group.
+
+    All tables of a batch share two messages: how many rows each worker has of each table, and then the rows of all tables
+    that are gathered. A table whose rows of all workers have more than `DENSE_FROM` times the bytes of the dense table goes
+    through an all-reduce of its own instead. Every worker decides on the same numbers, so all decide alike.
+
+    Args:
+        group: two or more workers.
+        reducible: the dtypes that an all-reduce takes; values of others are always gathered.
+    """
+
+    def __init__(self, group, reducible: Sequence[tf.DType]) -> None:
+        self._group = group
+        self._reducible = tuple(reducible)
+
+    def add_up(self, tables: Sequence[tf.IndexedSlices]) -> List[tf.IndexedSlices]:
+        """Returns the sums over workers of IndexedSlices. A collective.
+
+        All workers call it with slices of the same tables, in any numbers of rows.
+
+        Args:
+            tables: each with distinct indices, as `merge_rows` makes them.
+
+        Returns:
+            For each the sum over workers, the same bits on all of them, its indices distinct.
+        """
+        if not tables:
+            return []
+        with tf.device(HOST):
+            counts = self._rows_of_everyone(tables)
+            dense = [self._goes_dense(table, tf.reduce_sum(counts[:, i])) for i, table in enumerate(tables)]
+            kept = tf.where(
+                tf.stack([tf.convert_to_tensor(each) for each in dense]), tf.zeros_like(counts), counts
+            )
+            gathered = self._gather(tables, kept)
+            return [self._total(*each) for each in zip(tables, dense, gathered)]
+
+    def _rows_of_everyone(self, tables: Sequence[tf.IndexedSlices]) -> tf.Tensor:
+        """Returns the number of rows of each worker and table, [workers, tables] int64."""
+        mine = tf.stack([tf.size(table.indices, out_type=tf.int64) for table in tables])
+        alone = tf.one_hot(self._group.rank, self._group.size, dtype=tf.int64)[:, tf.newaxis] * mine
+        return self._group.all_reduce([alone], name=f"rows of {_layout(tables)}")[0]
+
+    def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Any:
+        """Returns a tensor [] bool; False where the table cannot go dense."""
+        size = dense_bytes(table)
+        if size is None or table.values.dtype not in self._reducible:
+            return False
+        bytes_a_row = _bytes_a_row(table.values) + table.indices.dtype.size
+        return tf.cast(rows * bytes_a_row, tf.float64) > DENSE_FROM * tf.cast(size, tf.float64)
+
+    def _gather(self, tables: Sequence[tf.IndexedSlices], kept: tf.Tensor) -> List[tf.IndexedSlices]:
+        """Returns the rows of all workers in one message, as bytes; `kept` [workers, tables] says how many rows each sends."""
+        columns = [part for table in tables for part in (table.indices, table.values)]
+        kept = tf.repeat(kept, 2, axis=1)
+        mine = kept[self._group.rank]
+        message = tf.concat([_to_bytes(column[: mine[i]]) for i, column in enumerate(columns)], 0)
+        everyone = tf.cond(
+            tf.reduce_any(kept > 0),
+            lambda: self._group.all_gather(message, name=f"slices of {_layout(tables)}"),
+            lambda: message,
+        )
+        bytes_a_row = tf.stack([tf.cast(_bytes_a_row(column), tf.int64) for column in columns])
+        parts = tf.split(everyone, tf.reshape(kept * bytes_a_row, [-1]), num=self._group.size * len(columns))
+        rows = tf.reduce_sum(kept, axis=0)
+        whole = [
+            _from_bytes(tf.concat(parts[i :: len(columns)], 0), rows[i], column)
+            for i, column in enumerate(columns)
+        ]
+        return [
+            tf.IndexedSlices(values, indices, table.dense_shape)
+            for indices, values, table in zip(whole[::2], whole[1::2], tables)
+        ]
+
+    def _total(self, mine: tf.IndexedSlices, goes_dense: Any, gathered: tf.IndexedSlices) -> tf.IndexedSlices:
+        def of_rows():
+            merged = merge_rows([gathered])
+            return merged.values, merged.indices
+
+        def of_tables():
+            sums = self._group.all_reduce(
+                list(to_dense(mine, number_of_rows(mine))), name=f"dense table of {_layout([mine])}"
+            )
+            slices = from_dense(*sums, like=mine)
+            return slices.values, slices.indices
+
+        values, indices = of_rows() if goes_dense is False else tf.cond(goes_dense, of_tables, of_rows)
+        values.set_shape([None, *mine.values.shape[1:]])
+        return tf.IndexedSlices(values, indices, mine.dense_shape)
+
+
+def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
+    """Names the bytes, so that no worker reads another's as what they are not.
+
+    Workers compare names without their digits, so those follow once more as letters.
+    """
+    text = ", ".join(
+        f"{table.values.dtype.name}{list(table.values.shape[1:])} by {table.indices.dtype.name}"
+        for table in tables
+    )
+    return f"{text} ({''.join(chr(ord('a') + int(digit)) for digit in text if digit.isdigit())})"
+
+
+def _bytes_a_row(column: tf.Tensor) -> Any:
+    return row_shape(column)[1] * column.dtype.size
+
+
+def _to_bytes(column: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(tf.bitcast(column, tf.uint8), [-1])
+
+
+def _from_bytes(raw: tf.Tensor, rows: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """Returns [rows, ...] of the dtype and row shape of `like`, from [n] uint8."""
+    numbers = tf.bitcast(tf.reshape(raw, [-1, like.dtype.size]), like.dtype)
+    return tf.reshape(numbers, tf.concat([[rows], tf.cast(row_shape(like)[0], tf.int64)], 0))

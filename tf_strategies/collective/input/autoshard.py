@@ -1,0 +1,196 @@
+"""Decides how the elements of a dataset are split between workers: by file, by data, or not at all.
+
+The policies are tf.data's, `dataset.options().experimental_distribute.auto_shard_policy`, and its own rewrite carries them
+out. AUTO is decided here, on all workers alike and before anything runs. tf.data would take FILE for any number of files and
+fail on the first worker that gets none. Here AUTO takes FILE where the files can be shared out evenly enough, else DATA.
+
+Evenly enough: let X be the largest share of a worker over the mean share. By FILE, an epoch takes X times the steps that even
+shares would take. In the last of them the joint batch lacks the rows of workers that have run out, so a share 1 − 1/X of all
+the work that the group could do is lost. By DATA nobody runs out, but each worker reads everything, P times as much. That costs
+nothing as long as reading P batches takes no longer than training on one. The limit is X = 5/4: one fifth of the group idle.
+With at least four files of one size for each worker, X = ceil(F/P)·P/F stays below 5/4, and FILE is always chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import List, NamedTuple, Optional
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
+from tf_strategies.collective.input.file_agreement import ListFacts, facts_of, require_same_files
+from tf_strategies.collective.input.file_sources import ENDLESS, find_files
+
+__all__ = ["MOST_UNEVEN", "Sharding", "agree_on_sharding", "choose_sharding", "with_policy"]
+
+# The largest share over the mean share of files with which AUTO still takes FILE; derived above.
+MOST_UNEVEN = 1.25
+
+AutoShardPolicy = tf.data.experimental.AutoShardPolicy
+
+_HOW_TO_CHANGE = (
+    "To choose another: options = tf.data.Options(); options.experimental_distribute.auto_shard_policy = "
+    "tf.data.experimental.AutoShardPolicy.{other}; dataset = dataset.with_options(options)."
+)
+_MEANINGS = {
+    AutoShardPolicy.FILE: "each worker reads files of its own and takes its share of every batch from them",
+    AutoShardPolicy.DATA: "every worker reads the whole dataset and keeps its share of every batch",
+    AutoShardPolicy.OFF: "every worker must bring data of its own; rows that several of them have count several times",
+    AutoShardPolicy.HINT: "each worker reads what shard(tf.data.experimental.SHARD_HINT, ...) leaves it",
+}
+_OTHERS = {AutoShardPolicy.FILE: "DATA", AutoShardPolicy.OFF: "AUTO"}
+
+
+class Sharding(NamedTuple):
+    """What was decided for a dataset.
+
+    Attributes:
+        policy: FILE, DATA, OFF or HINT.
+        reason: why, as part of a sentence.
+        needs_attention: whether the user should see it: rows may be used otherwise than the dataset alone says.
+    """
+
+    policy: AutoShardPolicy
+    reason: str
+    needs_attention: bool
+
+    def __str__(self) -> str:
+        name = "not sharded" if self.policy == AutoShardPolicy.OFF else f"sharded by {self.policy.name}"
+        change = _HOW_TO_CHANGE.format(other=_OTHERS.get(self.policy, "OFF"))
+        return f"The dataset is {name} ({self.reason}): {_MEANINGS[self.policy]}. {change}"
+
+
+def agree_on_sharding(group, dataset: tf.data.Dataset) -> Sharding:
+    """Decides how the workers of a group split a dataset; a collective, eagerly.
+
+    Raises:
+        ValueError: on all workers, when they cannot split it: FILE without enough files, different policies, other files or
+            another order of them, different lengths or seeds, a shuffle without a seed.
+    """
+    policy = AutoShardPolicy(dataset.options().experimental_distribute.auto_shard_policy)
+    asks_for_files = policy in (AutoShardPolicy.AUTO, AutoShardPolicy.FILE)
+    lists = find_files(dataset, group.size) if asks_for_files else None
+    facts = _exchange_facts(group, policy, [facts_of(each, group.size) for each in lists or ()])
+    count = min((each.count for each in facts[0]), default=None)
+    longest = max((each.longest for each in facts[0]), default=1.0)
+    sharding = choose_sharding(policy, count, group.size, longest)
+    by_file = sharding.policy == AutoShardPolicy.FILE
+    require_same_files(group, lists or [], facts, by_file=by_file, change=_HOW_TO_CHANGE.format(other="OFF"))
+    if sharding.policy == AutoShardPolicy.OFF:
+        return sharding
+    seeds = compat.shuffle_seeds(dataset) if sharding.policy == AutoShardPolicy.DATA else []
+    _require_one_dataset(group, int(dataset.cardinality()), seeds)
+    return sharding
+
+
+def _exchange_facts(group, policy: AutoShardPolicy, own: List[ListFacts]) -> List[List[ListFacts]]:
+    """Returns the facts of all workers' lists of files, by rank; raises on all workers if the policies or their number differ."""
+    given = f"AutoShardPolicy.{policy.name}"
+    texts = exchange_texts(
+        group, json.dumps([given, own]), name="policy and files of the dataset to distribute"
+    )
+    parts = [json.loads(text) for text in texts]
+    facts = [[ListFacts(*each) for each in listed] for _, listed in parts]
+    if len({len(listed) for listed in facts}) > 1:
+        said = [f"{name} and {_lists(listed)}" for (name, _), listed in zip(parts, facts)]
+    else:
+        said = [name for name, _ in parts]
+    require_equal_texts(group, "the dataset to distribute", said)
+    return facts
+
+
+def choose_sharding(
+    policy: AutoShardPolicy, files: Optional[int], workers: int, longest: float = 1.0
+) -> Sharding:
+    """Decides how a dataset is split.
+
+    Args:
+        policy: what the dataset's options say.
+        files: the number of files, or ENDLESS; None where tf.data finds none to split. Needed for AUTO and FILE.
+        workers: how many share it.
+        longest: the largest share of files of a worker over the mean share.
+
+    Raises:
+        ValueError: FILE was asked for, and some worker would have no file.
+    """
+    if policy == AutoShardPolicy.AUTO:
+        if files is None:
+            return Sharding(AutoShardPolicy.DATA, "AUTO found no files to split", needs_attention=False)
+        if files < workers:
+            reason = f"AUTO found {_files(files)}, fewer than the {workers} workers"
+            return Sharding(AutoShardPolicy.DATA, reason, needs_attention=False)
+        reason = f"AUTO found {_files(files)} for {workers} workers"
+        if longest > MOST_UNEVEN:
+            reason = f"{reason}; split by file, {_idle(longest)}"
+            return Sharding(AutoShardPolicy.DATA, reason, needs_attention=True)
+        return Sharding(AutoShardPolicy.FILE, reason, needs_attention=True)
+    if policy == AutoShardPolicy.FILE and (files is None or files < workers):
+        found = "tf.data finds no files to split in it" if files is None else f"it has {_files(files)}"
+        raise ValueError(
+            f"the dataset asks for AutoShardPolicy.FILE, which needs a file for each of the {workers} workers, but {found}; give "
+            f"it more files or another policy. {_HOW_TO_CHANGE.format(other='DATA')}"
+        )
+    given = f"as AutoShardPolicy.{policy.name} asks"
+    if policy == AutoShardPolicy.FILE and longest > MOST_UNEVEN:
+        given = f"{given}; {_files(files or 0)} for {workers} workers: {_idle(longest)}"
+        return Sharding(policy, given, needs_attention=True)
+    return Sharding(policy, given, needs_attention=policy == AutoShardPolicy.OFF)
+
+
+def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Dataset:
+    """Returns the dataset with this AutoShardPolicy."""
+    if AutoShardPolicy(dataset.options().experimental_distribute.auto_shard_policy) == policy:
+        return dataset
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return dataset.with_options(options)
+
+
+def _require_one_dataset(group, length: int, seeds: list) -> None:
+    """Raises where workers would keep parts of different datasets; a length that one does not know is no difference."""
+    own = f"{length} {seeds}"
+    others = [
+        text.partition(" ") for text in exchange_texts(group, own, name="length and order of the dataset")
+    ]
+    known = [(rank, int(text)) for rank, (text, _, _) in enumerate(others) if int(text) >= 0]
+    for rank, other in known[1:]:
+        first, expected = known[0]
+        if other != expected:
+            raise ValueError(
+                f"the dataset to distribute has {expected} batches on {group.name_of(first)} but {other} on "
+                f"{group.name_of(rank)}; each worker keeps its share of every batch, so all must have the same dataset. Where "
+                f"each brings data of its own, say so. {_HOW_TO_CHANGE.format(other='OFF')}"
+            )
+    for rank, (_, _, order) in enumerate(others):
+        if order != others[0][2]:
+            raise ValueError(
+                f"the dataset to distribute shuffles with the seeds {others[0][2]} on {group.name_of(0)} but {order} on "
+                f"{group.name_of(rank)} (None: without a seed); each worker keeps its share of every batch, so all must have the "
+                "same order: give `shuffle` the same seed on all workers"
+            )
+    if None in seeds:
+        raise ValueError(
+            "the dataset to distribute shuffles without a seed, so every worker has an order of its own. Each worker keeps its "
+            "share of every batch, so some rows would be read twice and others never. Give `shuffle` a seed, the same on all "
+            "workers, or call tf.random.set_seed or keras.utils.set_random_seed before the dataset is made. Where each worker "
+            f"brings data of its own, say so. {_HOW_TO_CHANGE.format(other='OFF')}"
+        )
+
+
+def _idle(longest: float) -> str:
+    return (
+        f"the largest share would be {longest:.2f} times the mean, and the workers would be without data for "
+        f"{1 - 1 / longest:.0%} of an epoch on average"
+    )
+
+
+def _lists(lists: List[ListFacts]) -> str:
+    return " and ".join(_files(each.count) for each in lists) or "no files to split"
+
+
+def _files(count: int) -> str:
+    if count == ENDLESS:
+        return "an endless list of files"
+    return "1 file" if count == 1 else f"{count} files"

@@ -1,0 +1,175 @@
+"""Datasets for the replicas of one worker among many."""
+
+from __future__ import annotations
+
+import sys
+
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
+from tf_strategies.collective.input.batch_check import BatchCheck
+
+__all__ = ["DatasetDistributor"]
+
+
+class DatasetDistributor:
+    """Splits datasets between workers and replicas.
+
+    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy. The chief
+    says what was chosen. Workers take the same number of steps: before each, they add up who still has data. One that ran out
+    goes on with empty batches, whose loss, gradients and metrics weigh nothing, until the last is done.
+
+    Args:
+        group: the workers.
+        local_replicas: the number of replicas on each of them.
+    """
+
+    def __init__(self, group, local_replicas: int) -> None:
+        self._group = group
+        self._local_replicas = local_replicas
+        self._told: set[str] = set()
+        self._context = tf.distribute.InputContext(
+            num_input_pipelines=group.size,
+            input_pipeline_id=group.rank,
+            num_replicas_in_sync=group.size * local_replicas,
+        )
+
+    def distribute(self, dataset: tf.data.Dataset, strategy, input_workers, options):
+        """Returns what `Strategy.experimental_distribute_dataset` returns.
+
+        Raises:
+            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size; when those that
+                should be the same differ in length, files or order; when the AutoShardPolicy cannot be carried out.
+        """
+        _refuse_per_replica(options)
+        self._refuse_scalars(dataset)
+        self._check(dataset)
+        one_batch_a_step, watch = True, None
+        if self._group.size > 1 and tf.executing_eagerly():
+            is_one_batch = _is_one_batch(dataset)
+            sharding = agree_on_sharding(self._group, dataset)
+            dataset = with_policy(dataset, sharding.policy)
+            one_batch_a_step = sharding.policy == tf.data.experimental.AutoShardPolicy.DATA
+            self._tell(sharding)
+            if one_batch_a_step and not is_one_batch:
+                watch = BatchCheck(self._group, dataset).watch
+        distributed = compat.distribute_dataset(
+            dataset,
+            input_workers,
+            strategy,
+            watch=watch,
+            num_replicas_in_sync=self._context.num_replicas_in_sync,
+            input_context=self._context,
+            options=options,
+        )
+        steps = int(distributed.cardinality) if one_batch_a_step else self._own_steps(distributed)
+        return self._with_equal_length(distributed, steps)
+
+    def _refuse_scalars(self, dataset: tf.data.Dataset) -> None:
+        """Raises ValueError if elements have a scalar, which cannot be split between replicas; on all workers alike."""
+        flat = tf.nest.flatten(dataset.element_spec)
+        if self._context.num_replicas_in_sync > 1 and any(
+            isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in flat
+        ):
+            raise ValueError(
+                "the dataset to distribute cannot be split between "
+                f"{self._context.num_replicas_in_sync} replicas: its elements {dataset.element_spec} have a component that is a "
+                "scalar; call `batch` on the dataset, or make each worker's batches with distribute_datasets_from_function, "
+                "which splits none"
+            )
+
+    def _tell(self, sharding: Sharding) -> None:
+        """Says on the chief how a dataset is split, once for each different line, where it is seen by default."""
+        line = str(sharding)
+        if self._group.rank != 0 or line in self._told:
+            return
+        self._told.add(line)
+        if sharding.needs_attention:
+            logging.warning("%s", line)
+        elif logging.get_verbosity() == logging.WARNING:  # absl's default, which hides INFO
+            print(f"tf_strategies: {line}", file=sys.stderr, flush=True)
+        else:
+            logging.info("%s", line)
+
+    def distribute_from_function(self, dataset_fn, strategy, input_workers, options):
+        """Returns what `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
+
+        Raises:
+            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size.
+        """
+        _refuse_per_replica(options)
+
+        def checked(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = dataset_fn(context)
+            self._check(dataset)
+            return dataset
+
+        distributed = compat.distribute_datasets_from_function(
+            checked, input_workers, [self._context], strategy, options
+        )
+        return self._with_equal_length(distributed, self._own_steps(distributed))
+
+    def of_this_worker(self, input_fn):
+        """Estimator's `input_fn` as TensorFlow calls it, with the input context of this worker in place of TensorFlow's own.
+
+        Raises:
+            ValueError: on all workers, when their datasets differ in structure, dtypes or shapes.
+        """
+
+        def checked(_: tf.distribute.InputContext):
+            dataset = input_fn(self._context)
+            if isinstance(dataset, tf.data.Dataset):
+                self._check(dataset)
+            return dataset
+
+        return checked
+
+    def _own_steps(self, distributed) -> int:
+        """Returns the number of steps in which this worker's replicas use up its part; negative as in tf.data."""
+        batches = compat.own_cardinality(distributed)
+        return batches if batches < 0 else -(-batches // self._local_replicas)
+
+    def _with_equal_length(self, distributed, steps: int):
+        """Makes the workers count alike: Keras takes as many steps as the dataset says, so it says the longest worker's."""
+        lengths = [steps]
+        if self._group.size > 1:
+            texts = exchange_texts(self._group, str(steps), name="length of the dataset to distribute")
+            lengths = [int(text) for text in texts]
+        uneven = len(set(lengths)) > 1
+        unknown = uneven and min(lengths) < 0
+        compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))
+        if uneven:
+            compat.ask_who_has_data(distributed)
+        if self._group.size == 1:
+            return distributed
+        from tf_strategies.native.release import with_iterators_released
+
+        # All workers would wait for one that waits where it drops an iterator.
+        return with_iterators_released(distributed)
+
+    def _check(self, dataset: tf.data.Dataset) -> None:
+        if self._group.size > 1:
+            require_agreement(self._group, "the dataset to distribute", _describe(dataset))
+
+
+def _describe(dataset: tf.data.Dataset) -> str:
+    batch = tf.get_static_value(compat.compute_batch_size(dataset))
+    size = "of unknown batch size" if batch is None or batch < 0 else f"with batches of {batch}"
+    return f"elements {dataset.element_spec} {size}"
+
+
+def _is_one_batch(dataset: tf.data.Dataset) -> bool:
+    """Returns whether the dataset was made of a single batch, as Keras 2 does for each `train_on_batch`: it has no order."""
+    return compat.dataset_sources(dataset) == [dataset] and int(dataset.cardinality()) == 1
+
+
+def _refuse_per_replica(options) -> None:
+    mode = tf.distribute.InputReplicationMode.PER_REPLICA
+    if options and options.experimental_replication_mode == mode:
+        raise NotImplementedError(
+            "InputReplicationMode.PER_REPLICA is not supported; use the default PER_WORKER, which feeds all replicas of a worker "
+            "from one dataset"
+        )

@@ -1,0 +1,205 @@
+"""Compares the lists of files that workers are to split: the same files, in the same order.
+
+With AutoShardPolicy.FILE, worker r of P reads the files r, r + P, r + 2P, … of its own list. A list in another order, such as
+`glob.glob` may give on another host, therefore means that some files are read twice and others never.
+
+Hosts may mount the same data at different places. A file is known by its base name where the base names of a list differ from
+one another, else by its path below the folder that the list has in common. Local files are also compared by size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
+from tf_strategies.collective.input.file_sources import ENDLESS, FileList
+
+__all__ = ["ListFacts", "comparable_names", "facts_of", "longest_share", "require_same_files"]
+
+# A stat on a network file system takes about a millisecond; more files than these are compared by name alone.
+_MOST_SIZED = 1000
+# More names than these are not sent to find out which differ: some 10 MB.
+_MOST_SENT = 100_000
+_SHOWN = 3
+
+
+class ListFacts(NamedTuple):
+    """The facts of one list that workers compare.
+
+    Attributes:
+        count: the number of files, or ENDLESS.
+        order: a digest of the names in order; "" where the names are not known.
+        files: a digest of the sorted names.
+        sizes: a digest of the sizes, in the order of the sorted names; "" where they are not known.
+        longest: the largest share of a worker over the mean share, as `longest_share` returns it.
+    """
+
+    count: int
+    order: str
+    files: str
+    sizes: str
+    longest: float
+
+
+def facts_of(files: FileList, workers: int) -> ListFacts:
+    """Returns the facts of a list that is to be split between so many workers."""
+    sizes = _sizes(files)
+    longest = longest_share(files.count, workers, sizes)
+    if files.names is None:
+        return ListFacts(files.count, "", "", "", longest)
+    names = comparable_names(files.names)
+    by_name = [] if sizes is None else [size for _, size in sorted(zip(names, sizes))]
+    return ListFacts(
+        files.count,
+        _digest(names),
+        _digest(sorted(names)),
+        _digest(map(str, by_name)) if by_name else "",
+        longest,
+    )
+
+
+def longest_share(count: int, workers: int, sizes: Optional[Sequence[int]] = None) -> float:
+    """Returns the largest share of a worker over the mean share, 1 or more.
+
+    Args:
+        count: the number of files, or ENDLESS, of which nobody runs out.
+        workers: how many share them, by turns.
+        sizes: [count], in bytes; without, all files count alike.
+
+    Example:
+        >>> longest_share(9, 8)
+        1.7777777777777777
+        >>> longest_share(4, 2, sizes=[30, 10, 30, 10])
+        1.5
+    """
+    if count == ENDLESS:
+        return 1.0
+    if sizes and sum(sizes):
+        shares = [sum(sizes[rank::workers]) for rank in range(workers)]
+        return max(shares) * workers / sum(sizes)
+    return -(-count // workers) * workers / max(count, 1)
+
+
+def comparable_names(names: Sequence[str]) -> Tuple[str, ...]:
+    """Returns what each file is known by on every host: see the head of this module."""
+    distinct = set(names)
+    short = {name: name.rstrip("/").rpartition("/")[2] for name in distinct}
+    if len(set(short.values())) < len(distinct):
+        parts = {name: name.split("/") for name in distinct}
+        columns = zip(*(folders[:-1] for folders in parts.values()))
+        common = next((i for i, column in enumerate(columns) if len(set(column)) > 1), None)
+        common = min(map(len, parts.values())) - 1 if common is None else common
+        short = {name: "/".join(folders[common:]) for name, folders in parts.items()}
+    return tuple(short[name] for name in names)
+
+
+def require_same_files(
+    group, mine: List[FileList], facts: List[List[ListFacts]], *, by_file: bool, change: str
+) -> None:
+    """Raises on all workers if their lists of files do not fit together.
+
+    Args:
+        group: the workers.
+        mine: the lists of this worker.
+        facts: those of all workers, by rank, as many on each.
+        by_file: whether the files are to be split. Otherwise every worker reads all, and other names may hold the same rows.
+        change: how to choose another policy.
+
+    Raises:
+        ValueError: the same files in another order; or, where the files are to be split, other files.
+    """
+    for position, own in enumerate(mine):
+        lists = [each[position] for each in facts]
+        first = lists[0]
+        if not all(each.order for each in lists):
+            if by_file:
+                counts = [f"{each.count} files in a list" for each in lists]
+                require_equal_texts(group, "the dataset to distribute", counts)
+            continue
+        others = [rank for rank, each in enumerate(lists) if each.files != first.files]
+        if others and by_file:
+            parts = _gathered(group, own)
+            raise ValueError(
+                f"the dataset to distribute is to be split by its files, but they are not the same on all workers: "
+                f"{'; '.join(_difference(group, parts, rank) for rank in others[:_SHOWN])}. Each worker takes its files by "
+                "their places in the list, so some would be read twice and others never. Give every worker the whole list, "
+                f"or, where each has files of its own that nobody else reads, say so. {change}"
+            )
+        moved = [rank for rank, each in enumerate(lists) if each.order != first.order]
+        if moved and not others:
+            parts = _gathered(group, own)
+            raise ValueError(
+                f"the dataset to distribute has the same files on all workers, but in another order: "
+                f"{_first_moved(group, parts, moved[0])}. Each worker takes its part by places in this order, so some rows "
+                "would be read twice and others never. Sort the names before the dataset is made, as in "
+                "`sorted(glob.glob(...))`; to shuffle files, use `shuffle` of the dataset with a seed"
+            )
+        sized = [rank for rank, each in enumerate(lists) if each.sizes]
+        unequal = [rank for rank in sized if lists[rank].sizes != lists[sized[0]].sizes]
+        if unequal and by_file and not others:
+            parts = _gathered(group, own)
+            raise ValueError(
+                f"the dataset to distribute has files of the same names on all workers, but of other sizes: "
+                f"{_first_resized(group, parts, sized[0], unequal[0])}. They cannot be split as if they were the same files. "
+                f"Copy the same files to every host, or, where each worker has rows of its own in them, say so. {change}"
+            )
+
+
+def _digest(parts: Any) -> str:
+    text = "\n".join(parts).encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
+
+
+def _sizes(files: FileList) -> Optional[List[int]]:
+    """Returns the bytes of each file; None where they are too many, elsewhere than on a mounted disk, or endless."""
+    names = files.names
+    if names is None or len(names) != files.count or len(names) > _MOST_SIZED:
+        return None
+    try:
+        return [Path(name).stat().st_size for name in names]
+    except (OSError, ValueError):
+        return None
+
+
+def _gathered(group, files: FileList) -> List[Tuple[List[str], List[Optional[int]]]]:
+    """Returns the comparable names and the sizes of the list on every worker, by rank."""
+    names = comparable_names(files.names or ())[:_MOST_SENT]
+    sizes = _sizes(files) or [None] * len(names)
+    texts = exchange_texts(group, json.dumps([names, sizes]), name="files of the dataset to distribute")
+    return [tuple(json.loads(text)) for text in texts]
+
+
+def _difference(group, parts: Sequence[tuple], rank: int) -> str:
+    """Returns a sentence that says which files one worker has, and worker 0 has not, and the reverse."""
+    first, other = parts[0][0], parts[rank][0]
+    own, missing = sorted(set(other) - set(first)), sorted(set(first) - set(other))
+    said = []
+    if missing:
+        said.append(f"{group.name_of(0)} has {_some(missing)} and {group.name_of(rank)} has not")
+    if own:
+        said.append(f"{group.name_of(rank)} has {_some(own)} and {group.name_of(0)} has not")
+    if not said:
+        said.append(f"{group.name_of(0)} lists {len(first)} names and {group.name_of(rank)} {len(other)}")
+    return ", ".join(said)
+
+
+def _first_moved(group, parts: Sequence[tuple], rank: int) -> str:
+    pairs = enumerate(zip(parts[0][0], parts[rank][0]))
+    at, first, other = next(((i, a, b) for i, (a, b) in pairs if a != b), (_MOST_SENT, "…", "…"))
+    return f"file {at} is {first!r} on {group.name_of(0)} but {other!r} on {group.name_of(rank)}"
+
+
+def _first_resized(group, parts: Sequence[tuple], first: int, rank: int) -> str:
+    sizes: Dict[str, int] = dict(zip(*parts[first]))
+    for name, size in zip(*parts[rank]):
+        if sizes.get(name) != size:
+            return f"{name!r} has {sizes.get(name)} bytes on {group.name_of(first)} but {size} on {group.name_of(rank)}"
+    return f"{group.name_of(first)} and {group.name_of(rank)} list names more than once"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,26 @@
+"""What several local replicas reduce together, in a graph that a session runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.session_graphs.coordinator import in_session_graph
+
+__all__ = ["apart"]
+
+
+def apart(value: Any) -> Any:
+    """Returns the per-replica value, in which the way back from a sum to the variables of other local replicas ends.
+
+    `ReplicaContext.all_reduce` has a gradient of its own. In such a graph TensorFlow looks for variables that this would leave
+    out, from each replica through the sum into all others, and fails to find theirs.
+    """
+    if not in_session_graph() or not isinstance(value, tf.distribute.DistributedValues):
+        return value
+    parts = value.values
+    if len(parts) == 1 or not all(isinstance(part, tf.Tensor) for part in parts):
+        return value
+    return compat.per_replica(tuple(tf.stop_gradient(part) for part in parts))

@@ -1,0 +1,154 @@
+"""Statistics that replicas write on their own, such as moving averages of batch normalization, agree after every step.
+
+Each replica normalizes by its own batch and writes what it saw. When all replicas are done, what they wrote is averaged over
+all replicas of all workers, in one message, each weighted by its rows: moving = m * moving + (1 - m) * the mean of
+the replicas' batch statistics. So workers stay bit-identical, and any of them can save or evaluate at any moment.
+Only variables that were assigned in the step take part: evaluation does not communicate. Those of optimizers, which all
+replicas write alike, and the states of one replica's rows are left as they are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.variables.worker_variable import WorkerVariable
+from tf_strategies.collective.variables.written_variables import WrittenVariables
+from tf_strategies.keras import ownership
+
+__all__ = ["ReplicaStatistics"]
+
+
+class ReplicaStatistics:
+    """Knows which statistics the replicas have written, and averages them.
+
+    Args:
+        replicas: the number of all replicas.
+        share: in a replica function, this replica's rows over the mean of all replicas', [] float64; None where always 1.
+        sum_between_workers: the sums over all workers of a list of tensors.
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int,
+        share: Callable[[], Optional[tf.Tensor]],
+        sum_between_workers: Callable[[Sequence[tf.Tensor]], List[tf.Tensor]],
+    ) -> None:
+        self._replicas = replicas
+        self._share = share
+        self._sum_between_workers = sum_between_workers
+        self._known: List[weakref.ref] = []
+        self._watching = False
+        self._graph: Optional[WrittenVariables] = None
+        self._written: Dict[int, Any] = {}
+        self._shares: List[Optional[tf.Tensor]] = []
+
+    def adopt(self, variable: Any) -> None:
+        """Keeps an eye on a variable just created, if replicas write it on their own."""
+        if self._replicas > 1 and _is_statistic(variable):
+            when_read = compat.is_sync_on_read_variable(variable)
+            variable.__class__ = _StatisticWhenRead if when_read else _Statistic
+            self._known = [known for known in self._known if known() is not None] + [weakref.ref(variable)]
+
+    def watch(self, fn: Callable) -> Callable:
+        """Returns the replica function `fn`; what it writes is averaged by `agree`."""
+
+        @tf.autograph.experimental.do_not_convert
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            result = fn(*args, **kwargs)
+            if self._graph is not None:
+                for variable in self._graph.among(self._alive()):
+                    self.note(variable)
+            self._shares.append(self._share() if self._written else None)
+            return result
+
+        self.forget()
+        self._watching = True
+        self._graph = None if tf.executing_eagerly() else WrittenVariables()
+        return watched
+
+    def note(self, variable: Any) -> None:
+        """Notes that a replica is about to write the variable."""
+        if (
+            not self._watching
+            or ownership.belongs_to_replica(variable)
+            or ownership.belongs_to_optimizer(variable)
+        ):
+            return
+        if self._graph is None and not tf.executing_eagerly():
+            raise NotImplementedError(
+                f"variable {variable.name!r} is assigned in a tf.function that a replica calls, while strategy.run itself is "
+                "called eagerly; call strategy.run in a tf.function, or hand it the tf.function"
+            )
+        self._written.setdefault(id(variable), variable)
+
+    def agree(self) -> List[Any]:
+        """Averages what the replicas have written; between replicas, when all are done. All workers have written alike.
+
+        Returns:
+            The operations that write the averages, for a graph that a session runs.
+        """
+        self._watching = False
+        variables = list(self._written.values())
+        if not variables:
+            return []
+        assigned = []
+        sums = self._sum_between_workers([self._local_sum(variable) for variable in variables])
+        for variable, total in zip(variables, sums):
+            mean = tf.cast(total / self._replicas, variable.dtype)
+            for part in variable.values:
+                with tf.device(part.device):
+                    assigned.append(part.assign(mean, read_value=False))
+        return assigned
+
+    def forget(self) -> None:
+        """Ends the watch."""
+        self._watching, self._graph = False, None
+        self._written.clear()
+        self._shares.clear()
+
+    def _alive(self) -> List[Any]:
+        return [variable for variable in (known() for known in self._known) if variable is not None]
+
+    def _local_sum(self, variable: Any) -> tf.Tensor:
+        with tf.device(variable.values[0].device):
+            parts = [_widened(part.read_value()) for part in variable.values]
+            return tf.add_n([_weighted(part, share) for part, share in zip(parts, self._shares)])
+
+
+class _Statistic(compat.MirroredVariable):
+    """Written by each replica on its own: says so."""
+
+    def _update_replica(self, update_fn, value, **kwargs):
+        self._distribute_strategy.extended.statistics.note(self)
+        return super()._update_replica(update_fn, value, **kwargs)
+
+
+class _StatisticWhenRead(WorkerVariable):
+    """The same for the variables of Keras 2, whose replicas average when they are read."""
+
+    def _update_replica(self, update_fn, value, **kwargs):
+        self._distribute_strategy.extended.statistics.note(self)
+        return super()._update_replica(update_fn, value, **kwargs)
+
+
+def _is_statistic(variable: Any) -> bool:
+    if variable.trainable or not variable.dtype.is_floating or not hasattr(variable, "values"):
+        return False
+    wanted = "MEAN" if compat.is_sync_on_read_variable(variable) else "NONE"
+    return variable.aggregation == getattr(tf.VariableAggregation, wanted)
+
+
+def _widened(value: tf.Tensor) -> tf.Tensor:
+    return tf.cast(value, tf.float32) if value.dtype.size < 4 else value
+
+
+def _weighted(value: tf.Tensor, share: Optional[tf.Tensor]) -> tf.Tensor:
+    """Returns `value` times `share`; 0 for a replica without rows, whose value may not be a number."""
+    if share is None:
+        return value
+    return tf.where(share > 0, value, tf.zeros_like(value)) * tf.cast(share, value.dtype)

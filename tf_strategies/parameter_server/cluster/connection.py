@@ -1,0 +1,151 @@
+"""Servers in other processes, reached through TensorFlow's distributed runtime."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, ContextManager, Dict, Optional
+
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies import at_exit
+from tf_strategies.addresses import split_address
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.errors import BootstrapError, ClusterConfigError
+from tf_strategies.parameter_server.cluster import heartbeat
+from tf_strategies.parameter_server.cluster.failure_detector import Guard
+from tf_strategies.parameter_server.cluster.membership import Membership
+from tf_strategies.parameter_server.cluster.servers import Servers
+from tf_strategies.parameter_server.cluster.transport import connect_wires
+
+__all__ = ["ConnectedServers"]
+
+
+class ConnectedServers(Servers):
+    """The `ps` tasks of a cluster, seen by one of the tasks that train.
+
+    Args:
+        cluster: what TF_CONFIG says; this process is one that trains.
+        name: of what the workers share.
+        options: what must be equal on all workers, in words.
+        transport: what carries variables and gradients, as in ParameterServerOptions.
+        timeout: seconds to wait for the servers, and for other workers later.
+
+    Raises:
+        BootstrapError: a server does not answer, this task's address cannot be used, or another worker has other options.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, options: str, *, transport: str, timeout: float) -> None:
+        self.name = name
+        self.rank = cluster.rank or 0
+        self.size = cluster.size
+        self.timeout = timeout
+        self._tasks = [Task("ps", index) for index in range(len(cluster.addresses["ps"]))]
+        self._worker_names = [cluster.name_of(task) for task in cluster.worker_tasks]
+        self.server_names = [cluster.name_of(task) for task in self._tasks]
+        _connect(cluster, timeout)
+        own = cluster.task
+        self.session_target = f"grpc://{cluster.address_of(own)}"
+        self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
+        self.devices = [f"/job:ps/replica:0/task:{task.index}/device:CPU:0" for task in self._tasks]
+        try:
+            self.membership = Membership(
+                name, self.devices, rank=self.rank, names=self._worker_names, options=options, timeout=timeout
+            )
+        except tf.errors.InvalidArgumentError as error:
+            raise BootstrapError(error.message) from None
+        self.wires = connect_wires(
+            self.device,
+            list(zip(self.server_names, self.devices)),
+            own=cluster.name_of(own),
+            my_host=split_address(cluster.address_of(own))[0],
+            transport=transport,
+            timeout=timeout,
+        )
+        self._guard = Guard(list(zip(self.server_names, cluster.addresses["ps"])), self.wires.fail)
+        self._closed = False
+        at_exit.register(self._leave_at_exit)
+
+    def guard(self) -> ContextManager[None]:
+        return self._guard.watch()
+
+    def call(self, function: Callable, *args: Any) -> Any:
+        with self._guard.watch():
+            return self._guard.call(function, *args)
+
+    def require_all(self) -> None:
+        self._guard.require_all()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        at_exit.unregister(self._leave_at_exit)
+        self._guard.stop()
+        self.wires.close()
+        self._guard.call_last(lambda: self.membership.leave(finished=True))
+
+    def agree(self, what: str, text: str) -> None:
+        try:
+            self.call(self.membership.agree, what, text)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(error.message) from None
+
+    def name_of_worker(self, rank: int) -> str:
+        return self._worker_names[rank]
+
+    def _leave_at_exit(self) -> None:
+        """Leaves the servers when the interpreter ends.
+
+        After an error that ended the script it says nothing: the servers then take this worker for lost.
+        """
+        if getattr(sys, "last_value", None) is not None:
+            self._guard.stop()
+            at_exit.end_quickly()
+            return
+        try:
+            self.close()
+        except tf.errors.OpError as error:
+            logging.warning(
+                "%s could not tell the servers that it is done: %s",
+                self.name_of_worker(self.rank),
+                error.message,
+            )
+
+
+_connected: Optional[Cluster] = None
+
+
+def _connect(cluster: Cluster, timeout: float) -> None:
+    """Makes the servers' devices known to this process, once."""
+    global _connected
+    if _connected is not None:
+        if (_connected.addresses, _connected.task) != (cluster.addresses, cluster.task):
+            raise ClusterConfigError(
+                f"this process is {_connected.name_of(_connected.task)} of a cluster already, and TensorFlow can be connected to "
+                "one only; start another process"
+            )
+        return
+    own = cluster.name_of(cluster.task)
+    servers = [
+        (cluster.name_of(Task("ps", index)), address) for index, address in enumerate(cluster.addresses["ps"])
+    ]
+    heartbeat.wait_until_all_are_ready(own, servers, timeout)
+    jobs: Dict[str, object] = {
+        "ps": list(cluster.addresses["ps"]),
+        cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},
+    }
+    try:
+        tf.config.experimental_connect_to_cluster(
+            tf.train.ClusterSpec(jobs),
+            job_name=cluster.task.role,
+            task_index=cluster.task.index,
+            protocol="grpc",
+            make_master_device_default=False,
+        )
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise BootstrapError(
+            f"{own} could not connect to its servers: {error}; see that nothing else listens on its address, and that the "
+            "strategy is made before anything else of TensorFlow runs"
+        ) from error
+    _connected = cluster

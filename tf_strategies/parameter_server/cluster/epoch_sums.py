@@ -1,0 +1,70 @@
+"""What the metrics of all workers have counted in an epoch: each leaves its sums on the first server, and reads the others'."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies.keras.hooks import Hooks
+from tf_strategies.parameter_server.cluster.peer_entries import Others
+from tf_strategies.parameter_server.cluster.servers import Servers
+
+__all__ = ["EpochSums"]
+
+_EPOCHS_KEPT = 16  # how far behind others a worker may be and still count what they did in its epoch
+
+
+class EpochSums(Hooks):
+    """Of one fit, whose callback it is to know the epoch.
+
+    Args:
+        servers: the servers, and this worker's place among those that use them.
+        fit: which fit, from 0; the same on all workers.
+        in_step: whether all workers end an epoch at about the same time, so that each waits a little for the others.
+    """
+
+    def __init__(self, servers: Servers, fit: int, *, in_step: bool) -> None:
+        super().__init__()
+        self._epoch = 0
+        self._servers = servers
+        self._fit = fit
+        self._others = Others(servers.rank, servers.size, wait=in_step)
+        self._left: Dict[Tuple[int, int, int], tf.Variable] = {}
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def add_up(self, values: Sequence[np.ndarray]) -> List[np.ndarray]:
+        """Leaves what this worker has counted, and adds what others have left of the same epoch.
+
+        Args:
+            values: any shapes and numeric dtypes, the same on all workers.
+
+        Returns:
+            The sums, in these shapes and dtypes; where all have come, the same bits on all.
+        """
+        own = np.concatenate(
+            [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
+        )
+        self._variable(self._servers.rank, own.size).assign(own)
+        left = self._others.find(
+            lambda rank: self._left_by(rank, own.size), self._servers.membership.offering
+        )
+        found = {self._servers.rank: own, **left}
+        total = np.sum([found[rank][1:] for rank in sorted(found)], axis=0)
+        pieces = np.split(total, np.cumsum([value.size for value in values])[:-1])
+        return [piece.reshape(value.shape).astype(value.dtype) for value, piece in zip(values, pieces)]
+
+    def _left_by(self, rank: int, size: int) -> Optional[np.ndarray]:
+        left = self._variable(rank, size)
+        values = left.numpy() if left.is_initialized() else None
+        return values if values is not None and values[0] == self._epoch else None
+
+    def _variable(self, rank: int, size: int) -> tf.Variable:
+        key = rank, self._epoch % _EPOCHS_KEPT, size
+        if key not in self._left:
+            name = "/".join(map(str, ("counted", self._fit, *key)))
+            self._left[key] = self._servers.named_variable(0, name, tf.TensorShape([size]), tf.float64)
+        return self._left[key]

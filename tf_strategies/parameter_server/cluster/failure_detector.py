@@ -1,0 +1,198 @@
+"""Ends what waits for servers as soon as one of them is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.parameter_server.cluster.heartbeat import Pulse, why_silent
+from tf_strategies.parameter_server.errors import ServerLostError
+from tf_strategies.texts import utf8
+
+__all__ = ["Guard"]
+
+_LAST_QUESTION_SECONDS = 2.0
+_CANCELLED_WITHIN_SECONDS = 2.0
+_LOOK_AGAIN_SECONDS = 1.0
+_FAREWELL_SECONDS = 2.0
+_MOST_UNANSWERED = 2
+
+_log = logging.getLogger("tf_strategies")
+
+
+class Guard:
+    """Asks the servers all the time whether they are there.
+
+    Args:
+        servers: (name, address) of each.
+        on_lost: called with the reason, once.
+    """
+
+    def __init__(self, servers: Sequence[Tuple[str, str]], on_lost: Callable[[str], None]) -> None:
+        self._servers = list(servers)
+        self._tell = on_lost
+        self._lock = threading.Lock()
+        self._lost = ""
+        self._open: List = []
+        self._watched: List[int] = []
+        self._pulses = [
+            Pulse(name, address, lambda reason, name=name: self._on_lost(name, reason))
+            for name, address in self._servers
+        ]
+
+    def call(self, function: Callable, *args: Any) -> Any:
+        """Calls a tf.function; it ends when it waits for a server that is lost.
+
+        TensorFlow cancels what a function has begun when a part of it fails, and nothing can be run under what was cancelled
+        once: each call has a manager of its own.
+        """
+        manager = compat.CancellationManager()
+        with self._lock:
+            self._raise_if_lost()
+            self._open.append(manager)
+        try:
+            with compat.CancellationManagerContext(manager):
+                return function(*args)
+        finally:
+            with self._lock:
+                self._open.remove(manager)
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Opens a context in which an error that a lost server caused becomes a ServerLostError.
+
+        Calls that TensorFlow would never end are ended.
+        """
+        thread = threading.get_ident()
+        with self._lock:
+            self._raise_if_lost()
+            self._watched.append(thread)
+        try:
+            yield
+        except (ServerLostError, tf.errors.OutOfRangeError):
+            raise
+        except tf.errors.OpError as error:
+            self._find_lost()
+            with self._lock:
+                if self._lost:
+                    raise ServerLostError(self._lost) from error
+            raise
+        finally:
+            with self._lock:
+                self._watched.remove(thread)
+
+    def require_all(self) -> None:
+        """Asks every server whether it is there.
+
+        Raises:
+            ServerLostError: one is not.
+        """
+        self._find_lost()
+        with self._lock:
+            self._raise_if_lost()
+
+    def call_last(self, function: Callable) -> None:
+        """Calls what tells the servers that this worker is done: they may end while it runs, which is no loss."""
+        done = threading.Event()
+        watching = threading.Thread(
+            target=self._end_with_silent, args=(done,), name="tf_strategies farewell", daemon=True
+        )
+        with contextlib.suppress(RuntimeError):  # Python 3.12 starts no thread when the program ends.
+            watching.start()
+        try:
+            function()
+        finally:
+            done.set()
+
+    def stop(self) -> None:
+        for pulse in self._pulses:
+            pulse.stop()
+
+    def _on_lost(self, name: str, reason: str) -> None:
+        with self._lock:
+            if self._lost:
+                return
+            self._lost = (
+                f"{name} answers no more ({reason}), and the variables it held are gone; look at its log, then start servers and "
+                "workers again: with a checkpoint they go on from there"
+            )
+            waiting = list(self._open)
+        for manager in waiting:
+            manager.start_cancel()
+        try:
+            self._tell(self._lost)
+        except Exception:
+            _log.exception("%s could not be told to all that wait for it", name)
+        threading.Thread(
+            target=self._end_stuck,
+            args=(waiting, _is_silence(reason)),
+            name="tf_strategies last resort",
+            daemon=True,
+        ).start()
+
+    def _end_stuck(self, waiting: List, hangs: bool) -> None:
+        """Ends this process if a call waits for a server that has stopped but keeps its connections.
+
+        TensorFlow cannot cancel such a call.
+
+        What waits for one that has ended, and so has closed its connections, gets an error from TensorFlow.
+        """
+        pause = threading.Event()
+        pause.wait(_CANCELLED_WITHIN_SECONDS)
+        while True:
+            with self._lock:
+                watched = list(self._watched)
+                stuck = any(manager in self._open for manager in waiting)
+            if stuck or (hangs and any(map(_is_in_tensorflow, watched))):
+                _end_process(self._lost)
+            if not watched or not hangs:
+                return
+            pause.wait(_LOOK_AGAIN_SECONDS)
+
+    def _end_with_silent(self, done: threading.Event) -> None:
+        while not done.wait(_FAREWELL_SECONDS):
+            for name, address in self._servers:
+                if all(_hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
+                    _end_process(f"{name} answers no more, and could not be told that this worker is done")
+
+    def _raise_if_lost(self) -> None:
+        if self._lost:
+            raise ServerLostError(self._lost)
+
+    def _find_lost(self) -> None:
+        """Finds lost servers at once, before the next regular question."""
+        for name, address in self._servers:
+            reason = why_silent(address, _LAST_QUESTION_SECONDS)
+            if reason:
+                self._on_lost(name, reason)
+
+
+def _is_in_tensorflow(thread: int) -> bool:
+    """Returns True if that is what a thread runs now, and not Python of a callback, which has its time."""
+    frame = sys._current_frames().get(thread)
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
+
+
+def _hangs(address: str) -> bool:
+    """Returns True if a server keeps what asks it waiting; one that has ended refuses the connection."""
+    return _is_silence(why_silent(address, _LAST_QUESTION_SECONDS))
+
+
+def _is_silence(reason: str) -> bool:
+    """Returns True if a server that is lost does not answer, rather than being gone."""
+    return reason.startswith("DEADLINE_EXCEEDED")
+
+
+def _end_process(reason: str) -> None:
+    try:
+        os.write(2, utf8(f"tf_strategies ServerLostError: {reason}\n"))
+        sys.stdout.flush()
+    finally:
+        os._exit(1)

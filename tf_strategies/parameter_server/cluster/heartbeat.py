@@ -1,0 +1,128 @@
+"""Whether other processes are alive: each runs TensorFlow's gRPC server, which answers a question that costs nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Sequence, Tuple
+
+import grpc
+
+from tf_strategies.errors import BootstrapError
+from tf_strategies.parameter_server.cluster import readiness
+
+__all__ = ["Pulse", "wait_until_all_are_ready", "why_silent"]
+
+_QUESTION = "/tensorflow.WorkerService/GetStatus"
+_ASK_EVERY_SECONDS = 1.0
+_ANSWER_SECONDS = 1.5
+_MOST_UNANSWERED = 2
+_RETRY_SECONDS = 0.1
+_LARGEST_ANSWER = 1 << 20
+
+_CHANNEL_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", _LARGEST_ANSWER),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+
+
+class _Peer:
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._is_there = self._channel.unary_unary(_QUESTION)
+        self._is_ready = self._channel.unary_unary(readiness.ASK)
+
+    def why_silent(self, seconds: float) -> str:
+        """Returns why no answer came; "" when one did."""
+        return self._why(self._is_there, b"", seconds)
+
+    def why_not_ready(self, seconds: float) -> str:
+        """Returns why a server is not ready for workers; "" when it is."""
+        return self._why(self._is_ready, readiness.QUESTION, seconds)
+
+    def _why(self, ask: Callable, question: bytes, seconds: float) -> str:
+        try:
+            ask(question, timeout=seconds)
+            return ""
+        except grpc.RpcError as error:
+            reason = f"{error.code().name}: {' '.join(str(error.details()).split())[:200]}"
+            error.__traceback__ = None  # the error is the call itself, which this would keep alive
+            return reason
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def why_silent(address: str, seconds: float) -> str:
+    """Returns why the process at the address does not answer within some seconds; "" when it does."""
+    peer = _Peer(address)
+    try:
+        return peer.why_silent(seconds)
+    finally:
+        peer.close()
+
+
+def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeout: float) -> None:
+    """Waits for servers to come up.
+
+    Args:
+        asker: who waits, for messages.
+        peers: (name, address) of each.
+        timeout: seconds.
+
+    Raises:
+        BootstrapError: one has not answered.
+    """
+    deadline = time.monotonic() + timeout
+    for name, address in peers:
+        peer = _Peer(address)
+        try:
+            while True:
+                reason = peer.why_not_ready(_ANSWER_SECONDS)
+                if not reason:
+                    break
+                if time.monotonic() > deadline:
+                    raise BootstrapError(
+                        f"{asker} waited {timeout:g} s for {name}, which does not answer ({reason}); start the script there with "
+                        "its own TF_CONFIG, and see that its address can be reached from here"
+                    )
+                time.sleep(_RETRY_SECONDS)
+        finally:
+            peer.close()
+
+
+class Pulse:
+    """Asks a process, on a thread of its own, until it answers no more.
+
+    Args:
+        name, address: of the process.
+        on_lost: called once, on that thread, with the reason.
+    """
+
+    def __init__(self, name: str, address: str, on_lost: Callable[[str], None]) -> None:
+        self.name = name
+        self._peer = _Peer(address)
+        self._on_lost = on_lost
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._watch, name=f"tf_strategies pulse of {name}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        unanswered = 0
+        while not self._stopped.wait(_ASK_EVERY_SECONDS if unanswered == 0 else _RETRY_SECONDS):
+            reason = self._peer.why_silent(_ANSWER_SECONDS)
+            unanswered = unanswered + 1 if reason else 0
+            if unanswered == _MOST_UNANSWERED and not self._stopped.is_set():
+                self._on_lost(reason)
+                break
+        self._peer.close()

@@ -1,0 +1,133 @@
+"""What a `ps` process does: it holds variables for the workers until all of them are done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Dict, List, NoReturn, Optional, Tuple
+
+import grpc
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies.addresses import split_address
+from tf_strategies.cluster import Cluster
+from tf_strategies.errors import BootstrapError
+from tf_strategies.native import channel, ledger_core, loader
+from tf_strategies.parameter_server.cluster.heartbeat import Pulse
+from tf_strategies.parameter_server.cluster.readiness import make_ready
+
+__all__ = ["serve"]
+
+_LOOK_EVERY_SECONDS = 0.1
+_GOODBYE_SECONDS = 1.0
+_HERE = ("training", "idle")
+_ORDER = ("expected", "finished", "lost", "idle", "training")
+
+
+def serve(cluster: Cluster, timeout: float) -> NoReturn:
+    """Serves as the `ps` task that this process is, and ends the process.
+
+    Exit status 0 when all workers have finished; 1, with the reason on standard error, when some are lost and have not come
+    back within the timeout after the last of the others ended, or when none came.
+
+    Args:
+        cluster: what TF_CONFIG says.
+        timeout: seconds to wait for workers that are not there.
+
+    Raises:
+        BootstrapError: the address cannot be used.
+    """
+    loader.library()
+    own = cluster.name_of(cluster.task)
+    channel.prepare(split_address(cluster.address_of(cluster.task))[0])
+    try:
+        server = tf.distribute.Server(
+            _all_but_evaluators(cluster),
+            job_name="ps",
+            task_index=cluster.task.index,
+            protocol="grpc",
+            config=_threads(),
+        )
+        make_ready(server, cluster.address_of(cluster.task))
+    except (tf.errors.OpError, grpc.RpcError) as error:
+        raise BootstrapError(
+            f"{own} could not serve: {error}; see that its address is this machine's, and that nothing else listens on it"
+        ) from error
+    print(f"{own} serves {cluster.size} workers", flush=True)
+    reason = _Attendance(cluster, timeout).wait_until_over()
+    time.sleep(_GOODBYE_SECONDS)
+    if reason:
+        print(f"{own} ends: {reason}", file=sys.stderr, flush=True)
+    else:
+        print(f"{own} ends: all workers have finished", flush=True)
+    del server
+    sys.exit(1 if reason else 0)
+
+
+def _all_but_evaluators(cluster: Cluster) -> tf.train.ClusterSpec:
+    """Returns the tasks that the server may need: sessions of a worker fetch tensors through it."""
+    return tf.train.ClusterSpec(
+        {role: list(listed) for role, listed in cluster.addresses.items() if role != "evaluator"}
+    )
+
+
+def _threads() -> tf.compat.v1.ConfigProto:
+    """Returns the threads that tf.config.threading or the environment ask for."""
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+    )
+
+
+class _Attendance:
+    """Watches over the workers that have joined any ledger of this process."""
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self._tasks = cluster.worker_tasks
+        self._addresses = [cluster.address_of(task) for task in self._tasks]
+        self._names = [cluster.name_of(task) for task in self._tasks]
+        self._timeout = timeout
+        self._pulses: Dict[Tuple[int, int], Pulse] = {}
+
+    def wait_until_over(self) -> str:
+        """Returns why it ended before all workers had finished; "" when they have."""
+        deadline: Optional[float] = None
+        while True:
+            statuses = self._look()
+            here = [rank for rank, status in enumerate(statuses) if status in _HERE]
+            missing = [rank for rank, status in enumerate(statuses) if status in ("expected", "lost")]
+            if not here and not missing:
+                return ""
+            if here:
+                deadline = None
+            elif deadline is None:
+                deadline = time.monotonic() + self._timeout
+            elif time.monotonic() > deadline:
+                return self._why(statuses, missing)
+            time.sleep(_LOOK_EVERY_SECONDS)
+
+    def _look(self) -> List[str]:
+        """Returns what each worker does, by rank: that of the ledger in which it is least done."""
+        found = ["expected"] * len(self._tasks)
+        for name in ledger_core.names():
+            for rank, member in enumerate(ledger_core.members(name)):
+                found[rank] = max(found[rank], member.status, key=_ORDER.index)
+                key = rank, member.incarnation
+                if member.status in _HERE and key not in self._pulses:
+                    self._pulses[key] = self._watch(rank, member.incarnation)
+        return found
+
+    def _watch(self, rank: int, incarnation: int) -> Pulse:
+        def lost(reason: str) -> None:
+            channel.fail_channels_to(self._names[rank], f"{self._names[rank]} answers no more ({reason})")
+            marked = [ledger_core.mark_lost(name, rank, incarnation) for name in ledger_core.names()]
+            if any(marked):
+                logging.warning("%s answers no more (%s): it is taken for lost", self._names[rank], reason)
+
+        return Pulse(self._names[rank], self._addresses[rank], lost)
+
+    def _why(self, statuses: List[str], missing: List[int]) -> str:
+        states = {"expected": "has never come", "lost": "is lost"}
+        which = ", ".join(f"{self._names[rank]} {states[statuses[rank]]}" for rank in missing)
+        return f"{which}, and nobody else trains since {self._timeout:g} s; look at the logs of these workers"

@@ -1,0 +1,144 @@
+"""The parameter servers as one worker sees them: their devices, the variables there, and who else uses them."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+from typing import Any, Callable, ContextManager, List
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.errors import BootstrapError
+from tf_strategies.parameter_server.cluster.membership import Membership
+from tf_strategies.parameter_server.cluster.transport import Wires
+
+__all__ = ["LocalServers", "Servers"]
+
+_POLL_SECONDS = 0.02
+
+
+class Servers(abc.ABC):
+    """Where variables live.
+
+    Attributes:
+        name: of what the workers share, the same on all of them; names of variables are told apart by it.
+        rank: this worker's number among those that train; 0 makes the initial values.
+        size: how many train.
+        device: where this worker computes.
+        devices: of the servers, in order.
+        timeout: seconds that anything may wait for another process.
+        session_target: what a tf.compat.v1.Session names to reach the servers.
+        membership: this worker's entry in the ledgers of the servers.
+        wires: what carries tensors to and from the servers.
+    """
+
+    name: str
+    rank: int
+    size: int
+    device: str
+    devices: List[str]
+    timeout: float
+    session_target: str
+    membership: Membership
+    wires: Wires
+
+    @abc.abstractmethod
+    def agree(self, what: str, text: str) -> None:
+        """Raises ValueError where another worker has given another text for the same thing."""
+
+    @abc.abstractmethod
+    def name_of_worker(self, rank: int) -> str:
+        """Returns how messages name a worker."""
+
+    @abc.abstractmethod
+    def guard(self) -> ContextManager[None]:
+        """Opens a context in which what waits for a server that is lost ends with a ServerLostError."""
+
+    @abc.abstractmethod
+    def call(self, function: Callable, *args: Any) -> Any:
+        """Calls a tf.function that uses the servers."""
+
+    @abc.abstractmethod
+    def require_all(self) -> None:
+        """Raises ServerLostError when one of them is lost."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Tells the servers that this worker is done for good."""
+
+    def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> Any:
+        """Returns a variable on a server, one for all workers that ask for the name. It starts with the value of worker 0.
+
+        Raises:
+            BootstrapError: worker 0 has not made it within the timeout.
+        """
+        with tf.device(self.devices[server]):
+            variable = self.named_variable(server, name, initial.shape, initial.dtype)
+            self._initialize(variable, initial, name)
+        return variable
+
+    def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> Any:
+        """Does the same as `shared_variable`, but it has no value until a worker assigns one."""
+        with tf.device(self.devices[server]):
+            handle = compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
+            return compat.BaseResourceVariable(
+                trainable=False,
+                shape=shape,
+                dtype=dtype,
+                handle=handle,
+                name=name,
+                handle_name=name,
+                unique_id=f"{self.name}/{name}",
+                in_graph_mode=False,
+            )
+
+    def _initialize(self, variable: Any, initial: tf.Tensor, name: str) -> None:
+        deadline = time.monotonic() + self.timeout
+        while not self.call(lambda: bool(variable.is_initialized())):
+            if self.rank == 0:
+                variable.assign(initial)
+                return
+            if time.monotonic() > deadline:
+                raise BootstrapError(
+                    f"{self.name_of_worker(self.rank)} waited {self.timeout:g} s for {self.name_of_worker(0)} to make variable "
+                    f"{name!r}; look at that worker's log, and see that all run the same script"
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+class LocalServers(Servers):
+    """This process alone: it holds its variables itself."""
+
+    rank = 0
+    size = 1
+    timeout = 600.0
+    session_target = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.device = tf.config.list_logical_devices("CPU")[0].name
+        self.devices = [self.device]
+        self.wires = Wires(self.device)
+        self.membership = Membership(
+            name, self.devices, rank=0, names=["worker 0"], options="", timeout=self.timeout
+        )
+
+    def guard(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
+
+    def call(self, function: Callable, *args: Any) -> Any:
+        return function(*args)
+
+    def require_all(self) -> None:
+        """Does nothing: there is no server to lose."""
+
+    def close(self) -> None:
+        """Does nothing: no server waits."""
+
+    def agree(self, what: str, text: str) -> None:
+        """Does nothing: there is no other worker."""
+
+    def name_of_worker(self, rank: int) -> str:
+        return f"worker {rank}"

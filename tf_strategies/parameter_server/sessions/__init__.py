@@ -1,0 +1,1 @@
+"""Training on servers in graphs that a session runs, as Estimator does."""

@@ -1,0 +1,231 @@
+"""Server variables in a graph that a session runs, as Estimator's: made by the graph's initializers, read and written in it."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.parameter_server.cluster.servers import Servers
+from tf_strategies.parameter_server.updates.step import current_step
+from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.session_graphs.side_thread import eagerly
+
+__all__ = ["SessionVariable", "SessionVariables"]
+
+_SET_BY_WARM_STARTS = ("_initial_value", "_initializer_op")
+
+
+class SessionVariable(ServerVariable):
+    """A `ServerVariable` to what builds graphs for sessions: `tf.gradients` and the optimizers of tf.compat.v1.
+
+    Args:
+        initial: its initial value.
+        others: those of `ServerVariable`.
+    """
+
+    def __init__(self, parts: Sequence[Part], *, initial: tf.Tensor, **others: Any) -> None:
+        super().__init__(parts, shape=initial.shape, dtype=initial.dtype, in_graph_mode=True, **others)
+        self._initial = initial
+        with tf.control_dependencies(None):
+            read = [part.variable._graph_element for part in self.parts]
+            self._graph_element = read[0] if len(read) == 1 else tf.concat(read, axis=0)
+
+    @property
+    def op(self):
+        """What optimizers and savers know the variable by, of the variable's name; the same in an update."""
+        return self.parts[0].variable.op if len(self.parts) == 1 else self._handle.op
+
+    @property
+    def device(self) -> str:
+        """Where its value is used, and read from files."""
+        return self._handle.device if self._part_in_update() is None else super().device
+
+    @property
+    def initializer(self):
+        return tf.group([part.variable.initializer for part in self.parts])
+
+    @property
+    def initial_value(self):
+        return self._initial
+
+    def initialized_value(self):
+        return tf.cond(self.is_initialized(), self.read_value, lambda: self._initial)
+
+    def read_value(self):
+        """Returns the value. In a branch the read runs only if the branch does.
+
+        TensorFlow asks for initial values of other variables in this way.
+        """
+        if not tf.compat.v1.get_default_graph().building_function:
+            return super().read_value()
+        return self._recorded(self._fetch, lambda upstream: upstream)
+
+    def _fetch(self) -> tf.Tensor:
+        pieces = [part.on_server(part.variable.read_value) for part in self.parts]
+        return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets attributes that warm starts set on the part, whose initializer is run."""
+        if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:
+            (part,) = self.parts
+            setattr(part.variable, name, value)
+        super().__setattr__(name, value)
+
+    def to_proto(self, export_scope=None):
+        """Returns the entry for collections of a MetaGraphDef if the variable has one part.
+
+        Otherwise only its parts are variables there.
+        """
+        if len(self.parts) > 1:
+            raise TypeError(f"{self.name} is in {len(self.parts)} parts")
+        described = self.parts[0].variable.to_proto(export_scope)
+        if described is not None:
+            described.trainable = self.trainable
+        return described
+
+    def _serialize_to_tensors(self):
+        with tf.device(self._handle.device):
+            return {"VARIABLE_VALUE": tf.identity(self._graph_element)}
+
+    def _restore_from_tensors(self, restored_tensors):
+        """Restores the parts themselves, wherever the operations for it are made: they belong to no step."""
+        pieces = self.pieces(restored_tensors["VARIABLE_VALUE"])
+        return tf.group([part.variable.assign(piece) for part, piece in pieces])
+
+    def _set_save_slice_info(self, save_slice_info):
+        """Notes that this variable and its parts are slices of a larger one."""
+        super()._set_save_slice_info(save_slice_info)
+        for part in self.parts:
+            offset = list(save_slice_info.var_offset)
+            if offset:
+                offset[0] += part.start
+            part.variable._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(
+                    save_slice_info.full_name,
+                    save_slice_info.full_shape,
+                    offset,
+                    part.variable.shape.as_list(),
+                )
+            )
+
+    def _read_variable_op(self, no_copy=False):
+        """Reads the value where the step begins, also for loops, whose gradients cannot use a handle."""
+        step = current_step()
+        if step is None or self._part_in_update() is not None:
+            return super()._read_variable_op(no_copy)
+        with step.outside_of_branches():
+            return super()._read_variable_op(no_copy)
+
+    def _trains_with_reads(self) -> bool:
+        """Returns True: gradients are computed later, and any read may be part of them."""
+        return self.trainable
+
+    def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
+        """Returns what `forward` computes, on a path from this variable's handle, on which `tf.gradients` finds back to it."""
+
+        @tf.custom_gradient
+        def read(handle: tf.Tensor) -> Any:
+            del handle
+            return forward(), backward
+
+        compat.variable_accessed(self)
+        return read(self._handle)
+
+    def _changed(self, results: Sequence[Any]) -> Any:
+        """Returns what `assign` and its like return: what a session that runs it has written; itself where that is put off."""
+        if not results:
+            return self
+        return results[0] if len(results) == 1 else tf.group(results)
+
+
+class SessionVariables:
+    """Makes the variables of graphs for sessions. Workers share those that have one name in their n-th graphs.
+
+    Args:
+        servers: where they live.
+        place: tells from name, shape, dtype and the variable to be beside, or None, the (server, rows) of each part.
+    """
+
+    def __init__(self, servers: Servers, place: Callable) -> None:
+        self._servers = servers
+        self._place = place
+        self._numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._next = itertools.count()
+
+    def make(
+        self,
+        initial_value: Callable[[], tf.Tensor],
+        name: Optional[str],
+        collections: Optional[Sequence[str]],
+        beside: Any,
+        **others: Any,
+    ) -> SessionVariable:
+        """Makes the next variable of the current graph.
+
+        Args:
+            initial_value: makes it, on this worker.
+            name: made unique in the graph.
+            collections: of the graph, where it is to be found; among the global variables are its parts.
+            beside: a variable on whose servers it is to live.
+            others: for SessionVariable.
+
+        Raises:
+            ValueError: the variable that another worker has made at this place is another.
+        """
+        with tf.init_scope(), tf.control_dependencies(None):
+            graph = tf.compat.v1.get_default_graph()
+            if graph not in self._numbers:
+                self._numbers[graph] = next(self._next), itertools.count()
+            number, count = self._numbers[graph]
+            with tf.compat.v1.name_scope(name, "Variable") as scope:
+                with tf.device(self._servers.device):
+                    initial = initial_value()
+                name = scope.rstrip("/")
+                placed = self._place(name, initial.shape, initial.dtype, beside)
+                what = f"variable {next(count)} of graph {number}"
+                described = f"{name}: {initial.dtype.name}{initial.shape}, (server, rows) {placed}"
+                eagerly(lambda: self._servers.agree(what, described))
+                with graph.container(f"{self._servers.name}/graph {number}"):
+                    parts = _parts(name, initial, placed, self._servers.devices)
+                variable = SessionVariable(parts, initial=initial, name=name, **others)
+            keys = tf.compat.v1.GraphKeys
+            names = set(collections or ()) | ({keys.TRAINABLE_VARIABLES} if variable.trainable else set())
+            graph.add_to_collections(names - {keys.GLOBAL_VARIABLES}, variable)
+            return variable
+
+
+def _parts(
+    name: str, initial: tf.Tensor, placed: Sequence[Tuple[int, int]], devices: Sequence[str]
+) -> List[Part]:
+    """Variables of the graph, on servers; savers and initializers see these.
+
+    Args:
+        name: of the whole, unique in the graph.
+        initial: its initial value.
+        placed: (server, rows) of each part.
+        devices: of the servers.
+    """
+    parts: List[Part] = []
+    start = 0
+    for server, rows in placed:
+        alone = len(placed) == 1
+        piece = initial if alone else initial[start : start + rows]
+        with tf.device(devices[server]):
+            part = compat.ResourceVariable(
+                piece,
+                trainable=False,
+                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+                name=f"{name}/" if alone else f"{name}/part_{len(parts)}/",
+            )
+        if not alone:
+            offset = [start] + [0] * (initial.shape.rank - 1)
+            part._set_save_slice_info(
+                tf.Variable.SaveSliceInfo(name, initial.shape.as_list(), offset, part.shape.as_list())
+            )
+        parts.append(Part(part, devices[server], start, rows))
+        start += rows
+    return parts

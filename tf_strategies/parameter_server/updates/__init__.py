@@ -1,0 +1,1 @@
+"""How gradients change the variables on servers: asynchronously, or synchronously with backup workers."""

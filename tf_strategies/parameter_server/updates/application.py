@@ -1,0 +1,213 @@
+"""One worker applies an update for all: every server runs its part of it as one function, exactly once.
+
+Should this worker be lost meanwhile, the one that takes over asks all servers again, and those that have begun do nothing twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.native import ledger
+from tf_strategies.parameter_server.cluster.membership import Membership
+from tf_strategies.parameter_server.updates.bundles import Bundle
+from tf_strategies.parameter_server.updates.step import EntangledError, Step
+from tf_strategies.parameter_server.updates.update_rule import run_on_part, run_there, to_server
+from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+
+__all__ = ["Application", "Update", "at_once"]
+
+
+class Update(NamedTuple):
+    """What the worker that applies a step does to a variable.
+
+    Attributes:
+        fn: called with the variable and `args`.
+        is_write: whether it only writes `args`, and reads nothing.
+        key: of what each worker deposits in place of the first argument; "" where nothing is.
+        merge: in which `merge_call` of the step it was asked for.
+        token: in a graph that a session runs what stands for it: whoever runs that wants it done.
+    """
+
+    access: Any
+    variable: ServerVariable
+    fn: Callable
+    args: Tuple
+    kwargs: Dict[str, Any]
+    is_write: bool
+    key: str
+    merge: int
+    token: Any = None
+
+
+class _Job(NamedTuple):
+    """An update of one part."""
+
+    update: Update
+    index: int
+    part: Part
+    args: List[Any]
+
+
+class Application:
+    """Of one step, built in the graph that runs if this worker is to apply it.
+
+    Args:
+        step: whose updates were put off.
+        bundles: what the workers have deposited for it.
+        offered: what the ledger answered.
+        membership: this worker's entry in the ledgers.
+        replicas: by how many workers Keras has divided each loss.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        bundles: Sequence[Bundle],
+        offered: ledger.Offered,
+        *,
+        membership: Membership,
+        replicas: int,
+    ) -> None:
+        self._step = step
+        self._bundles = bundles
+        self._offered = offered
+        self._membership = membership
+        self._replicas = replicas
+        self._done: List[Any] = []
+        self._before: List[Any] = []
+        self._means: Dict[Tuple[str, int], Any] = {}
+
+    def run(self) -> tf.Tensor:
+        """Applies it, and tells the ledger; the next step, [] int64."""
+        for number, updates in enumerate(_stretches(self._step.pending)):
+            self._apply(number, updates)
+        with tf.device(self._membership.devices[0]), tf.control_dependencies(self._done):
+            following = ledger.applied(self._membership.caller, tf.identity(self._offered.step))
+        for device in self._membership.devices:
+            with tf.device(device):
+                at_once(ledger.discard(self._membership.name, following - 1))
+        return following
+
+    def _apply(self, number: int, updates: Sequence[Update]) -> None:
+        if tf.executing_eagerly():
+            self._apply_in_order(updates)
+            return
+        jobs = list(_jobs(updates))
+        try:
+            functions = {device: self._function(device, jobs) for device in _devices(jobs)}
+        except EntangledError:
+            self._apply_in_order(updates)
+            return
+        done = []
+        for device, (function, arguments) in functions.items():
+            # Whoever takes over must find what all servers read as it was until all have read it.
+            with tf.device(device), tf.control_dependencies(self._before):
+                done.append(
+                    ledger.once(
+                        self._offered.update, function, arguments, ledger=self._membership.name, part=number
+                    )
+                )
+        self._before = done
+        self._done += done
+
+    def _function(self, device: str, jobs: Sequence[_Job]) -> Tuple[str, List[tf.Tensor]]:
+        """Returns what one server does. Arguments come from this worker before it begins; the workers' mean is found in it."""
+        written = {id(job.part.variable) for job in jobs}
+        mine = [job for job in jobs if job.part.device == device]
+        arrived = [
+            to_server(job.update.access, job.part, (_own(job.update, job.args), job.update.kwargs))
+            for job in mine
+        ]
+        keys = {(job.update.key, job.part.start) for job in mine if job.update.key}
+        bundles = [
+            bundle
+            for bundle in self._bundles
+            if bundle.device == device and not keys.isdisjoint(bundle.pieces)
+        ]
+
+        def build() -> None:
+            with self._step.on_server(device, written):
+                means = self._means_of(bundles)
+                for (update, index, part, _), (args, kwargs) in zip(mine, arrived):
+                    mean = [means[update.key, part.start]] if update.key else []
+                    run_there(update.variable, index, part, update.fn, [*mean, *args], kwargs)
+
+        return compat.defined_function("update", build)
+
+    def _apply_in_order(self, updates: Sequence[Update]) -> None:
+        """Applies the postponed updates one after another, on any servers. This worker runs each operation."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        first = 0 if graph is None else len(graph.get_operations())
+        if not self._means:
+            self._means = self._means_of(self._bundles)
+        for update, index, part, args in _jobs(updates):
+            mean = [self._means[update.key, part.start]] if update.key else []
+            args = [*mean, *_own(update, args)]
+            run_on_part(update.access, update.variable, index, part, update.fn, args, update.kwargs)
+        if graph is not None:
+            written = [op for op in graph.get_operations()[first:] if compat.written_resources(op)]
+            self._done += written
+
+    def _means_of(self, bundles: Sequence[Bundle]) -> Dict[Tuple[str, int], Any]:
+        means: Dict[Tuple[str, int], Any] = {}
+        for bundle in bundles:
+            means.update(bundle.members_of(self._mean(bundle)))
+        return means
+
+    def _mean(self, bundle: Bundle) -> Any:
+        """Returns the mean of the members' deposits.
+
+        Keras has divided each loss by the number of workers, so gradients are multiplied by it.
+        """
+        members = self._offered.members
+        where = {"ledger": self._membership.name, "key": bundle.key, "step": self._offered.step}
+        with tf.device(bundle.device):
+            if bundle.rows is not None:
+                rows = ledger.withdraw_rows(
+                    members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
+                )
+                at_once(rows.values)
+                values = self._scaled(bundle, rows.values)
+                return tf.IndexedSlices(values, rows.indices, dense_shape=bundle.rows.dense_shape)
+            (total,) = ledger.withdraw(members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
+            return self._scaled(bundle, at_once(total))
+
+    def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
+        count = tf.size(self._offered.members)
+        factor = self._replicas if bundle.is_gradient else 1
+
+        def scale() -> tf.Tensor:
+            return total * (tf.cast(factor, bundle.dtype) / tf.cast(count, bundle.dtype))
+
+        return tf.cond(tf.equal(count, factor), lambda: tf.identity(total), scale)
+
+
+def at_once(result: tf.Tensor) -> tf.Tensor:
+    """Has a ledger's operation wait for its inputs alone: in the order of the program servers would wait for one another."""
+    if not tf.executing_eagerly():
+        compat.run_independently(result.op)
+    return result
+
+
+def _stretches(updates: Sequence[Update]) -> Iterator[List[Update]]:
+    """Updates in order, cut between those that may read and those that only write what others may read."""
+    return (list(group) for _, group in itertools.groupby(updates, lambda update: update.is_write))
+
+
+def _jobs(updates: Sequence[Update]) -> Iterator[_Job]:
+    for update in updates:
+        for index, (part, args) in enumerate(update.variable.pieces_of_arguments(update.args)):
+            yield _Job(update, index, part, args)
+
+
+def _devices(jobs: Sequence[_Job]) -> List[str]:
+    return list(dict.fromkeys(job.part.device for job in jobs))
+
+
+def _own(update: Update, args: List[Any]) -> List[Any]:
+    """Returns the arguments that are this worker's, and not the mean of what all have deposited."""
+    return args[1:] if update.key else args

@@ -1,0 +1,170 @@
+"""Gradients on their way to servers, through a compressor: made small on the worker, whole again on the server."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.compression import Compressor
+from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
+from tf_strategies.parameter_server.cluster.servers import Servers
+from tf_strategies.parameter_server.cluster.transport import Wires
+from tf_strategies.parameter_server.updates.step import current_step
+from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
+
+__all__ = ["CompressedPushes", "Push"]
+
+
+class Push(NamedTuple):
+    """A gradient for a part of a variable.
+
+    Attributes:
+        value: tensor or IndexedSlices of the part's shape.
+        merge: of which exchange it is; those of one are limited, and looked at for what is not finite, together.
+    """
+
+    variable: ServerVariable
+    part: Part
+    value: Any
+    merge: int
+
+
+class CompressedPushes:
+    """Carries a worker's gradients to the servers. What is remembered of them stays with the worker.
+
+    Where one of them is not finite, nothing is remembered, and those that are compressed arrive as NaN.
+
+    Args:
+        compressor: what makes gradients small.
+        servers: where they go.
+        workers: over how many of them a step's gradients are added up.
+    """
+
+    def __init__(self, compressor: Compressor, servers: Servers, *, workers: int) -> None:
+        self._compression = GradientCompression(compressor, servers.device, state_is_local=True)
+        self._servers = servers
+        self._workers = workers
+
+    def name(self, variable: ServerVariable, name: str) -> None:
+        """Returns the name of a variable that has no name of its own."""
+        self._compression.name(variable, name)
+
+    def pushed(self, pushes: Sequence[Push]) -> List[Any]:
+        """Returns the gradients of a step: those that were compressed on their servers, others on this worker as before."""
+        found: List[Any] = [None] * len(pushes)
+        for merge in dict.fromkeys(push.merge for push in pushes):
+            mine = [i for i, push in enumerate(pushes) if push.merge == merge]
+            for i, value in zip(mine, self._pushed_together([pushes[i] for i in mine])):
+                found[i] = value
+        return found
+
+    def _pushed_together(self, pushes: Sequence[Push]) -> List[Any]:
+        compression = self._compression
+        require_one_each([push.part.variable for push in pushes])
+        with tf.device(self._servers.device):
+            values = list(compression.prepared([push.value for push in pushes], self._workers))
+            pushes = [push._replace(value=value) for push, value in zip(pushes, values)]
+            taken = [i for i, push in enumerate(pushes) if compression.takes(push.value, push.variable)]
+            hidden = bool(taken) and not compression.compressor.shows_what_is_not_finite
+            broken = is_broken(values) > 0 if hidden or compression.remembers else None
+            later = [
+                i for i, push in enumerate(pushes) if i not in taken and compression.comes_after(push.value)
+            ]
+            if later:
+                results = _unless(
+                    broken,
+                    lambda: [self._after(pushes[i]) for i in later],
+                    lambda: [pushes[i].value for i in later],
+                )
+                for i, result in zip(later, results):
+                    values[i] = result
+        by_server: Dict[str, List[int]] = {}
+        for i in taken:
+            by_server.setdefault(pushes[i].part.device, []).append(i)
+        for server, mine in by_server.items():
+            for i, total in zip(mine, self._exchange(server, [pushes[i] for i in mine], broken)):
+                values[i] = total
+        if taken:
+            self._count(pushes[0].merge)
+        return values
+
+    def _count(self, merge: int) -> None:
+        """Counts an exchange, once, however many calls bring what belongs to it."""
+        step = current_step()
+        if step is None:
+            self._count_one()
+        else:
+            step.once(("exchange", merge), self._count_one)
+
+    def _count_one(self) -> None:
+        with tf.device(self._servers.device):
+            self._compression.step.assign_add(1, read_value=False)
+
+    def _after(self, push: Push) -> tf.Tensor:
+        # Sums of velocities are velocities of sums, so that each worker may have its own.
+        return self._compression.after(push.value, push.variable, push.part.variable)
+
+    def _exchange(self, server: str, pushes: Sequence[Push], broken: Optional[tf.Tensor]) -> List[tf.Tensor]:
+        compression = self._compression
+        with tf.device(self._servers.device):
+            step = compression.step.read_value()
+            gradients = [
+                compression.gradient(push.value, number, push.variable, push.part.variable)
+                for number, push in enumerate(pushes)
+            ]
+
+        def proceed() -> List[tf.Tensor]:
+            with tf.device(self._servers.device):
+                route = _Route(self._servers.wires, self._servers.rank, server)
+                return compression.compressor.add_up(gradients, step, route)
+
+        with tf.device(server):
+            totals = _unless(
+                broken,
+                proceed,
+                lambda: [tf.fill(gradient.value.shape, float("nan")) for gradient in gradients],
+            )
+            return [
+                tf.cast(tf.reshape(total, push.part.variable.shape), push.value.dtype)
+                for push, total in zip(pushes, totals)
+            ]
+
+
+class _Route:
+    """The workers that a compressor talks to: this one alone, whose sums are wanted on a server."""
+
+    size = 1
+
+    def __init__(self, wires: Wires, rank: int, server: str) -> None:
+        self._wires = wires
+        self._server = server
+        self.rank = rank
+
+    def add_up(
+        self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        arrived: List[Any] = [None] * len(tensors)
+        small = [i for i, tensor in enumerate(tensors) if is_small(tensor)]
+        together = self._wires.push(join([tensors[i] for i in small]), self._server) if small else None
+        with tf.device(self._server):
+            for i, part in zip(small, take_apart(together, [tensors[i].shape for i in small])):
+                arrived[i] = part
+        for i, tensor in enumerate(tensors):
+            if i not in small:
+                arrived[i] = self._wires.push(tensor, self._server)
+        with tf.device(self._server):
+            return then(arrived)
+
+    def gather(
+        self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
+    ) -> List[tf.Tensor]:
+        del name
+        arrived = self._wires.push(tensor, self._server)
+        with tf.device(self._server):
+            return then(arrived)
+
+
+def _unless(broken: Optional[tf.Tensor], build: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    return build() if broken is None else tf.cond(broken, otherwise, build)

@@ -1,0 +1,148 @@
+"""What becomes of gradients that are stale when they reach a server."""
+
+from __future__ import annotations
+
+import abc
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import tensorflow as tf
+
+from tf_strategies.parameter_server.updates.step import Step
+from tf_strategies.parameter_server.variables.server_variable import Part
+
+__all__ = ["Compensation", "Damping", "Division"]
+
+
+class Damping(abc.ABC):
+    """Changes a gradient on the server where it is about to be applied."""
+
+    def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
+        """Does the same as `UpdateRule.was_read`."""
+        del step, part, value, rows
+
+    @abc.abstractmethod
+    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+        """Returns a gradient of the same kind.
+
+        Args:
+            step: in which it was computed.
+            part: what it will change; operations are placed where this lives.
+            gradient: tensor or IndexedSlices, of the part's shape, there.
+            staleness: [] int64, on the first server.
+        """
+
+
+class Division(Damping):
+    """Divides by the staleness where that is above 1 (Zhang, Gupta, Lian, Liu 2016, "Staleness-aware async-SGD").
+
+    With plain SGD or momentum that divides the learning rate. Optimizers that divide by the gradients' own size (Adam, RMSprop,
+    Adagrad) undo most of it: a gradient counts less beside fresher ones in their means, but steps become no shorter.
+    """
+
+    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+        divisor = step.once((part.device, "divisor"), lambda: tf.maximum(staleness, 1))
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(
+                _divided(gradient.values, divisor), gradient.indices, gradient.dense_shape
+            )
+        return _divided(gradient, divisor)
+
+
+def _divided(values: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
+    return values / tf.cast(divisor, values.dtype)
+
+
+class _Read(NamedTuple):
+    """What a step has read of a part, on its server: all of it (`rows` is None), or rows [n] with values [n, ...]."""
+
+    value: tf.Tensor
+    rows: Optional[tf.Tensor]
+
+
+class Compensation(Damping):
+    """Adds to a gradient what it would have been more at the weights it changes (Zheng et al. 2017, DC-ASGD, equation 10).
+
+    g + lambda g * g * (w - w_read), elementwise: the change of the gradient to first order, with lambda g * g in place of the
+    Hessian's diagonal. Where nobody has changed w since, it is g, bit by bit. Of sparse gradients, rows that were touched alone.
+
+    The paper's server keeps a copy of the weights for each worker. Here it keeps a reference to what it has sent, from the
+    reading to the update: nothing more travels, and memory is taken, at most once the variable for each worker that is in a
+    step, when another update comes between, for TensorFlow writes in place only where nobody holds what there was.
+
+    Args:
+        strength: the paper's lambda.
+    """
+
+    def __init__(self, strength: float) -> None:
+        self._strength = strength
+        self._read: weakref.WeakKeyDictionary[Step, Dict[int, List[_Read]]] = weakref.WeakKeyDictionary()
+
+    def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
+        if not step.is_top:
+            return  # what a branch or loop has read is not there for updates
+        if rows is not None:
+            rows = tf.reshape(rows, [-1])
+            value = tf.reshape(value, tf.concat([tf.shape(rows), part.variable.shape[1:].as_list()], axis=0))
+        reads = self._read.setdefault(step, {})
+        earlier = [] if rows is None else reads.get(id(part.variable), [])
+        reads[id(part.variable)] = [*earlier, _Read(value, rows)]
+
+    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+        reads = self._read.get(step, {}).get(id(part.variable))
+        if not reads:
+            raise ValueError(
+                f'{part.variable.name}: damping="compensate" needs the value that a gradient was computed at, and the replica '
+                "function has not read it, or rows of it inside tf.cond or a loop; read it at the top of the function that "
+                "applies the gradient, or use another damping"
+            )
+        if isinstance(gradient, tf.IndexedSlices):
+            values, indices = gradient.values, gradient.indices
+            now = part.variable.sparse_read(indices)
+            then = _rows_read(reads, indices, now)
+            return tf.IndexedSlices(
+                self._compensated(values, _summed_by_row(values, indices), now - then),
+                indices,
+                gradient.dense_shape,
+            )
+        now = part.variable.read_value()
+        return self._compensated(gradient, gradient, now - _all_read(reads, now))
+
+    def _compensated(self, gradient: tf.Tensor, total: tf.Tensor, moved: tf.Tensor) -> tf.Tensor:
+        strength = tf.constant(self._strength, gradient.dtype)
+        return gradient + strength * gradient * (total * tf.cast(moved, gradient.dtype))
+
+
+def _summed_by_row(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Returns for each of the values [n, ...] the sum of all values with its index [n]."""
+    different, which = tf.unique(indices)
+    return tf.gather(tf.math.unsorted_segment_sum(values, which, tf.size(different)), which)
+
+
+def _all_read(reads: List[_Read], now: tf.Tensor) -> tf.Tensor:
+    """Returns what a part held; rows that were not read count as unchanged."""
+    then = now
+    for read in reads:
+        then = read.value if read.rows is None else _with_rows(then, read)
+    return then
+
+
+def _with_rows(value: tf.Tensor, read: _Read) -> tf.Tensor:
+    return tf.tensor_scatter_nd_update(value, read.rows[:, tf.newaxis], read.value)
+
+
+def _rows_read(reads: List[_Read], indices: tf.Tensor, now: tf.Tensor) -> tf.Tensor:
+    """Returns what the rows `indices` [n] held; those that were not read count as unchanged from `now` [n, ...]."""
+    then = now
+    for read in reads:
+        if read.rows is None:
+            then = tf.gather(read.value, indices)
+            continue
+        order = tf.argsort(read.rows)
+        ascending = tf.gather(read.rows, order)
+        wanted = tf.cast(indices, ascending.dtype)
+        place = tf.minimum(tf.searchsorted(ascending, wanted), tf.size(ascending) - 1)
+        found = tf.equal(tf.gather(ascending, place), wanted)
+        rows = tf.gather(read.value, tf.gather(order, place))
+        then = tf.where(tf.reshape(found, [-1] + [1] * (rows.shape.rank - 1)), rows, then)
+    return then

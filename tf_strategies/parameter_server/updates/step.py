@@ -1,0 +1,187 @@
+"""One replica step while it is built: what it has read of the servers so far, each value fetched once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Callable, Collection, Dict, Hashable, Iterator, List, NamedTuple, Optional, Set
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.session_graphs.coordinator import in_session_graph
+
+__all__ = ["EntangledError", "Step", "current_step"]
+
+
+class EntangledError(Exception):
+    """What was to be done on one server needs what is done on another at the same time."""
+
+
+class _OnServer(NamedTuple):
+    """What is built is a function that runs on one server.
+
+    Attributes:
+        graph: of the function.
+        device: of the server.
+        written: the variables that such functions write to, on all servers, by id.
+    """
+
+    graph: Any
+    device: str
+    written: Collection[int]
+
+
+class Step:
+    """What one call of a replica function shares.
+
+    Attributes:
+        pending: updates that were put off.
+        settle: makes the updates that were put off, if they may not wait for the end of the step.
+        merges: how many `merge_call`s have begun.
+    """
+
+    def __init__(self) -> None:
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self._held: Dict[Hashable, Any] = {}
+        self._reads: Dict[int, List[Hashable]] = {}
+        self._written: Set[int] = set()
+        self.pending: List[Any] = []
+        self.settle: Callable[[], None] = _nothing
+        self.merges = 0
+        self._merging: Any = None
+        self._server: Optional[_OnServer] = None
+
+    @property
+    def covers_current_graph(self) -> bool:
+        """Whether what is built now runs when the step does: its graph, a branch or loop in it, or a server's function."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if self._graph is None or graph is None:
+            return graph is self._graph
+        if self._server is not None and compat.is_branch_of(graph, self._server.graph):
+            return True
+        return compat.is_branch_of(graph, self._graph)
+
+    @property
+    def is_top(self) -> bool:
+        """Whether what is built now is in no branch or loop of the step."""
+        return self._graph is None or tf.compat.v1.get_default_graph() is self._graph
+
+    @property
+    def may_put_off(self) -> bool:
+        """Whether an update may be made later than it is asked for: it still runs, and after what is built now."""
+        if in_session_graph():
+            return False
+        if self._merging is not None and self._merging is tf.compat.v1.get_default_graph():
+            return True
+        return self.is_top
+
+    @contextlib.contextmanager
+    def merging(self) -> Iterator[None]:
+        """Opens a context for a `merge_call`. Updates that are postponed in a branch or loop run when it closes."""
+        self.merges += 1
+        if self.may_put_off or tf.executing_eagerly() or in_session_graph():
+            yield
+            return
+        before = self._merging, self.pending, self.settle
+        self._merging, self.pending, self.settle = tf.compat.v1.get_default_graph(), [], _nothing
+        try:
+            yield
+            self.settle()
+        finally:
+            self._merging, self.pending, self.settle = before
+
+    @contextlib.contextmanager
+    def outside_of_branches(self) -> Iterator[None]:
+        """Opens a context in which operations are added to the step itself, and not to the branch or loop that is being built."""
+        if self.is_top:
+            yield
+            return
+        with self._graph.as_default():
+            yield
+
+    @contextlib.contextmanager
+    def on_server(self, device: str, written: Collection[int]) -> Iterator[None]:
+        """Opens a context in which what is built is a function that runs on this server alone.
+
+        Args:
+            device: of the server.
+            written: the variables, by id, that functions on all servers write to at the same time.
+        """
+        self._server = _OnServer(tf.compat.v1.get_default_graph(), device, written)
+        try:
+            yield
+        finally:
+            self._server = None
+
+    @contextlib.contextmanager
+    def between_servers(self, variable: Any) -> Iterator[None]:
+        """Opens a context in which a server's function gets variables of other servers as arguments.
+
+        The reads are added around the function, not in it.
+
+        Raises:
+            EntangledError: it is being written.
+        """
+        if self._server is None:
+            yield
+            return
+        if id(variable) in self._server.written:
+            raise EntangledError
+        with self._server.graph.outer_graph.as_default():
+            yield
+
+    def require_on_server(self, device: str) -> None:
+        """Raises EntangledError in a function for another server."""
+        if self._server is not None and self._server.device != device:
+            raise EntangledError
+
+    def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
+        """Returns what `make` returned when it was first called for the key, or since the variable it was read of was written.
+
+        In a branch or loop it is called again: what one of them has made is not there for others.
+        """
+        key = (None if tf.executing_eagerly() else tf.compat.v1.get_default_graph(), key)
+        if key not in self._held:
+            self._held[key] = make()
+            if read_of is not None:
+                self._reads.setdefault(id(read_of), []).append(key)
+        return self._held[key]
+
+    def has_written(self, variable: Any) -> bool:
+        return id(variable) in self._written
+
+    def forget(self, variable: Any) -> None:
+        """Forgets the value that was read of a variable, because the variable was written."""
+        self._written.add(id(variable))
+        for key in self._reads.pop(id(variable), ()):
+            del self._held[key]
+
+
+def _nothing() -> None:
+    """Does nothing: no update was postponed."""
+
+
+class _Current(threading.local):
+    step: Optional[Step] = None
+
+
+_current = _Current()
+
+
+def current_step() -> Optional[Step]:
+    """Returns the step to which operations belong that are built now.
+
+    None outside of replica functions, and in functions that outlive them.
+    """
+    step = _current.step
+    return step if step is not None and step.covers_current_graph else None
+
+
+@contextlib.contextmanager
+def new_step() -> Iterator[Step]:
+    before, _current.step = _current.step, Step()
+    try:
+        yield _current.step
+    finally:
+        _current.step = before

@@ -1,0 +1,228 @@
+"""Synchronous SGD with backup workers: the first gradients of a step are averaged and applied once, late ones dropped."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.keras import ownership
+from tf_strategies.native import ledger
+from tf_strategies.parameter_server.cluster.membership import Membership
+from tf_strategies.parameter_server.updates.application import Application, Update, at_once
+from tf_strategies.parameter_server.updates.bundles import Bundle, Contribution, bundles_of
+from tf_strategies.parameter_server.updates.compressed import CompressedPushes, Push
+from tf_strategies.parameter_server.updates.step import Step, current_step
+from tf_strategies.parameter_server.updates.update_rule import (
+    UpdateRule,
+    is_gradient,
+    run_on_part,
+    to_put_off,
+)
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.session_graphs.coordinator import in_session_graph
+from tf_strategies.session_graphs.effects import led_to
+
+__all__ = ["SynchronousUpdates"]
+
+
+class SynchronousUpdates(UpdateRule):
+    """Gradients wait on the servers until as many workers as the quorum have brought theirs for the step (Chen et al. 2016).
+
+    Each worker reads the step's number before the weights, computes, leaves its gradients on the servers that hold the variables,
+    and offers them to the first server's ledger. The worker that completes the quorum is told to apply: it has the servers add
+    up what the members left, in the order of their numbers, and run the optimizer once. The others wait for that, so that nobody
+    computes on weights older than the step it counts for.
+
+    Args:
+        membership: this worker's entry in the ledgers.
+        quorum: how many gradients make a step.
+        compressed: what carries gradients to the servers; None for the wires alone.
+    """
+
+    def __init__(
+        self, membership: Membership, *, quorum: int, compressed: Optional[CompressedPushes] = None
+    ) -> None:
+        self._membership = membership
+        self._compressed = compressed
+        self._quorum = quorum
+        self.replicas_in_sync = membership.size
+
+    def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
+        return [self._number(step)]
+
+    def update(
+        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+    ) -> List[Any]:
+        step = current_step()
+        if step is None:
+            return _run(access, variable, fn, args, kwargs)
+        _require_top(step, variable)
+        key = ""
+        if variable.trainable and args and is_gradient(args[0], variable):
+            key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
+        return self._put_off(
+            step, Update(access, variable, fn, to_put_off(args), kwargs, False, key, step.merges)
+        )
+
+    def write(
+        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+    ) -> List[Any]:
+        step = current_step()
+        if step is None:
+            return access.write(variable, how, value, kwargs)
+        _require_top(step, variable)
+        key = ""
+        if isinstance(value, tf.Tensor) and _is_statistic(variable):
+            key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
+
+        def fn(variable: ServerVariable, value: Any) -> Any:
+            return getattr(variable, how)(value, **kwargs)
+
+        return self._put_off(step, Update(access, variable, fn, (value,), {}, True, key, step.merges))
+
+    def leave_out(self, step: Step, result: Any) -> None:
+        wanted = led_to(result)
+        left = [update for update in step.pending if update.token.op not in wanted]
+        step.pending = [update for update in step.pending if update.token.op in wanted]
+        _require_gradients_last(step)
+        for update in left:
+            if update.key and update.variable.trainable:
+                raise ValueError(
+                    f"the gradient of {update.variable.name} is applied by an operation that is no part of what trains; with "
+                    "SyncReplicasStrategy group it into the train_op of the EstimatorSpec, or return it from the replica function"
+                )
+            done = _run(update.access, update.variable, update.fn, update.args, update.kwargs)
+            compat.run_before(
+                update.token.op, [each if isinstance(each, tf.Operation) else each.op for each in done]
+            )
+
+    def _put_off(self, step: Step, update: Update) -> List[Any]:
+        if in_session_graph():
+            update = update._replace(token=tf.constant(0, name="put_off"))
+        step.pending.append(update)
+        return [] if update.token is None else [update.token]
+
+    def end_step(self, step: Step) -> None:
+        if not any(update.key and update.variable.trainable for update in step.pending):
+            _require_gradients(step, self.replicas_in_sync)
+            for update in step.pending:
+                _run(update.access, update.variable, update.fn, update.args, update.kwargs)
+            return
+        bundles = bundles_of(self._contributions(step))
+        access = step.pending[0].access
+        deposited = [self._deposit(access, bundle, self._number(step)) for bundle in bundles]
+        with tf.device(self._membership.devices[0]):
+            offered = ledger.offer(
+                self._membership.caller,
+                _after(deposited, self._number(step)),
+                rows=1,
+                quorum=self._quorum,
+                timeout=self._membership.timeout,
+            )
+            applies = tf.equal(offered.decision, ledger.Decision.APPLY)
+        tf.cond(
+            applies,
+            lambda: self._application(step, bundles, offered).run(),
+            lambda: tf.constant(0, tf.int64),
+        )
+
+    def _contributions(self, step: Step) -> List[Contribution]:
+        """Returns what this worker brings of each update, and where it is on its server already if it was compressed."""
+        found: List[Contribution] = [
+            (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
+            for update in step.pending
+            if update.key
+        ]
+        if self._compressed is None:
+            return found
+        updates = [update for update in step.pending if update.key]
+        pushes = [
+            Push(update.variable, part, value, update.merge)
+            for update, (_, trains, pieces) in zip(updates, found)
+            if trains
+            for part, (value,) in pieces
+        ]
+        values = iter(self._compressed.pushed(pushes))
+        return [
+            (key, trains, [(part, [next(values)]) for part, _ in pieces] if trains else pieces)
+            for key, trains, pieces in found
+        ]
+
+    def _application(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> Application:
+        return Application(
+            step, bundles, offered, membership=self._membership, replicas=self.replicas_in_sync
+        )
+
+    def _number(self, step: Step) -> tf.Tensor:
+        def read() -> tf.Tensor:
+            with tf.device(self._membership.devices[0]):
+                return at_once(ledger.step(self._membership.name))
+
+        with step.outside_of_branches():
+            return step.once(("step",), read)
+
+    def _deposit(self, access: Any, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
+        """Leaves what a bundle holds with its server."""
+        where = {"ledger": self._membership.name, "key": bundle.key, "worker": self._membership.rank}
+        value = access.to_server(bundle.device, bundle.value())
+        with tf.device(bundle.device):
+            if isinstance(value, tf.IndexedSlices):
+                return at_once(ledger.deposit_rows(value, step=number, **where))
+            return at_once(ledger.deposit([value], step=number, **where))
+
+
+def _is_statistic(variable: ServerVariable) -> bool:
+    """Returns True if workers write the variable on their own, as moving averages.
+
+    Their aggregation is NONE in Keras 3 and MEAN in Keras 2.
+    """
+    averaged = variable.aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE)
+    if not averaged or not variable.dtype.is_floating or variable.trainable:
+        return False
+    return not (ownership.belongs_to_replica(variable) or ownership.belongs_to_optimizer(variable))
+
+
+def _require_top(step: Step, variable: ServerVariable) -> None:
+    if not step.is_top:
+        raise NotImplementedError(
+            f"{variable.name} is updated inside tf.cond or a loop in a replica function; SyncReplicasStrategy applies gradients "
+            "at the top of the function only: with mixed precision use mixed_bfloat16, which needs no loss scale"
+        )
+
+
+def _require_gradients_last(step: Step) -> None:
+    with_gradients = set()
+    for update in step.pending:
+        if update.key and update.variable.trainable:
+            with_gradients.add(id(update.variable))
+        elif update.is_write and id(update.variable) in with_gradients:
+            raise NotImplementedError(
+                f"{update.variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy "
+                "applies gradients when the step ends, and would write over it; to clip weights give the variable a constraint"
+            )
+
+
+def _require_gradients(step: Step, workers: int) -> None:
+    written = [update.variable.name for update in step.pending if update.variable.trainable]
+    if in_session_graph() and written and workers > 1:
+        raise NotImplementedError(
+            f"{written[0]} is trained by writing to it: SyncReplicasStrategy adds up the gradients that an optimizer of "
+            "tf.compat.v1.train or Keras applies; use one, or CollectiveAllReduceStrategy and all_reduce"
+        )
+
+
+def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
+    """Returns the value, once the operations are done."""
+    with tf.control_dependencies([each for each in operations if each is not None]):
+        return tf.identity(value)
+
+
+def _run(
+    access: Any, variable: ServerVariable, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
+) -> List[Any]:
+    return [
+        run_on_part(access, variable, index, part, fn, mine, kwargs)
+        for index, (part, mine) in enumerate(variable.pieces_of_arguments(args))
+    ]

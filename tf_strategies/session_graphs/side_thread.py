@@ -1,0 +1,21 @@
+"""Work that needs eager execution while a session's graph is built, which has none."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
+
+from tf_strategies.session_graphs.coordinator import in_session_graph
+
+__all__ = ["eagerly"]
+
+
+def eagerly(function: Callable[[], Any]) -> Any:
+    """Returns or raises what `function()` does, outside of any session's graph.
+
+    While such a graph is built, the function runs on another thread.
+    """
+    if not in_session_graph():
+        return function()
+    with ThreadPoolExecutor(1, thread_name_prefix="tf_strategies eager") as thread:
+        return thread.submit(function).result()
