@@ -16,7 +16,7 @@ using channel::MessageKind;
 constexpr std::chrono::microseconds kSpin{5};
 constexpr int kSleepMs = 50;
 constexpr int kIdleSleepMs = 1000;
-constexpr std::chrono::milliseconds kJudgeEvery{20};
+constexpr std::chrono::milliseconds kCheckEvery{20};
 constexpr size_t kMostUnclaimed = 1 << 16;  // tensors that wait for a reception
 constexpr std::chrono::milliseconds kFarewell{
     100};  // in which a peer that listens hears why the channel ends
@@ -94,7 +94,7 @@ void Channel::Submit(std::shared_ptr<Transfer> transfer) {
     if (refusal.ok()) commands_.push_back({transfer, 0});
   }
   if (!refusal.ok()) return transfer->request().done(refusal);
-  Lend();
+  PollOnce();
 }
 
 void Channel::GiveUp(int64_t ticket) {
@@ -103,15 +103,15 @@ void Channel::GiveUp(int64_t ticket) {
     if (!cause_.ok()) return;
     commands_.push_back({nullptr, ticket});
   }
-  Lend();
+  PollOnce();
 }
 
 // Does on the caller's thread what can be done at once. What then needs the progress thread wakes it.
-void Channel::Lend() {
+void Channel::PollOnce() {
   std::unique_lock<std::mutex> engine(engine_, std::try_to_lock);
   bool needs_progress = true;
   if (engine.owns_lock()) {
-    if (!ended_) Turn();
+    if (!ended_) Poll();
     needs_progress = ended_ || moving_ > 0;
     Deliver(&engine);
   }
@@ -147,7 +147,7 @@ void Channel::Run() {
   auto last_event = Clock::now();
   for (;;) {
     std::unique_lock<std::mutex> engine(engine_);
-    const bool moved = Turn();
+    const bool moved = Poll();
     if (ended_) return Deliver(&engine);
     if (moved) {
       last_event = Clock::now();
@@ -162,11 +162,11 @@ void Channel::Run() {
 }
 
 // Does what can be done without waiting. Returns whether anything happened.
-bool Channel::Turn() {
+bool Channel::Poll() {
   bool moved = TakeCommands();
   moved = transport_->Progress() || moved;
   moved = HandleMessage() || moved;
-  Judge();
+  CheckForFailure();
   return moved || !completed_.empty();
 }
 
@@ -259,7 +259,7 @@ void Channel::StopWaiting(int64_t ticket) {
   Transfer& transfer = *found->second;
   if (transfer.sends) {
     Message message;
-    message.kind = MessageKind::kWithdraw;
+    message.kind = MessageKind::kCancel;
     message.payload = transfer.payload;
     Tell(message);
   } else if (!transfer.moving) {
@@ -312,8 +312,8 @@ void Channel::Handle(Message message) {
       }
       return;
     }
-    case MessageKind::kWithdraw:
-      if (pairing_.Withdraw(message.payload)) DropPayload(message.payload);
+    case MessageKind::kCancel:
+      if (pairing_.Cancel(message.payload)) DropPayload(message.payload);
       return;
     case MessageKind::kEnd:
       peer_listens_ = false;
@@ -393,11 +393,11 @@ void Channel::SeeWireFailure(const Status& status) {
 }
 
 // Ends the channel when Fail was called, the wire failed, or a transfer is overdue.
-void Channel::Judge() {
+void Channel::CheckForFailure() {
   if (ended_) return;
   const auto now = Clock::now();
-  if (failure_.ok() && now >= next_judgement_) {
-    next_judgement_ = now + kJudgeEvery;
+  if (failure_.ok() && now >= next_check_) {
+    next_check_ = now + kCheckEvery;
     for (const auto& [ticket, transfer] : transfers_) {
       if (now > transfer->deadline) SeeFailure(Overdue(*transfer));
     }

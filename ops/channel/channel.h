@@ -115,11 +115,11 @@ class Channel {
   };
 
   void Submit(std::shared_ptr<Transfer> transfer);
-  void Lend();
+  void PollOnce();
   void Run();
 
   // These need `engine_`.
-  bool Turn();
+  bool Poll();
   void Deliver(std::unique_lock<std::mutex>* engine);
   void Sleep(std::unique_lock<std::mutex>* engine);
   bool TakeCommands();
@@ -137,7 +137,7 @@ class Channel {
   void Finish(int64_t ticket, const Status& status);
   void SeeFailure(Status cause);
   void SeeWireFailure(const Status& status);
-  void Judge();
+  void CheckForFailure();
   Status Overdue(const Transfer& transfer) const;
   void End(Status cause);
 
@@ -161,7 +161,7 @@ class Channel {
   Status failure_;
   bool peer_listens_ = true;
   bool ended_ = false;
-  Clock::time_point next_judgement_;
+  Clock::time_point next_check_;
   std::vector<std::pair<Done, Status>> completed_;  // not told yet
 
   std::atomic<bool> sleeping_{false};

@@ -102,7 +102,7 @@ Status Decode(const char* data, size_t bytes, Message* message) {
       message->code = static_cast<Code>(head.dtype);
       return Status::Ok();
     case MessageKind::kHello:
-    case MessageKind::kWithdraw: return Status::Ok();
+    case MessageKind::kCancel: return Status::Ok();
   }
   return Malformed("kind " + Number(head.kind));
 }

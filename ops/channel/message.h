@@ -39,10 +39,10 @@ constexpr size_t kMostText = 1024;       // bytes of an explanation
 constexpr uint32_t kPayloads = 1 << 28;  // payload numbers are below
 
 enum class MessageKind : uint32_t {
-  kHello = 1,     // the end is there
-  kTensor = 2,    // a tensor comes: with its bytes, or with the number under which they follow
-  kWithdraw = 3,  // whoever has not begun to take in this payload drops it
-  kEnd = 4,       // the end goes, and why
+  kHello = 1,   // the end is there
+  kTensor = 2,  // a tensor comes: with its bytes, or with the number under which they follow
+  kCancel = 3,  // whoever has not begun to take in this payload drops it
+  kEnd = 4,     // the end goes, and why
 };
 
 struct Message {
@@ -50,7 +50,7 @@ struct Message {
   TransferId id;
   TensorInfo info;
   bool carries_bytes = false;  // kTensor: the bytes are the body
-  uint32_t payload = 0;        // kTensor without bytes, kWithdraw
+  uint32_t payload = 0;        // kTensor without bytes, kCancel
   Code code = Code::kOk;       // kEnd
   std::string body;            // kTensor: the bytes; kEnd: the text
 };

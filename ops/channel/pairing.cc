@@ -41,7 +41,7 @@ void Pairing::GiveUp(const TransferId& id, int64_t ticket) {
   if (tickets.empty()) expected_.erase(expected);
 }
 
-bool Pairing::Withdraw(uint32_t payload) {
+bool Pairing::Cancel(uint32_t payload) {
   for (auto entry = announced_.begin(); entry != announced_.end(); ++entry) {
     auto& queue = entry->second;
     const auto found = std::find_if(queue.begin(), queue.end(), [&](const Announced& each) {

@@ -1,7 +1,7 @@
 // Brings together the tensors that have been announced and the receptions that wait for them. Not thread-safe.
 //
 // TensorFlow gives up steps in the middle (the data ended, another operation failed), and then one of the two may never
-// come. A reception that is given up is taken out by its ticket. An announcement whose sender was given up is withdrawn by
+// come. A reception that is given up is taken out by its ticket. An announcement whose sender was given up is cancelled by
 // its payload number; one that carried its bytes is forgotten when it is old and its key has been used in a later step.
 #ifndef OPS_CHANNEL_PAIRING_H_
 #define OPS_CHANNEL_PAIRING_H_
@@ -33,7 +33,7 @@ class Pairing {
   void GiveUp(const TransferId& id, int64_t ticket);
 
   // Takes an unpaired announcement out by its payload. Returns whether there was one.
-  bool Withdraw(uint32_t payload);
+  bool Cancel(uint32_t payload);
 
   // Takes out the announcements of the key from other steps that came before now - kOld.
   std::vector<Message> TakeStale(uint32_t key, int64_t step, Clock::time_point now);

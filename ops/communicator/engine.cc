@@ -18,12 +18,12 @@ constexpr std::chrono::microseconds kKeepCore{20};
 constexpr int kSleepMs = 50;
 // While callers have lent their threads within such a time the progress thread keeps away, and the transport is not armed, so
 // that peers do not signal it at every message. Not with a network, which may still have to be fed what it was given.
-constexpr std::chrono::milliseconds kRest{2};
+constexpr std::chrono::milliseconds kPark{2};
 // A caller lends its thread to a message of up to so many bytes, as long as it is the only one, so long at most, and while
 // something of it comes so often.
-constexpr int64_t kLendBytes = 1 << 20;
-constexpr std::chrono::milliseconds kLend{10};
-constexpr std::chrono::milliseconds kLendWithoutEvent{1};
+constexpr int64_t kCallerPollsBytes = 1 << 20;
+constexpr std::chrono::milliseconds kCallerPolls{10};
+constexpr std::chrono::milliseconds kCallerPollsWithoutEvent{1};
 // The unit of pipelining. Over TCP among 2, 3, 4 and 6 on two cores 16 MB took 0.93, 0.96, 0.79 and 1.0 of the time with 256 KB.
 constexpr int64_t kChunkInSharedMemory = 256 << 10;
 constexpr int64_t kChunkOverNetwork = 1 << 20;
@@ -73,7 +73,7 @@ Engine::~Engine() { Close(); }
 void Engine::Close() {
   std::call_once(closed_, [this] {
     stopping_.store(true);
-    Rouse();
+    Unpark();
     thread_.join();
   });
 }
@@ -94,8 +94,8 @@ void Engine::Submit(Collective collective, Communicator::Request request) {
     }
   }
   if (!refusal.ok()) return request.done(refusal);
-  const bool finished = bytes <= kLendBytes && Lend();
-  if (!finished && state_.load() != State::kAwake) Rouse();
+  const bool finished = bytes <= kCallerPollsBytes && PollOnCallersThread();
+  if (!finished && state_.load() != State::kAwake) Unpark();
 }
 
 // An error of this rank before its collective began: the peers, who wait for it, are told.
@@ -112,7 +112,7 @@ void Engine::Report(int instance, Status cause) {
     reported_ = failure;
   }
   if (on_failure_) on_failure_(failure);
-  Rouse();
+  Unpark();
 }
 
 void Engine::Abort(Status cause) {
@@ -120,7 +120,7 @@ void Engine::Abort(Status cause) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (verdict_.ok()) verdict_ = std::move(cause);
   }
-  Rouse();
+  Unpark();
 }
 
 std::string Engine::DescribeInstance(int instance) const {
@@ -146,32 +146,32 @@ CommunicatorStats Engine::stats() const {
 }
 
 // Runs the engine on the caller's thread until it is idle or the time is up. Returns whether it is idle.
-bool Engine::Lend() {
+bool Engine::PollOnCallersThread() {
   std::unique_lock<std::mutex> engine(engine_, std::try_to_lock);
   if (!engine.owns_lock() || !running_.empty()) return false;
   const auto begin = Clock::now();
   auto last_event = begin;
   do {
-    if (Turn()) {
+    if (Poll()) {
       last_event = Clock::now();
     } else {
       Pause(last_event);
     }
-  } while (running_.size() == 1 && completed_.empty() && last_event - begin < kLend &&
-           Clock::now() - last_event < kLendWithoutEvent);
+  } while (running_.size() == 1 && completed_.empty() && last_event - begin < kCallerPolls &&
+           Clock::now() - last_event < kCallerPollsWithoutEvent);
   const bool idle = running_.empty();
-  if (idle) lent_.fetch_add(1);
+  if (idle) caller_polls_.fetch_add(1);
   Deliver(&engine);
   return idle;
 }
 
 // Ends the progress thread's pause, or its next one.
-void Engine::Rouse() {
+void Engine::Unpark() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    rouse_ = true;
+    unpark_ = true;
   }
-  roused_.notify_one();
+  unparked_.notify_one();
   transport_->Wake();
 }
 
@@ -189,11 +189,11 @@ void Engine::Run() {
   auto last_event = Clock::now();
   while (!stopping_.load()) {
     std::unique_lock<std::mutex> engine(engine_);
-    if (Turn()) {
+    if (Poll()) {
       last_event = Clock::now();
       Deliver(&engine);
     } else if (running_.empty() || Clock::now() - last_event > spin) {
-      options_.wire == schedule::Wire::kSharedMemory&& CallersLend() && running_.empty() ? Rest(&engine)
+      options_.wire == schedule::Wire::kSharedMemory&& CallersPoll() && running_.empty() ? Park(&engine)
                                                                                          : Sleep(&engine);
     } else {
       engine.unlock();
@@ -206,11 +206,11 @@ void Engine::Run() {
 }
 
 // Does what can be done without waiting. Returns whether anything happened.
-bool Engine::Turn() {
+bool Engine::Poll() {
   bool busy = StartSubmitted();
   busy = transport_->Progress() || busy;
   busy = AdvanceAll() || busy;
-  Judge();
+  CheckForFailure();
   return busy || !completed_.empty();
 }
 
@@ -223,22 +223,22 @@ void Engine::Deliver(std::unique_lock<std::mutex>* engine) {
 }
 
 // Whether callers have lent their threads since the last time this was asked.
-bool Engine::CallersLend() {
-  const uint64_t before = std::exchange(lent_before_, lent_.load());
-  return before != lent_before_;
+bool Engine::CallersPoll() {
+  const uint64_t before = std::exchange(caller_polls_before_, caller_polls_.load());
+  return before != caller_polls_before_;
 }
 
 // Waits until the callers have not lent their threads for a while, or need this one. It leaves the engine to them meanwhile.
-void Engine::Rest(std::unique_lock<std::mutex>* engine) {
-  state_.store(State::kResting);
+void Engine::Park(std::unique_lock<std::mutex>* engine) {
+  state_.store(State::kParked);
   engine->unlock();
   {
     std::unique_lock<std::mutex> lock(mutex_);
     bool needed = !submitted_.empty();
     while (!needed) {
-      needed = roused_.wait_for(lock, kRest, [this] { return rouse_; }) || !CallersLend();
+      needed = unparked_.wait_for(lock, kPark, [this] { return unpark_; }) || !CallersPoll();
     }
-    rouse_ = false;
+    unpark_ = false;
   }
   state_.store(State::kAwake);
 }
@@ -248,8 +248,8 @@ void Engine::Sleep(std::unique_lock<std::mutex>* engine) {
   bool idle;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    idle = submitted_.empty() && (verdict_.ok() || !cause_.ok()) && !rouse_;
-    rouse_ = false;
+    idle = submitted_.empty() && (verdict_.ok() || !cause_.ok()) && !unpark_;
+    unpark_ = false;
   }
   idle = idle && !stopping_.load() && transport_->Arm();
   engine->unlock();
@@ -299,7 +299,7 @@ void Engine::Start(Job job) {
 }
 
 void Engine::Refuse(Job job, const Status& why) {
-  Suspect({why, job.request.instance, -1});
+  ReportFailure({why, job.request.instance, -1});
   completed_.emplace_back(std::move(job.request.done), why);
 }
 
@@ -309,7 +309,7 @@ bool Engine::AdvanceAll() {
     Execution& execution = *(*running)->execution;
     any = execution.Advance() || any;
     if (!execution.failure().ok()) {
-      if (suspicion_.status.ok()) Suspect(Explain(**running));
+      if (suspicion_.status.ok()) ReportFailure(Explain(**running));
       ++running;
     } else if (execution.finished()) {
       auto finished = std::move(*running);
@@ -384,7 +384,7 @@ Failure Engine::Overdue(const Running& running) const {
           running.job.request.instance, slow.empty() ? -1 : *slow.rbegin()};
 }
 
-void Engine::Suspect(Failure failure) {
+void Engine::ReportFailure(Failure failure) {
   if (suspicion_.status.ok()) {
     suspicion_ = std::move(failure);
     suspected_at_ = Clock::now();
@@ -393,9 +393,9 @@ void Engine::Suspect(Failure failure) {
 }
 
 // Looks for overdue collectives, for reports, for the control plane's verdict, and for a suspicion that got none.
-void Engine::Judge() {
+void Engine::CheckForFailure() {
   if (!running_.empty() && SecondsSince(running_.front()->job.submitted) > options_.timeout_seconds) {
-    Suspect(Overdue(*running_.front()));
+    ReportFailure(Overdue(*running_.front()));
   }
   Status verdict;
   Failure reported;

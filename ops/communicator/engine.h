@@ -74,19 +74,19 @@ class Engine {
   };
 
   // What the progress thread does: moves, waits for callers, who move themselves, or waits for the transport, too.
-  enum class State : uint8_t { kAwake, kResting, kAsleep };
+  enum class State : uint8_t { kAwake, kParked, kAsleep };
 
   void Run();
-  bool Lend();
+  bool PollOnCallersThread();
   void Pause(Clock::time_point last_event) const;
-  void Rouse();
+  void Unpark();
 
-  bool CallersLend();  // for the progress thread alone
+  bool CallersPoll();  // for the progress thread alone
 
   // These need `engine_`.
-  bool Turn();
+  bool Poll();
   void Deliver(std::unique_lock<std::mutex>* engine);
-  void Rest(std::unique_lock<std::mutex>* engine);
+  void Park(std::unique_lock<std::mutex>* engine);
   void Sleep(std::unique_lock<std::mutex>* engine);
   bool StartSubmitted();
   void Start(Job job);
@@ -97,8 +97,8 @@ class Engine {
   void PublishOldest();
   Failure Explain(const Running& running) const;
   Failure Overdue(const Running& running) const;
-  void Suspect(Failure failure);
-  void Judge();
+  void ReportFailure(Failure failure);
+  void CheckForFailure();
   void Poison(const Status& cause);
 
   std::string PeerName(int peer) const;
@@ -122,11 +122,11 @@ class Engine {
 
   std::atomic<bool> stopping_{false};
   std::atomic<State> state_{State::kAwake};
-  std::atomic<uint64_t> lent_{0};  // how often a caller's thread did all there was to do
-  uint64_t lent_before_ = 0;       // the progress thread's own: what lent_ was when it last looked
+  std::atomic<uint64_t> caller_polls_{0};  // how often a caller's thread did all there was to do
+  uint64_t caller_polls_before_ = 0;  // the progress thread's own: what caller_polls_ was when it last looked
   mutable std::mutex mutex_;
-  std::condition_variable roused_;
-  bool rouse_ = false;  // guarded by mutex_, as is what follows
+  std::condition_variable unparked_;
+  bool unpark_ = false;  // guarded by mutex_, as is what follows
   std::vector<Job> submitted_;
   std::deque<std::pair<int, std::shared_ptr<const Collective>>>
       recent_;  // by instance, the latest last; bounded

@@ -26,7 +26,7 @@ Execution::Execution(std::shared_ptr<const Plan> plan, const Target& target, Tra
       transport_(transport),
       scratch_(scratch),
       scratch_bytes_(static_cast<size_t>(plan_->largest_reduction * element_bytes_)),
-      landings_(plan_->pieces.size()),
+      receive_buffers_(plan_->pieces.size()),
       complete_(plan_->pieces.size(), false),
       remaining_(plan_->pieces.size()) {
   gates_.reserve(plan_->pieces.size());
@@ -34,8 +34,8 @@ Execution::Execution(std::shared_ptr<const Plan> plan, const Target& target, Tra
 }
 
 Execution::~Execution() {
-  for (Landing& landing : landings_) {
-    if (landing.scratch) scratch_->Return(std::move(landing.scratch), scratch_bytes_);
+  for (ReceiveBuffer& buffer : receive_buffers_) {
+    if (buffer.scratch) scratch_->Return(std::move(buffer.scratch), scratch_bytes_);
   }
 }
 
@@ -52,7 +52,7 @@ bool Execution::Advance() {
     handling_.swap(happened_);
     for (const Happened& happened : handling_) {
       if (happened.event == Event::kLanded) {
-        landings_[happened.piece].landed = true;
+        receive_buffers_[happened.piece].received = true;
         ReduceIfReady(happened.piece);
       } else {
         Complete(happened.piece);
@@ -113,9 +113,9 @@ void Execution::PostReductions() {
     }
     const int index = plan_->reductions[next_reduction_++];
     const Piece& piece = plan_->pieces[index];
-    landings_[index].scratch = std::move(scratch);
+    receive_buffers_[index].scratch = std::move(scratch);
     ++posted_reductions_;
-    transport_->Receive(piece.peer, TagOf(piece), landings_[index].scratch.get(), Bytes(piece),
+    transport_->Receive(piece.peer, TagOf(piece), receive_buffers_[index].scratch.get(), Bytes(piece),
                         [this, index](const Status& status, const Received& received) {
                           OnReceived(index, Event::kLanded, status, received);
                         });
@@ -123,12 +123,12 @@ void Execution::PostReductions() {
 }
 
 void Execution::ReduceIfReady(int index) {
-  Landing& landing = landings_[index];
-  if (!landing.landed || gates_[index] > 0) return;
+  ReceiveBuffer& buffer = receive_buffers_[index];
+  if (!buffer.received || gates_[index] > 0) return;
   const Piece& piece = plan_->pieces[index];
   const GradualUnderflow alike_on_all_threads;
-  Reduce(target_.op, target_.dtype, Address(piece), landing.scratch.get(), piece.range.size());
-  scratch_->Return(std::move(landing.scratch), scratch_bytes_);
+  Reduce(target_.op, target_.dtype, Address(piece), buffer.scratch.get(), piece.range.size());
+  scratch_->Return(std::move(buffer.scratch), scratch_bytes_);
   --posted_reductions_;
   if (target_.op == ReduceOp::kMean) DivideFinals(piece);
   Complete(index);

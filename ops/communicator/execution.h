@@ -50,9 +50,9 @@ class Execution {
     int piece;
     Event event;
   };
-  struct Landing {  // of a receive-reduce piece
+  struct ReceiveBuffer {  // of a receive-reduce piece
     ScratchPool::Block scratch;
-    bool landed = false;
+    bool received = false;
   };
 
   size_t Bytes(const Piece& piece) const { return static_cast<size_t>(piece.range.size()) * element_bytes_; }
@@ -79,7 +79,7 @@ class Execution {
   ScratchPool* const scratch_;
   const size_t scratch_bytes_;
   std::vector<int> gates_;         // by piece: how many completions it still waits for
-  std::vector<Landing> landings_;  // by piece
+  std::vector<ReceiveBuffer> receive_buffers_;  // by piece
   std::vector<bool> complete_;     // by piece
   std::vector<Happened> happened_, handling_;
   size_t next_reduction_ = 0;  // the first of plan.reductions not posted yet

@@ -83,7 +83,7 @@ class LedgerKernel : public tensorflow::OpKernel {
  protected:
   virtual absl::Status Call(tensorflow::OpKernelContext* context) = 0;
   ledger::Ledger& ledger() const { return books_->ledger; }
-  ledger::Deposits& deposits() const { return books_->deposits; }
+  ledger::GradientAccumulator& accumulator() const { return books_->accumulator; }
 
  private:
   ledger::Books* books_ = nullptr;
@@ -131,7 +131,7 @@ class WaitingLedgerKernel : public tensorflow::AsyncOpKernel {
   }
 
   ledger::Ledger& ledger() const { return books_->ledger; }
-  ledger::Once& once() const { return books_->once; }
+  ledger::ExactlyOnce& exactly_once() const { return books_->exactly_once; }
 
  private:
   ledger::Books* books_ = nullptr;

@@ -1,4 +1,4 @@
-// TfStrategies>LedgerOffer, LedgerApplied, LedgerCounts, LedgerOffering: synchronous training with backup workers.
+// TfStrategies>LedgerSubmit, LedgerApplied, LedgerCounts, LedgerSubmitters: synchronous training with backup workers.
 
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@ namespace {
 
 using tensorflow::OpKernelContext;
 
-REGISTER_OP("TfStrategies>LedgerOffer")
+REGISTER_OP("TfStrategies>LedgerSubmit")
     .Input("worker: int32")
     .Input("incarnation: int64")
     .Input("step: int64")
@@ -26,7 +26,7 @@ REGISTER_OP("TfStrategies>LedgerOffer")
     .SetIsStateful()
     .SetShapeFn(ScalarsIn<0, 0, 1, 0, 0>)
     .Doc(R"doc(
-Offers the gradients that the worker has deposited for a step, and waits until it is known what becomes of them.
+Submits the worker's gradients of a step, which it has accumulated before, and waits until they are counted or dropped.
 
 worker: Of the caller.
 incarnation: Of the caller.
@@ -39,24 +39,24 @@ decision: 0: dropped, as they are late. 1: counted, and applied by another worke
 current: The current step; with decision 2 the one to apply.
 members: With decision 2: the workers whose gradients count, ascending; else empty.
 total_rows: With decision 2: the rows of all members; else 0.
-update: With decision 2: the number of this update, for LedgerOnce; else -1.
+update: With decision 2: the number of this update, for LedgerRunOnce; else -1.
 ledger: Its name.
 )doc");
 
-class OfferKernel final : public WaitingLedgerKernel {
+class SubmitKernel final : public WaitingLedgerKernel {
  public:
   using WaitingLedgerKernel::WaitingLedgerKernel;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     ledger::Caller caller;
-    ledger::OfferRequest request;
+    ledger::SubmitRequest request;
     OP_REQUIRES_OK_ASYNC(context, ReadCaller(context, &caller), done);
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<int64_t>(context, "step", &request.step), done);
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<int64_t>(context, "rows", &request.rows), done);
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<int32_t>(context, "quorum", &request.quorum), done);
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<double>(context, "timeout", &request.timeout), done);
-    Waiting call = Begin(context, caller, "LedgerOffer", std::move(done), WriteDecision);
-    ledger().Offer(caller, request, call.ticket, std::move(call.answer));
+    Waiting call = Begin(context, caller, "LedgerSubmit", std::move(done), WriteDecision);
+    ledger().Submit(caller, request, call.ticket, std::move(call.answer));
   }
 
  private:
@@ -110,7 +110,7 @@ REGISTER_OP("TfStrategies>LedgerCounts")
     .SetIsStateful()
     .SetShapeFn(ScalarsIn<1, 1>)
     .Doc(R"doc(
-Returns what became of the workers' offers.
+Returns how many submissions of each worker were dropped and counted.
 
 dropped: [size] by worker.
 counted: [size] by worker.
@@ -130,32 +130,33 @@ class CountsKernel final : public LedgerKernel {
   }
 };
 
-REGISTER_OP("TfStrategies>LedgerOffering")
+REGISTER_OP("TfStrategies>LedgerSubmitters")
     .Output("workers: int32")
     .Attr("ledger: string")
     .SetIsStateful()
     .SetShapeFn(ScalarsIn<1>)
     .Doc(R"doc(
-Returns who has offered for the current step.
+Returns the workers that have submitted gradients for the current step.
 
 workers: [m] ascending.
 ledger: Its name.
 )doc");
 
-class OfferingKernel final : public LedgerKernel {
+class SubmittersKernel final : public LedgerKernel {
  public:
   using LedgerKernel::LedgerKernel;
 
  protected:
   absl::Status Call(OpKernelContext* context) override {
-    return WriteVector<int32_t>(context, "workers", ledger().Offering());
+    return WriteVector<int32_t>(context, "workers", ledger().Submitters());
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerOffer").Device(tensorflow::DEVICE_CPU), OfferKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerSubmit").Device(tensorflow::DEVICE_CPU), SubmitKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerApplied").Device(tensorflow::DEVICE_CPU), AppliedKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerCounts").Device(tensorflow::DEVICE_CPU), CountsKernel);
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerOffering").Device(tensorflow::DEVICE_CPU), OfferingKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerSubmitters").Device(tensorflow::DEVICE_CPU),
+                        SubmittersKernel);
 
 }  // namespace
 }  // namespace tf_strategies

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ops/ledger/checks.h"
-#include "ops/ledger/once.h"
+#include "ops/ledger/exactly_once.h"
 
 namespace tf_strategies::ledger {
 

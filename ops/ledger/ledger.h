@@ -10,9 +10,9 @@
 // caller's timeout, if that is less) of the ledger.
 // Source: Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section 3.
 //
-// Synchronous training with backup workers: Enter, Offer, Applied; see quorum.h. An offer counts for the current step until as many
+// Synchronous training with backup workers: Enter, Submit, Applied; see quorum.h. A submission counts for the current step until as many
 // as required have come: the quorum, or all that are expected or train if they are fewer (a worker that waits in Enter does not, and is not counted on).
-// Offers that do not count are dropped; while a step is being applied they wait for its end, since the weights are being written.
+// Submissions that do not count are dropped; while a step is being applied they wait for its end, since the weights are being written.
 #ifndef OPS_LEDGER_LEDGER_H_
 #define OPS_LEDGER_LEDGER_H_
 
@@ -39,14 +39,15 @@ enum Decision : int32_t {
 
 // What a wait yields.
 struct Outcome {
-  Decision decision = kDropped;  // of an offer
+  Decision decision = kDropped;  // of a submission
   int64_t step = 0;              // the current one; with kApply the one to apply
-  int64_t update = -1;  // with kApply: its number, see once.h; the same for whoever is told to apply the step
+  int64_t update =
+      -1;  // with kApply: its number, see exactly_once.h; the same for whoever is told to apply the step
   std::vector<int> members;  // with kApply: whose gradients count, ascending
   int64_t rows = 0;          // with kApply: of all members
 };
 
-struct OfferRequest {
+struct SubmitRequest {
   int64_t step = 0;  // at which the weights were pulled
   int64_t rows = 0;  // of input that the gradient stands for
   int32_t quorum = 1;
@@ -82,11 +83,11 @@ class Ledger {
   StalenessCounts Staleness() const;
 
   // --- synchronous training --------------------------------------------------------------------------------------------------
-  void Offer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer answer);
+  void Submit(const Caller& caller, const SubmitRequest& request, int64_t ticket, Answer answer);
   Status Applied(const Caller& caller, int64_t step, int64_t* next);
   void Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted) const;
-  // Who has offered for the current step, ascending.
-  std::vector<int> Offering() const;
+  // Who has submitted for the current step, ascending.
+  std::vector<int> Submitters() const;
 
   int64_t Step() const;
   // A step that nobody is left to apply is given up.
@@ -95,7 +96,7 @@ class Ledger {
   // --- waiting ---------------------------------------------------------------------------------------------------------------
   // Names a call that may wait, for Cancel.
   int64_t NewTicket();
-  // Forgets a wait without an answer; an offer that did not count yet is dropped.
+  // Forgets a wait without an answer; a submission that did not count yet is dropped.
   void Cancel(int64_t ticket);
   // Ends what is overdue. Returns when to call again; infinity when nothing waits.
   double Expire();
@@ -107,7 +108,7 @@ class Ledger {
   std::string NameOf(int worker) const;
 
  private:
-  enum class Kind { kEnter, kPull, kOffer };
+  enum class Kind { kEnter, kPull, kSubmit };
 
   struct Wait {
     Kind kind = Kind::kEnter;
@@ -118,7 +119,7 @@ class Ledger {
     int64_t former = 0;      // Enter: the generation to fall back to
     int64_t ahead = 0;       // Pull: how far
     double grace_end = 0;    // Pull
-    bool counts = false;     // Offer: is among the offers of the current step
+    bool counts = false;     // Submit: is among the submissions of the current step
     Answer answer;
   };
   using Waits = std::map<int64_t, Wait>;  // by ticket
@@ -136,14 +137,14 @@ class Ledger {
                     Answers* answers);
   Status BeginPull(const Caller& caller, int64_t max_staleness, double timeout, int64_t ticket,
                    Answer* answer);
-  Status BeginOffer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer* answer,
-                    Answers* answers);
+  Status BeginSubmit(const Caller& caller, const SubmitRequest& request, int64_t ticket, Answer* answer,
+                     Answers* answers);
   void Add(int64_t ticket, Wait wait);
   void Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const;
   // Removes a wait with what it stood for.
   Answer Retire(Waits::iterator wait);
   void EndCallsOf(int worker, const Status& why, Answers* answers);
-  // The worker goes away, for a while or for good: its waits end, its offer is dropped, and what it was to apply falls to another.
+  // The worker goes away, for a while or for good: its waits end, its submission is dropped, and what it was to apply falls to another.
   void StepBack(int worker, const Status& why, Answers* answers);
   void Settle(Answers* answers);
   void SettleQuorum(Answers* answers);
@@ -170,7 +171,7 @@ class Ledger {
   int32_t quorum_size_ = 0;  // 0: not known yet
   int quorum_by_ = -1;       // who said so
   int64_t appointment_ = 0;  // counts appliers
-  int64_t update_;           // the number of the next update by offers
+  int64_t update_;           // the number of the next update by submissions
   int last_applier_ = -1;
   int64_t highest_step_ = 0;
   StalenessCounts staleness_;

@@ -64,9 +64,9 @@ Status Ledger::Push(const Caller& caller, int64_t pulled, int64_t* staleness) {
                              std::to_string(pulled) + "; the steps so far are 0 to " +
                              std::to_string(highest_step_));
     }
-    if (quorum_.has_offers()) {
+    if (quorum_.has_submissions()) {
       return FailedPrecondition(roster_.NameOf(caller.worker) +
-                                " pushes while others offer: one ledger serves one strategy");
+                                " pushes while others submit: one ledger serves one strategy");
     }
     *staleness = std::max<int64_t>(quorum_.step() - pulled, 0);  // a restored step may be lower
     staleness_.Add(*staleness);
@@ -86,19 +86,19 @@ StalenessCounts Ledger::Staleness() const {
 
 // --- synchronous training ----------------------------------------------------------------------------------------------------
 
-void Ledger::Offer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer answer) {
+void Ledger::Submit(const Caller& caller, const SubmitRequest& request, int64_t ticket, Answer answer) {
   Answers answers;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const Status begun = BeginOffer(caller, request, ticket, &answer, &answers);
+    const Status begun = BeginSubmit(caller, request, ticket, &answer, &answers);
     if (!begun.ok()) Reply(std::move(answer), begun, {}, &answers);
     Settle(&answers);
   }
   Deliver(std::move(answers));
 }
 
-Status Ledger::BeginOffer(const Caller& caller, const OfferRequest& request, int64_t ticket, Answer* answer,
-                          Answers* answers) {
+Status Ledger::BeginSubmit(const Caller& caller, const SubmitRequest& request, int64_t ticket, Answer* answer,
+                           Answers* answers) {
   TFS_RETURN_IF_ERROR(roster_.CheckActive(caller));
   TFS_RETURN_IF_ERROR(CheckTimeout(request.timeout));
   TFS_RETURN_IF_ERROR(CheckAtLeast("step", request.step, 0));
@@ -109,7 +109,7 @@ Status Ledger::BeginOffer(const Caller& caller, const OfferRequest& request, int
                            std::to_string(request.rows));
   }
   if (request.step > quorum_.step()) {
-    return FailedPrecondition(member.name + " offers a gradient for step " + std::to_string(request.step) +
+    return FailedPrecondition(member.name + " submits a gradient for step " + std::to_string(request.step) +
                               " of ledger '" + roster_.ledger() + "', which is at step " +
                               std::to_string(quorum_.step()) +
                               ": was the parameter server restarted, or an older checkpoint restored?");
@@ -121,18 +121,18 @@ Status Ledger::BeginOffer(const Caller& caller, const OfferRequest& request, int
     return Mismatch(member.name + " asks for a quorum of " + std::to_string(request.quorum) + ", " +
                     roster_.NameOf(quorum_by_) + " asked for " + std::to_string(quorum_size_));
   }
-  StepBack(caller.worker, Aborted(member.name + " made another offer meanwhile"), answers);
+  StepBack(caller.worker, Aborted(member.name + " submitted again meanwhile"), answers);
   if (member.status != MemberStatus::kTraining) {
     roster_.Train(caller.worker);
   }
   Wait wait;
-  wait.kind = Kind::kOffer;
+  wait.kind = Kind::kSubmit;
   wait.worker = caller.worker;
   wait.timeout = request.timeout;
   wait.counts = request.step == quorum_.step() && !quorum_.applying();
   wait.answer = std::move(*answer);
   if (wait.counts) {
-    quorum_.Offer(caller.worker, request.rows);
+    quorum_.Submit(caller.worker, request.rows);
   } else {
     ++member.dropped;
     if (!quorum_.applying()) {
@@ -156,8 +156,8 @@ Status Ledger::Applied(const Caller& caller, int64_t step, int64_t* next) {
       return Status::Ok();
     }
     if (!quorum_.applying() || quorum_.applier() != caller.worker || step != quorum_.step()) {
-      const std::string now =
-          quorum_.applying() ? "being applied by " + roster_.NameOf(quorum_.applier()) : "gathering offers";
+      const std::string now = quorum_.applying() ? "being applied by " + roster_.NameOf(quorum_.applier())
+                                                 : "gathering submissions";
       return FailedPrecondition(roster_.NameOf(caller.worker) + " says that it has applied step " +
                                 std::to_string(step) + "; ledger '" + roster_.ledger() + "' is at step " +
                                 std::to_string(quorum_.step()) + ", " + now);
@@ -169,7 +169,7 @@ Status Ledger::Applied(const Caller& caller, int64_t step, int64_t* next) {
     *next = quorum_.step();
     for (auto wait = waits_.begin(); wait != waits_.end();) {
       const auto here = wait++;
-      if (here->second.kind != Kind::kOffer) continue;
+      if (here->second.kind != Kind::kSubmit) continue;
       Outcome outcome;
       outcome.decision = here->second.counts ? kCounted : kDropped;
       outcome.step = quorum_.step();
@@ -192,7 +192,7 @@ void Ledger::Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted
   }
 }
 
-std::vector<int> Ledger::Offering() const {
+std::vector<int> Ledger::Submitters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return quorum_.Members();
 }
@@ -209,7 +209,7 @@ Status Ledger::SetStep(int64_t step) {
     quorum_.Abandon();
     ++update_;
   }
-  if (quorum_.has_offers()) {
+  if (quorum_.has_submissions()) {
     return FailedPrecondition("the step of ledger '" + roster_.ledger() + "' cannot be set to " +
                               std::to_string(step) + " while gradients for step " +
                               std::to_string(quorum_.step()) + " are pending, from " +

@@ -72,7 +72,7 @@ Ledger::Answer Ledger::Retire(Waits::iterator wait) {
     member.entering = false;
     member.generation = wait->second.former;
     member.status = MemberStatus::kIdle;
-  } else if (wait->second.kind == Kind::kOffer && quorum_.Withdraw(wait->second.worker)) {
+  } else if (wait->second.kind == Kind::kSubmit && quorum_.Remove(wait->second.worker)) {
     ++member.dropped;
   }
   Answer answer = std::move(wait->second.answer);
@@ -98,7 +98,7 @@ void Ledger::Settle(Answers* answers) {
   for (auto wait = waits_.begin(); wait != waits_.end();) {
     const auto here = wait++;
     const Wait& found = here->second;
-    if (found.kind == Kind::kOffer) continue;
+    if (found.kind == Kind::kSubmit) continue;
     if (found.kind == Kind::kEnter ? !MayEnter(found) : !MayPull(found, now)) continue;
     if (found.kind == Kind::kEnter) {
       roster_[found.worker].entering = false;
@@ -117,7 +117,7 @@ void Ledger::SettleQuorum(Answers* answers) {
     const int first = quorum_.applier();
     quorum_.Appoint(-1);
     for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
-      if (wait->second.kind == Kind::kOffer && wait->second.worker == first)
+      if (wait->second.kind == Kind::kSubmit && wait->second.worker == first)
         return AnswerApply(wait, answers);
     }
   }
@@ -127,7 +127,7 @@ void Ledger::SettleQuorum(Answers* answers) {
 bool Ledger::AppointAnother(Answers* answers) {
   auto chosen = waits_.end();
   for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
-    if (wait->second.kind != Kind::kOffer) continue;
+    if (wait->second.kind != Kind::kSubmit) continue;
     if (chosen == waits_.end() || (wait->second.counts && !chosen->second.counts)) chosen = wait;
   }
   if (chosen == waits_.end()) return false;
@@ -187,7 +187,7 @@ std::string Ledger::Overdue(const Wait& wait) const {
             std::to_string(Required()) + " are required, " + std::to_string(quorum_.Members().size()) +
             " came, none from ";
     for (int worker = 0; worker < roster_.size(); ++worker) {
-      if (roster_.IsAvailable(worker) && !quorum_.HasOffer(worker)) awaited.push_back(worker);
+      if (roster_.IsAvailable(worker) && !quorum_.HasSubmitted(worker)) awaited.push_back(worker);
     }
   }
   return text + roster_.NamesOf(awaited) + "; see their logs, or raise the timeout";

@@ -6,31 +6,31 @@
 
 namespace tf_strategies::ledger {
 
-void Quorum::Offer(int worker, int64_t rows) {
+void Quorum::Submit(int worker, int64_t rows) {
   TFS_CHECK(!applying_);
-  TFS_CHECK(offers_.emplace(worker, rows).second);
+  TFS_CHECK(submissions_.emplace(worker, rows).second);
   last_ = worker;
 }
 
-bool Quorum::Withdraw(int worker) { return !applying_ && offers_.erase(worker) > 0; }
+bool Quorum::Remove(int worker) { return !applying_ && submissions_.erase(worker) > 0; }
 
 bool Quorum::Complete(int64_t required) {
   const auto needed = static_cast<size_t>(std::max<int64_t>(required, 1));
-  if (applying_ || offers_.size() < needed) return false;
+  if (applying_ || submissions_.size() < needed) return false;
   applying_ = true;
-  applier_ = HasOffer(last_) ? last_ : offers_.begin()->first;
+  applier_ = HasSubmitted(last_) ? last_ : submissions_.begin()->first;
   return true;
 }
 
 std::vector<int> Quorum::Members() const {
   std::vector<int> members;
-  for (const auto& [worker, rows] : offers_) members.push_back(worker);
+  for (const auto& [worker, rows] : submissions_) members.push_back(worker);
   return members;
 }
 
 int64_t Quorum::Rows() const {
   int64_t sum = 0;
-  for (const auto& [worker, rows] : offers_) sum += rows;
+  for (const auto& [worker, rows] : submissions_) sum += rows;
   return sum;
 }
 
@@ -38,14 +38,14 @@ void Quorum::Applied() {
   TFS_CHECK(applying_);
   applying_ = false;
   applier_ = -1;
-  offers_.clear();
+  submissions_.clear();
   ++step_;
 }
 
 void Quorum::Abandon() {
   TFS_CHECK(applying_ && applier_ < 0);
   applying_ = false;
-  offers_.clear();
+  submissions_.clear();
 }
 
 }  // namespace tf_strategies::ledger

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ops/base/status.h"
-#include "ops/ledger/deposits.h"
+#include "ops/ledger/exactly_once.h"
+#include "ops/ledger/gradient_accumulator.h"
 #include "ops/ledger/ledger.h"
-#include "ops/ledger/once.h"
 
 namespace tf_strategies::ledger {
 
@@ -16,11 +16,11 @@ namespace tf_strategies::ledger {
 struct Books {
   Books(const std::string& name, Ledger::Clock clock, std::function<void(double)> on_deadline)
       : ledger(name, std::move(clock), std::move(on_deadline)),
-        deposits([this](int worker) { return ledger.NameOf(worker); }) {}
+        accumulator([this](int worker) { return ledger.NameOf(worker); }) {}
 
   Ledger ledger;
-  Deposits deposits;
-  Once once;
+  GradientAccumulator accumulator;
+  ExactlyOnce exactly_once;
 };
 
 constexpr size_t kMostLedgers = 1024;

@@ -29,8 +29,8 @@ struct Member {
   int64_t generation = 0;  // the fit it has entered last
   bool entering = false;   // waits for the others to enter
   int64_t clock = 0;       // its pushes, or where it began
-  int64_t counted = 0;     // of its offers
-  int64_t dropped = 0;     // of its offers
+  int64_t counted = 0;     // of its submissions
+  int64_t dropped = 0;     // of its submissions
 };
 
 struct Caller {
@@ -67,7 +67,7 @@ class Roster {
   const Member& operator[](int worker) const { return members_[worker]; }
   const std::string& ledger() const { return ledger_; }
 
-  // How many an offer may count on: members that are expected, or train and do not wait for others to enter.
+  // How many workers a submission may count on: members that are expected, or train and do not wait for others to enter.
   int64_t Available() const;
   bool IsAvailable(int worker) const;
   // Whether it may come yet, or is here.

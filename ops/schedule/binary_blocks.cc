@@ -48,7 +48,7 @@ int64_t SmallestDivisor(int64_t value) {
 }
 
 // The elements that do not go through the blocks, and over how many trees they go.
-struct Rest {
+struct Remainder {
   int64_t elements = 0;
   int trees = 1;
 };
@@ -56,12 +56,12 @@ struct Rest {
 // Few trees are few messages, one tree is a chain: of the rests that leave a multiple of `largest`, and with
 // few elements to move, takes the one with the fewest trees above one. An odd one of the first three is a
 // multiple of 3.
-Rest ChooseRest(int size, int64_t count) {
+Remainder ChooseRemainder(int size, int64_t count) {
   const int largest = FloorPowerOfTwo(size);
   const bool one_block = largest == size;
   if (one_block && count >= static_cast<int64_t>(largest) * Log2(largest)) return {};
   if (count % largest == 0) return {};
-  Rest best;
+  Remainder best;
   for (int64_t elements = count % largest; elements <= count && elements < 3 * int64_t{largest};
        elements += largest) {
     if (elements == 1 && count > 1) continue;
@@ -121,7 +121,7 @@ void AppendBlocks(const Range& whole, Schedule* schedule) {
 Schedule BinaryBlocks(int rank, int size, int64_t count) {
   Schedule schedule{rank, size, count, {}};
   if (size == 1) return schedule;
-  const Rest rest = ChooseRest(size, count);
+  const Remainder rest = ChooseRemainder(size, count);
   AppendBlocks({0, count - rest.elements}, &schedule);
   AppendBalancedTrees({count - rest.elements, count}, rest.trees, &schedule);
   return schedule;

@@ -67,11 +67,11 @@ def check_eager_calls_end_when_they_have_run() -> None:
 def check_a_deadline_names_who_is_awaited() -> None:
     first, _ = joined("deadline")
 
-    def offer():
+    def submit():
         with tf.device(SERVER):
-            return ledger.offer(first, 0, rows=1, quorum=2, timeout=0.5).decision
+            return ledger.submit(first, 0, rows=1, quorum=2, timeout=0.5).decision
 
-    for call in (offer, tf.function(offer)):
+    for call in (submit, tf.function(submit)):
         seconds = expect_error(tf.errors.DeadlineExceededError, "none from worker 1 (client)", call)
         assert 0.5 <= seconds < 20, seconds
 
@@ -82,9 +82,9 @@ def check_a_wait_is_given_up_when_another_operation_fails() -> None:
     @tf.function
     def fails_here():
         with tf.device(SERVER):
-            offered = ledger.offer(first, 0, rows=1, quorum=2, timeout=120.0)
+            submission = ledger.submit(first, 0, rows=1, quorum=2, timeout=120.0)
         late = tf.numpy_function(lambda: time.sleep(0.5) or np.int64(9), [], tf.int64, stateful=False)
-        return offered.decision, tf.gather(tf.zeros([3]), late)
+        return submission.decision, tf.gather(tf.zeros([3]), late)
 
     seconds = expect_error(tf.errors.InvalidArgumentError, "indices = 9 is not in [0, 3)", fails_here)
     assert seconds < 30, seconds
@@ -109,12 +109,12 @@ def check_synchronous_steps() -> None:
         @tf.function
         def run(step, gradient):
             with tf.device(SERVER):
-                ledger.deposit([gradient], ledger="steps", key="v", worker=worker, step=step)
-                offered = ledger.offer(callers[worker], step, rows=1, quorum=2, timeout=60.0)
+                ledger.accumulate([gradient], ledger="steps", key="v", worker=worker, step=step)
+                submission = ledger.submit(callers[worker], step, rows=1, quorum=2, timeout=60.0)
 
                 def apply():
-                    (summed,) = ledger.withdraw(
-                        offered.members,
+                    (summed,) = ledger.sum_gradients(
+                        submission.members,
                         ledger="steps",
                         key="v",
                         step=step,
@@ -125,7 +125,7 @@ def check_synchronous_steps() -> None:
                     ledger.discard("steps", step)
                     return ledger.applied(callers[worker], step)
 
-                return tf.cond(offered.decision == Decision.APPLY, apply, lambda: offered.step)
+                return tf.cond(submission.decision == Decision.APPLY, apply, lambda: submission.step)
 
         return run
 
@@ -151,9 +151,9 @@ def check_a_lost_worker_is_not_waited_for() -> None:
         ledger.join(caller, names=NAMES, options="options")
         ledger.enter(caller, 1, timeout=120.0)
         print("waits for the other", flush=True)
-        offered = ledger.offer(caller, 0, rows=3, quorum=2, timeout=120.0)
-        assert offered.decision.numpy() == Decision.APPLY
-        assert offered.members.numpy().tolist() == [0]
+        submission = ledger.submit(caller, 0, rows=3, quorum=2, timeout=120.0)
+        assert submission.decision.numpy() == Decision.APPLY
+        assert submission.members.numpy().tolist() == [0]
         assert ledger.applied(caller, 0).numpy() == 1
 
 

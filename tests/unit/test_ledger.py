@@ -130,30 +130,30 @@ def test_a_lost_worker_is_not_waited_for(name: str) -> None:
 
 
 def synchronous_step(name: str, quorum: int):
-    """One step of a worker on a variable [2, 3] and on rows [3]; what the one that applies withdraws."""
+    """One step of a worker on a variable [2, 3] and on rows [3]; the sums that the worker that applies reads."""
 
     @tf.function
     def run(worker, caller, step, gradient, rows):
-        ledger.deposit([gradient, -gradient], ledger=name, key="v", worker=worker, step=step)
-        ledger.deposit_rows(rows, ledger=name, key="w", worker=worker, step=step)
-        offered = ledger.offer(caller, step, rows=worker + 4, quorum=quorum, timeout=60.0)
+        ledger.accumulate([gradient, -gradient], ledger=name, key="v", worker=worker, step=step)
+        ledger.accumulate_rows(rows, ledger=name, key="w", worker=worker, step=step)
+        submission = ledger.submit(caller, step, rows=worker + 4, quorum=quorum, timeout=60.0)
 
         def apply():
-            source = {"ledger": name, "step": offered.step, "dtype": gradient.dtype}
-            sums = ledger.withdraw(offered.members, key="v", shapes=[[2, 3], [2, None]], **source)
+            source = {"ledger": name, "step": submission.step, "dtype": gradient.dtype}
+            sums = ledger.sum_gradients(submission.members, key="v", shapes=[[2, 3], [2, None]], **source)
             assert [each.shape.as_list() for each in sums] == [[2, 3], [2, None]]
-            again = ledger.withdraw(offered.members, key="v", shapes=[None, None], **source)
+            again = ledger.sum_gradients(submission.members, key="v", shapes=[None, None], **source)
             tf.debugging.assert_equal(sums[0], again[0])
-            slices = ledger.withdraw_rows(offered.members, key="w", row_shape=[3], **source)
+            slices = ledger.gather_rows(submission.members, key="w", row_shape=[3], **source)
             assert slices.values.shape.as_list() == [None, 3]
-            ledger.discard(name, offered.step)
-            return *sums, slices.indices, slices.values, ledger.applied(caller, offered.step)
+            ledger.discard(name, submission.step)
+            return *sums, slices.indices, slices.values, ledger.applied(caller, submission.step)
 
         def nothing():
             empty = tf.zeros([0, 3], gradient.dtype)
-            return empty, empty, tf.zeros([0], tf.int64), empty, offered.step
+            return empty, empty, tf.zeros([0], tf.int64), empty, submission.step
 
-        return offered, tf.cond(offered.decision == Decision.APPLY, apply, nothing)
+        return submission, tf.cond(submission.decision == Decision.APPLY, apply, nothing)
 
     return run
 
@@ -172,13 +172,13 @@ def test_a_step_with_a_backup_worker(dtype: tf.DType, name: str) -> None:
     waiting = in_background(work, 2)
     while (
         not ledger_core.members(name)
-        or ledger.deposit([tf.zeros([1])], ledger=name, key="count", worker=0, step=0).numpy() < 3
+        or ledger.accumulate([tf.zeros([1])], ledger=name, key="count", worker=0, step=0).numpy() < 3
     ):
         time.sleep(0.01)
-    offered, (first, second, indices, values, step) = work(0)
-    assert offered.decision.numpy() == Decision.APPLY
-    assert offered.members.numpy().tolist() == [0, 2]
-    assert offered.rows.numpy() == 4 + 6
+    submission, (first, second, indices, values, step) = work(0)
+    assert submission.decision.numpy() == Decision.APPLY
+    assert submission.members.numpy().tolist() == [0, 2]
+    assert submission.rows.numpy() == 4 + 6
     np.testing.assert_array_equal(tf.cast(first, tf.float64), gradients[0] + gradients[2])
     np.testing.assert_array_equal(tf.cast(second, tf.float64), -gradients[0] - gradients[2])
     assert indices.numpy().tolist() == [0, 0, 1, 2]
@@ -206,7 +206,7 @@ def test_a_part_of_an_update_is_done_once_and_to_its_end(fails: str, name: str) 
                 made.assign_add(1)
 
         function, captured = compat.defined_function("add", add)
-        now = ledger.once(update, function, captured, ledger=name, part=0)
+        now = ledger.run_once(update, function, captured, ledger=name, part=0)
         late = tf.numpy_function(lambda: time.sleep(0.1) or np.int64(9), [], tf.int64, stateful=False)
         index = late * tf.cast(disturbed, tf.int64)
         with tf.device("CPU:0"):
@@ -243,7 +243,7 @@ def test_who_asks_for_a_part_that_is_being_done_waits_for_its_end(name: str) -> 
                 made.assign_add(1)
 
         function, captured = compat.defined_function("add", add)
-        now = ledger.once(tf.constant(1, tf.int64), function, captured, ledger=name, part=3)
+        now = ledger.run_once(tf.constant(1, tf.int64), function, captured, ledger=name, part=3)
         with tf.control_dependencies([now]):
             return now, made.read_value()
 
@@ -259,43 +259,43 @@ def test_an_offer_is_given_up_with_its_step(name: str) -> None:
 
     @tf.function
     def fails_elsewhere():
-        offered = ledger.offer(first, 0, rows=1, quorum=2, timeout=60.0)
+        submission = ledger.submit(first, 0, rows=1, quorum=2, timeout=60.0)
         late = tf.numpy_function(lambda: time.sleep(0.3) or np.int64(9), [], tf.int64, stateful=False)
-        return offered.decision, tf.gather(tf.zeros([3]), late)
+        return submission.decision, tf.gather(tf.zeros([3]), late)
 
     start = time.monotonic()
     with pytest.raises(tf.errors.InvalidArgumentError):
         fails_elsewhere()
     assert time.monotonic() - start < 30
     assert [value.numpy().tolist() for value in ledger.counts(name)] == [[1, 0], [0, 0]]
-    offers = {
-        in_background(ledger.offer, caller, 0, rows=1, quorum=2, timeout=60.0): caller
+    submissions = {
+        in_background(ledger.submit, caller, 0, rows=1, quorum=2, timeout=60.0): caller
         for caller in (first, second)
     }
-    done = wait(offers, timeout=60, return_when=FIRST_COMPLETED).done.pop()
+    done = wait(submissions, timeout=60, return_when=FIRST_COMPLETED).done.pop()
     assert done.result().decision.numpy() == Decision.APPLY
-    ledger.applied(offers.pop(done), 0)
-    assert offers.popitem()[0].result(60).decision.numpy() == Decision.COUNTED
+    ledger.applied(submissions.pop(done), 0)
+    assert submissions.popitem()[0].result(60).decision.numpy() == Decision.COUNTED
 
 
 def test_what_is_missing_is_named(name: str) -> None:
     joined(name)
-    ledger.deposit([tf.ones([3])], ledger=name, key="v", worker=0, step=4)
+    ledger.accumulate([tf.ones([3])], ledger=name, key="v", worker=0, step=4)
     source = {"ledger": name, "step": 4, "dtype": tf.float32}
     with pytest.raises(
         tf.errors.FailedPreconditionError, match=r"gradient 'v' of worker 1 \(host:1\) for step 4 is not here"
     ):
-        ledger.withdraw(tf.constant([0, 1]), key="v", shapes=[[3]], **source)
+        ledger.sum_gradients(tf.constant([0, 1]), key="v", shapes=[[3]], **source)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"worker 1 .*\[2\].*worker 0 .*\[3\]|float32 \[2\]"
     ):
-        ledger.deposit([tf.ones([2])], ledger=name, key="v", worker=1, step=4)
+        ledger.accumulate([tf.ones([2])], ledger=name, key="v", worker=1, step=4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"with shape \[3\]; \[4\] is expected"):
-        ledger.withdraw(tf.constant([0]), key="v", shapes=[[4]], **source)
+        ledger.sum_gradients(tf.constant([0]), key="v", shapes=[[4]], **source)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="dense float32 in 1 parts, and is withdrawn as rows"
+        tf.errors.InvalidArgumentError, match="dense float32 in 1 parts, and is requested as rows"
     ):
-        ledger.withdraw_rows(tf.constant([0]), key="v", row_shape=[], **source)
+        ledger.gather_rows(tf.constant([0]), key="v", row_shape=[], **source)
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
@@ -311,15 +311,15 @@ def test_what_is_missing_is_named(name: str) -> None:
         (lambda caller: ledger.push(caller, 7), "pulled at step 7; the steps so far are 0 to 0"),
         (lambda caller: ledger.set_step(caller.ledger, -1), "step must be at least 0; got -1"),
         (
-            lambda caller: ledger.offer(caller, 0, rows=-1, quorum=1, timeout=1.0).step,
+            lambda caller: ledger.submit(caller, 0, rows=-1, quorum=1, timeout=1.0).step,
             "rows must be between 0 and 1099511627776; got -1",
         ),
         (
-            lambda caller: ledger.deposit([tf.ones([])], ledger=caller.ledger, key="k", worker=0, step=-1),
+            lambda caller: ledger.accumulate([tf.ones([])], ledger=caller.ledger, key="k", worker=0, step=-1),
             "step must be at least 0; got -1",
         ),
         (
-            lambda caller: ledger.withdraw(
+            lambda caller: ledger.sum_gradients(
                 tf.constant([2, 1]), ledger=caller.ledger, key="k", step=0, dtype=tf.half, shapes=[[]]
             )[0],
             "members must ascend; got 2 before 1",
@@ -338,7 +338,7 @@ def test_shapes_are_checked() -> None:
         ledger.push(caller, tf.constant([1, 2], tf.int64))
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="indices must have the shape"):
         rows = tf.IndexedSlices(tf.ones([2, 3]), tf.constant([1]))
-        ledger.deposit_rows(rows, ledger="shapes", key="k", worker=0, step=0)
+        ledger.accumulate_rows(rows, ledger="shapes", key="k", worker=0, step=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="the name of a ledger is empty"):
         ledger.step("")
 

@@ -15,7 +15,7 @@ All operations raise (besides what each says):
 
 References:
     Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" (pull, push).
-    Chen et al. 2016, "Revisiting distributed synchronous SGD" (offer, applied).
+    Chen et al. 2016, "Revisiting distributed synchronous SGD" (submit, applied).
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class Caller:
 
 
 class Decision(enum.IntEnum):
-    """What becomes of an offer."""
+    """Says what becomes of a submission."""
 
     DROPPED = 0
     COUNTED = 1
     APPLY = 2
 
 
-class Offered(NamedTuple):
-    """What `offer` yields.
+class Submission(NamedTuple):
+    """What `submit` yields.
 
     Attributes:
         decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by another worker.
@@ -113,7 +113,7 @@ class Staleness(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What became of the workers' offers: [size] int64 each, by worker; [0] before the first has joined."""
+    """How many submissions of each worker were dropped and counted: [size] int64 each; [0] before a worker has joined."""
 
     dropped: tf.Tensor
     counted: tf.Tensor
@@ -163,7 +163,7 @@ def agree(caller: Caller, key: str | tf.Tensor, text: str | tf.Tensor) -> tf.Ten
 def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
     """Says that this process trains no more: for good, or until its next fit.
 
-    What it waits for elsewhere ends with AbortedError, an offer of it that has not counted yet is dropped, and
+    What it waits for elsewhere ends with AbortedError, a submission of it that has not counted yet is dropped, and
     what it was to apply falls to another worker.
 
     Returns:
@@ -253,12 +253,12 @@ def staleness(ledger: str) -> Staleness:
 # --- synchronous training ----------------------------------------------------------------------------------------------------
 
 
-def offer(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, timeout: float) -> Offered:
-    """Offers the gradients that this worker has deposited for a step, and waits for what becomes of them.
+def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, timeout: float) -> Submission:
+    """Submits the gradients of a step, which this worker has accumulated before, and waits until they are counted or dropped.
 
-    The first `quorum` offers for the current step count, or as many as there are workers expected or training if those
+    The first `quorum` submissions for the current step count, or as many as there are workers expected or training if those
     are fewer. The one that completes them is told to apply; the others that count wait until it has called `applied`. An
-    offer that does not count is answered at once, or when the step that is being applied has been, since the weights
+    submission that does not count is answered at once, or when the step that is being applied has been, since the weights
     are being written.
 
     Args:
@@ -269,11 +269,11 @@ def offer(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, time
         timeout: in seconds.
 
     Raises:
-        tf.errors.DeadlineExceededError: names those that are awaited. The offer is dropped, unless its step is being applied.
+        tf.errors.DeadlineExceededError: names the awaited workers. The submission is dropped, unless its step is being applied.
         tf.errors.FailedPreconditionError: the step lies ahead of the ledger's.
     """
-    return Offered(
-        *_run_apart("offer", **_caller(caller), step=step, rows=rows, quorum=quorum, timeout=timeout)
+    return Submission(
+        *_run_apart("submit", **_caller(caller), step=step, rows=rows, quorum=quorum, timeout=timeout)
     )
 
 
@@ -289,7 +289,7 @@ def applied(caller: Caller, step: Integer) -> tf.Tensor:
     return _run("applied", **_caller(caller), step=step)
 
 
-def once(
+def run_once(
     update: tf.Tensor, function: str, arguments: Sequence[tf.Tensor], *, ledger: str, part: int
 ) -> tf.Tensor:
     """Calls a function of the current graph on this server, unless it was called for the same part of the same update before.
@@ -298,7 +298,7 @@ def once(
     If it fails, it is not called again for this update: it may have done its work in part.
 
     Args:
-        update: as `offer` numbered it.
+        update: as `submit` numbered it.
         function: its name; it has no results, and all that it uses is on this server.
         arguments: of the function.
         ledger: its name.
@@ -310,26 +310,26 @@ def once(
     Raises:
         tf.errors.FailedPreconditionError: it failed before.
     """
-    return _run("once", update=update, arguments=list(arguments), f=function, part=part, ledger=ledger)
+    return _run("run_once", update=update, arguments=list(arguments), f=function, part=part, ledger=ledger)
 
 
 def counts(ledger: str) -> Counts:
-    """Returns how many offers of each worker were dropped, and counted."""
+    """Returns how many submissions of each worker were dropped and counted."""
     return Counts(*_run("counts", ledger=ledger))
 
 
-def offering(ledger: str) -> tf.Tensor:
-    """Returns the workers that have offered for the current step: [m] int32, ascending."""
-    return _run("offering", ledger=ledger)
+def submitters(ledger: str) -> tf.Tensor:
+    """Returns the workers that have submitted for the current step: [m] int32, ascending."""
+    return _run("submitters", ledger=ledger)
 
 
-# --- deposits: also on servers whose ledger nobody joins ---------------------------------------------------------------------
+# --- gradients: also on servers whose ledger nobody joins ---------------------------------------------------------------------
 
 
-def deposit(
+def accumulate(
     tensors: Sequence[tf.Tensor], *, ledger: str, key: str, worker: Integer, step: Integer
 ) -> tf.Tensor:
-    """Holds a worker's gradients under a key, in place of those it deposited there before. Copies nothing.
+    """Keeps a worker's gradients under a key, in place of its former ones. Copies nothing.
 
     Args:
         tensors: one or more, all float16, bfloat16, float32 or float64. Number, shapes and dtype agree between workers.
@@ -339,37 +339,37 @@ def deposit(
         step: at which it read the weights.
 
     Returns:
-        Scalar int64: how many deposits this server holds for the ledger.
+        Scalar int64: how many gradients this server keeps for the ledger.
 
     Raises:
         tf.errors.InvalidArgumentError: another worker's have other shapes; both are named.
     """
-    return _run("deposit", worker=worker, step=step, tensors=list(tensors), ledger=ledger, key=key)
+    return _run("accumulate", worker=worker, step=step, tensors=list(tensors), ledger=ledger, key=key)
 
 
-def withdraw(
+def sum_gradients(
     members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, shapes: Sequence[Shape]
 ) -> List[tf.Tensor]:
-    """Adds up what the members deposited for a step, in the order of their numbers: the same bits each time. It stays deposited.
+    """Returns the sum of the members' gradients for a step, added in the order of their numbers: the same bits each time.
 
     float16 and bfloat16 are rounded after every addition.
 
     Args:
         members: [m] int32, ascending.
         ledger: its name.
-        key: as at `deposit`.
-        step: for which it was deposited.
-        dtype: of the deposited tensors.
-        shapes: of the deposited tensors, as far as known.
+        key: as at `accumulate`.
+        step: of the gradients.
+        dtype: of the accumulated tensors.
+        shapes: of the accumulated tensors, as far as known.
 
     Returns:
-        One sum for each tensor of a deposit.
+        One sum for each tensor of a gradient.
 
     Raises:
-        tf.errors.FailedPreconditionError: a member has deposited nothing for this step; it is named.
+        tf.errors.FailedPreconditionError: a member has no gradient for this step here; it is named.
     """
     return _run(
-        "withdraw",
+        "sum_gradients",
         members=members,
         step=step,
         T=dtype,
@@ -380,12 +380,12 @@ def withdraw(
     )
 
 
-def deposit_rows(
+def accumulate_rows(
     slices: tf.IndexedSlices, *, ledger: str, key: str, worker: Integer, step: Integer
 ) -> tf.Tensor:
-    """Does the same as `deposit`, of rows: indices [n] (converted to int64), values [n, ...]. n differs freely, and may be 0."""
+    """Does the same as `accumulate` for rows: indices [n] (converted to int64), values [n, ...]. n may differ, and may be 0."""
     return _run(
-        "deposit_rows",
+        "accumulate_rows",
         worker=worker,
         step=step,
         indices=tf.cast(slices.indices, tf.int64),
@@ -395,15 +395,15 @@ def deposit_rows(
     )
 
 
-def withdraw_rows(
+def gather_rows(
     members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, row_shape: Shape
 ) -> tf.IndexedSlices:
-    """Withdraws rows like `withdraw`, in the order of the members' numbers.
+    """Returns the members' rows for a step, in the order of the members' numbers.
 
-    Indices repeat. The rows stay deposited.
+    Indices may repeat. The rows are kept.
     """
     indices, values = _run(
-        "withdraw_rows",
+        "gather_rows",
         members=members,
         step=step,
         T=dtype,
@@ -415,10 +415,10 @@ def withdraw_rows(
 
 
 def discard(ledger: str, step: Integer) -> tf.Tensor:
-    """Frees what was deposited for this step and for those before it, under every key, on this server.
+    """Frees the gradients of this step and of all steps before it, under every key, on this server.
 
     Returns:
-        Scalar int64: how many deposits it still holds for the ledger.
+        Scalar int64: how many gradients it still keeps for the ledger.
     """
     return _run("discard", step=step, ledger=ledger)
 

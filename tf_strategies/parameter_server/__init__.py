@@ -1,15 +1,13 @@
 """Training on parameter servers, asynchronous or synchronous with backup workers.
 
-The way of one step, from the top down:
+From the top down:
 
-    async_strategy, sync_replicas   what a user makes       strategy        what they have in common
-    extended                        tf.distribute's face    variables       variables in parts, on servers
-    asynchronous, synchronous       update rules            update_rule     their common face
-    access, step, wires             reads and writes; each value travels once a step
-    servers, connection             where variables live    placement       which server holds what
-    membership                      this worker in the servers' ledgers
-    guard, pulse                    whether servers and workers are alive
-    server                          what a `ps` process does
+    async_strategy, sync_replicas   what a user makes; strategy has what they share
+    extended, access                the interface of tf.distribute; reads and writes of variables
+    sessions/                       sessions of TensorFlow 1, as Estimator uses them
+    updates/                        the update rules: asynchronous, synchronous; one step of each
+    variables/                      variables in parts, and which server holds which part
+    cluster/                        servers, membership, heartbeats, failure detection, transport
 """
 
 from tf_strategies.parameter_server.async_strategy import AsyncParameterServerStrategy

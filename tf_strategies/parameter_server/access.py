@@ -7,11 +7,11 @@ from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional
 
 import tensorflow as tf
 
-from tf_strategies.parameter_server.cluster.transport import Wires
+from tf_strategies.parameter_server.cluster.transport import Transport
 from tf_strategies.parameter_server.updates.step import Step, current_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
-from tf_strategies.parameter_server.variables.small_tensors import Companions, is_small, join, take_apart
+from tf_strategies.parameter_server.variables.small_tensors import FetchGroups, is_small, join, take_apart
 
 __all__ = ["ServerAccess"]
 
@@ -20,25 +20,27 @@ class ServerAccess:
     """Reads and writes of server variables, in replica functions, in updates and elsewhere.
 
     Args:
-        wires: what carries tensors between this worker and the servers.
+        transport: what carries tensors between this worker and the servers.
         rule: asked in a step what to wait for before a variable is read to train it, and told what was read.
         call: calls a function that waits for servers, so that it ends when one of them is lost.
     """
 
-    def __init__(self, wires: Wires, rule: UpdateRule, call: Callable[[Callable[[], Any]], Any]) -> None:
-        self._wires = wires
+    def __init__(
+        self, transport: Transport, rule: UpdateRule, call: Callable[[Callable[[], Any]], Any]
+    ) -> None:
+        self._transport = transport
         self._call = call
         self._rule = rule
-        self._companions = Companions()
+        self._fetch_groups = FetchGroups()
 
     def begin_model(self) -> None:
         """Variables made from now on are not fetched together with those made before."""
-        self._companions.begin()
+        self._fetch_groups.begin()
 
     def fetch_with_others(self, variable: ServerVariable) -> None:
         """Marks a small variable to be fetched together with others from now on."""
-        if all(part.device != self._wires.device for part in variable.parts):
-            self._companions.add(variable)
+        if all(part.device != self._transport.device for part in variable.parts):
+            self._fetch_groups.add(variable)
 
     def ask(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Calls what reads from servers. Eagerly it waits for the tensor, and ends when a server is lost."""
@@ -52,7 +54,7 @@ class ServerAccess:
         step.settle()
         with step.outside_of_branches(), _placed_freely():
             return tf.identity(
-                step.once(
+                step.cached(
                     ("value", id(variable)), lambda: self._fetch_in_step(step, variable, trains), variable
                 )
             )
@@ -83,7 +85,7 @@ class ServerAccess:
                 return tf.identity(value)
 
         with step.between_servers(part.variable):
-            return step.once((device, id(part.variable)), fetch, part.variable)
+            return step.cached((device, id(part.variable)), fetch, part.variable)
 
     def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
         """Calls the method `how` of each part, or in an update of the one that is updated, on its server; returns the results."""
@@ -112,8 +114,8 @@ class ServerAccess:
         if value.device == device:
             return value
         if step is None:
-            return self._wires.push(value, device)
-        return step.once((device, value.ref()), lambda: self._wires.push(value, device))
+            return self._transport.push(value, device)
+        return step.cached((device, value.ref()), lambda: self._transport.push(value, device))
 
     def send_together(self, step: Step, values: Iterable[Tuple[str, Any]]) -> None:
         """Sends the small ones of these tensors to their devices, in one message for each; `to_server` then finds them there."""
@@ -126,20 +128,20 @@ class ServerAccess:
                 self._send_group(step, device, list(group.values()))
 
     def _send_group(self, step: Step, device: str, tensors: List[tf.Tensor]) -> None:
-        joined = self._wires.push(join(tensors), device)
+        joined = self._transport.push(join(tensors), device)
         with tf.device(device):
             arrived = take_apart(joined, [tensor.shape for tensor in tensors])
         for tensor, there in zip(tensors, arrived):
-            step.once((device, tensor.ref()), lambda there=there: there)
+            step.cached((device, tensor.ref()), lambda there=there: there)
 
     def _fetch_in_step(self, step: Step, variable: ServerVariable, trains: bool) -> tf.Tensor:
         awaited = self._awaited(step, trains)
-        together = [variable] if step.has_written(variable) else self._companions.of(variable)
+        together = [variable] if step.has_written(variable) else self._fetch_groups.of(variable)
         if len(together) == 1:
             return self._fetch(variable, awaited)
         part = variable.parts[0]
-        key = ("together", id(variable.companions), trains, len(together))
-        return step.once(key, lambda: self._fetch_together(together, part.device, awaited))[id(variable)]
+        key = ("together", id(variable.fetched_together), trains, len(together))
+        return step.cached(key, lambda: self._fetch_together(together, part.device, awaited))[id(variable)]
 
     def _fetch_together(
         self, variables: Sequence[ServerVariable], device: str, awaited: Sequence[tf.Tensor]
@@ -149,7 +151,7 @@ class ServerAccess:
             joined = join(there)
         for variable, value in zip(variables, there):
             self._tell(variable.parts[0], value)
-        values = take_apart(self._wires.pull(joined, device), [variable.shape for variable in variables])
+        values = take_apart(self._transport.pull(joined, device), [variable.shape for variable in variables])
         return {id(variable): value for variable, value in zip(variables, values)}
 
     def _tell(self, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor] = None) -> None:
@@ -166,15 +168,15 @@ class ServerAccess:
             values = [part.on_server(part.variable.read_value) for part in variable.parts]
         for part, value in zip(variable.parts, values):
             self._tell(part, value)
-        pieces = [self._wires.pull(value, part.device) for value, part in zip(values, variable.parts)]
+        pieces = [self._transport.pull(value, part.device) for value, part in zip(values, variable.parts)]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
     def _fetch_rows(self, part: Part, indices: tf.Tensor, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
-        numbers = self._wires.push(indices, part.device)
+        numbers = self._transport.push(indices, part.device)
         with tf.control_dependencies(awaited):
             rows = part.on_server(lambda: part.variable.sparse_read(numbers))
         self._tell(part, rows, numbers)
-        return self._wires.pull(rows, part.device)
+        return self._transport.pull(rows, part.device)
 
     def _fetch_rows_of_parts(
         self, variable: ServerVariable, indices: tf.Tensor, awaited: Sequence[tf.Tensor]

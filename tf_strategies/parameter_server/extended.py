@@ -63,7 +63,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
-        self.access = ServerAccess(servers.wires, rule, servers.call)
+        self.access = ServerAccess(servers.transport, rule, servers.call)
 
     @property
     def _num_replicas_in_sync(self) -> int:

@@ -130,7 +130,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         """Opens the outermost scope, in which Estimator builds the graph and trains."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(carried_through())
-            stack.enter_context(self._servers.guard())
+            stack.enter_context(self._servers.detecting_failures())
             stack.enter_context(self._taking_part())
             stack.enter_context(tf.device(self._servers.device))
             yield stack.enter_context(super().scope())
@@ -170,7 +170,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def whole_data(self):
         before, self._sums = self._sums, None
         try:
-            with self._servers.guard(), self.extended.distributor.whole():
+            with self._servers.detecting_failures(), self.extended.distributor.whole():
                 yield
         finally:
             self._sums = before
@@ -179,7 +179,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
         try:
-            with self._servers.guard(), self.extended.distributor.fitting(), self._taking_part():
+            with self._servers.detecting_failures(), self.extended.distributor.fitting(), self._taking_part():
                 yield
         finally:
             self._sums = None

@@ -65,13 +65,13 @@ TEST(Pairing, AReceptionThatWasGivenUpWaitsNoLonger) {
   EXPECT_FALSE(Announce(&pairing, {1, 5, 0}, 8).has_value());
 }
 
-TEST(Pairing, AWithdrawnAnnouncementIsGoneOnce) {
+TEST(Pairing, ACancelledAnnouncementIsGoneOnce) {
   Pairing pairing;
   Announce(&pairing, {1, 5, 0}, 7);
   Announce(&pairing, {2, 5, 0}, 7, true);
-  EXPECT_FALSE(pairing.Withdraw(8));
-  EXPECT_TRUE(pairing.Withdraw(7));
-  EXPECT_FALSE(pairing.Withdraw(7)) << "the other one brought its bytes and has no payload";
+  EXPECT_FALSE(pairing.Cancel(8));
+  EXPECT_TRUE(pairing.Cancel(7));
+  EXPECT_FALSE(pairing.Cancel(7)) << "the other one brought its bytes and has no payload";
   EXPECT_FALSE(pairing.Expect({1, 5, 0}, 1).has_value());
   EXPECT_EQ(pairing.announced(), 1u);
 }

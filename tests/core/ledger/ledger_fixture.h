@@ -63,10 +63,10 @@ class TestLedger {
     return call;
   }
 
-  std::shared_ptr<Call> Offer(int worker, int64_t step, int32_t quorum, double timeout = 100,
-                              int64_t incarnation = 1, int64_t rows = 1) {
+  std::shared_ptr<Call> Submit(int worker, int64_t step, int32_t quorum, double timeout = 100,
+                               int64_t incarnation = 1, int64_t rows = 1) {
     auto call = NewCall();
-    ledger_.Offer({worker, incarnation}, {step, rows, quorum, timeout}, call->ticket, AnswerTo(call));
+    ledger_.Submit({worker, incarnation}, {step, rows, quorum, timeout}, call->ticket, AnswerTo(call));
     return call;
   }
 

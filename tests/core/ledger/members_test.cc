@@ -49,7 +49,7 @@ TEST(Join, RefusesWhatMakesNoSense) {
 TEST(Join, OfANewProcessReplacesTheFormer) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  const auto pulled = ledger.Offer(1, 0, 2);
+  const auto pulled = ledger.Submit(1, 0, 2);
   ASSERT_FALSE(pulled->answered());
   ASSERT_TRUE(ledger.Join(1, 7).ok());
   EXPECT_EQ(pulled->status.ToString(),

@@ -1,4 +1,4 @@
-// Workers that join, enter, offer, apply, leave, restart, die and are cancelled in random orders: what must hold, holds always.
+// Workers that join, enter, submit, apply, leave, restart, die and are cancelled in random orders: what must hold, holds always.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct Worker {
   int64_t generation = 0;
   int64_t step = 0;            // it works at
   std::shared_ptr<Call> call;  // it waits in
-  bool offers = false;         // that call is an offer
+  bool submitted = false;      // that call submits
   bool applies = false;        // it was told to apply step_
 };
 
@@ -71,7 +71,7 @@ class Walk {
     } else if (dice < 25) {
       Enter(index);
     } else {
-      Offer(index, Chance(80) ? ledger_->Step() : worker.step);
+      Submit(index, Chance(80) ? ledger_->Step() : worker.step);
     }
   }
 
@@ -87,9 +87,9 @@ class Walk {
     worker.call->gone = true;
     if (told) {
       ledger_->Cancel(worker.call->ticket);
-      if (worker.offers) --outstanding_;
+      if (worker.submitted) --outstanding_;
     } else {
-      forsaken_.push_back({worker.call, worker.offers});
+      forsaken_.push_back({worker.call, worker.submitted});
     }
     worker.call = nullptr;
   }
@@ -98,16 +98,16 @@ class Walk {
     Worker& worker = workers_[index];
     const double timeout = 10 + random_() % 100;
     worker.generation += 1;
-    worker.offers = false;
+    worker.submitted = false;
     worker.call = ledger_.Enter(index, worker.generation, timeout, worker.incarnation);
   }
 
-  void Offer(int index, int64_t step) {
+  void Submit(int index, int64_t step) {
     Worker& worker = workers_[index];
-    ++offers_;
+    ++submissions_;
     ++outstanding_;
-    worker.offers = true;
-    worker.call = ledger_.Offer(index, step, quorum_, 10 + random_() % 100, worker.incarnation, index + 1);
+    worker.submitted = true;
+    worker.call = ledger_.Submit(index, step, quorum_, 10 + random_() % 100, worker.incarnation, index + 1);
   }
 
   void Apply(int index) {
@@ -135,8 +135,8 @@ class Walk {
     for (int index = 0; index < size_; ++index) TakeAnswer(index);
     // A worker whose process was replaced or lost is forgotten above; its call was answered with an error.
     outstanding_ = 0;
-    for (const Worker& worker : workers_) outstanding_ += worker.call != nullptr && worker.offers;
-    for (const auto& [call, offers] : forsaken_) outstanding_ += offers;
+    for (const Worker& worker : workers_) outstanding_ += worker.call != nullptr && worker.submitted;
+    for (const auto& [call, submitted] : forsaken_) outstanding_ += submitted;
   }
 
   void TakeAnswer(int index) {
@@ -147,11 +147,11 @@ class Walk {
     worker.call = nullptr;
     Remember(call);
     if (!call.status.ok()) {
-      if (!worker.offers) --worker.generation;
+      if (!worker.submitted) --worker.generation;
       return;
     }
     worker.step = call.outcome.step;
-    worker.applies = worker.offers && call.outcome.decision == kApply;
+    worker.applies = worker.submitted && call.outcome.decision == kApply;
   }
 
   // What was told about a step is the same whoever is told.
@@ -174,18 +174,18 @@ class Walk {
     const std::vector<Member> members = ledger_->Members();
     if (members.empty()) return;
     int appliers = 0;
-    bool offer_waits = false;
-    bool could_offer = false;
+    bool submission_waits = false;
+    bool could_submit = false;
     for (int index = 0; index < size_; ++index) {
       const Worker& worker = workers_[index];
       const Member& member = members[index];
       appliers += worker.applies;
       ASSERT_TRUE(!worker.applies || worker.step == applied_) << worker.step;
-      offer_waits |= worker.call != nullptr && worker.offers;
+      submission_waits |= worker.call != nullptr && worker.submitted;
       const bool expected = member.status == MemberStatus::kExpected;
       const bool free = member.status == MemberStatus::kTraining && worker.call == nullptr;
-      could_offer |= expected || free;
-      if (worker.call == nullptr || worker.offers) continue;
+      could_submit |= expected || free;
+      if (worker.call == nullptr || worker.submitted) continue;
       bool entered = true;
       for (const Member& other : members) {
         const bool present = other.status != MemberStatus::kFinished && other.status != MemberStatus::kLost;
@@ -194,15 +194,15 @@ class Walk {
       ASSERT_TRUE(!entered || ApplierExists()) << "worker " << index << " waits to enter, for nobody";
     }
     ASSERT_LE(appliers, 1);
-    ASSERT_TRUE(!offer_waits || appliers == 1 || could_offer) << "an offer waits for nobody";
+    ASSERT_TRUE(!submission_waits || appliers == 1 || could_submit) << "a submission waits for nobody";
     std::vector<int64_t> dropped, counted;
     ledger_->Counts(&dropped, &counted);
     const auto sum = [](const std::vector<int64_t>& values) {
       return std::accumulate(values.begin(), values.end(), int64_t{0});
     };
     const int64_t settled = sum(dropped) + sum(counted);
-    ASSERT_LE(settled, offers_);
-    ASSERT_LE(offers_, settled + outstanding_);
+    ASSERT_LE(settled, submissions_);
+    ASSERT_LE(submissions_, settled + outstanding_);
     int64_t told = 0;
     for (const auto& [step, of_step] : members_) told += static_cast<int64_t>(of_step.size());
     ASSERT_EQ(sum(counted), told);
@@ -226,7 +226,7 @@ class Walk {
         Worker& worker = workers_[index];
         if (worker.applies) Apply(index);
         TakeAnswers();
-        if (worker.call == nullptr && !worker.applies) Offer(index, ledger_->Step());
+        if (worker.call == nullptr && !worker.applies) Submit(index, ledger_->Step());
         TakeAnswers();
         Check();
         if (::testing::Test::HasFatalFailure()) return;
@@ -248,11 +248,11 @@ class Walk {
   std::mt19937 random_;
   TestLedger ledger_;
   std::vector<Worker> workers_;
-  std::vector<std::pair<std::shared_ptr<Call>, bool>> forsaken_;  // whether it is an offer
+  std::vector<std::pair<std::shared_ptr<Call>, bool>> forsaken_;  // whether it submits
   std::map<int64_t, std::vector<int>> members_;                   // by step
   int64_t last_incarnation_ = 0;
-  int64_t offers_ = 0;
-  int64_t outstanding_ = 0;  // offers without an answer
+  int64_t submissions_ = 0;
+  int64_t outstanding_ = 0;  // submissions without an answer
   int64_t applied_ = 0;
   int64_t first_update_ = -1;  // the number of update 0; -1 until one is told
 };

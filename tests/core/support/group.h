@@ -28,8 +28,8 @@ class Group {
     for (int rank = 0; rank < size; ++rank) {
       auto transport = MakeInProcessTransport(fabric, rank);
       if (wrap) transport = wrap(rank, std::move(transport));
-      ranks_.push_back(std::make_unique<Communicator>(std::move(transport), options,
-                                                      [this](const Failure& failure) { Judge(failure); }));
+      ranks_.push_back(std::make_unique<Communicator>(
+          std::move(transport), options, [this](const Failure& failure) { OnFailure(failure); }));
     }
     std::lock_guard<std::mutex> lock(mutex_);
     complete_ = true;
@@ -48,7 +48,7 @@ class Group {
   Communicator& operator[](int rank) { return *ranks_[rank]; }
 
  private:
-  void Judge(const Failure& failure) {
+  void OnFailure(const Failure& failure) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!verdict_.ok()) return;
     verdict_ = failure.status;

@@ -13,10 +13,10 @@ from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.parameter_server.cluster import heartbeat
-from tf_strategies.parameter_server.cluster.failure_detector import Guard
+from tf_strategies.parameter_server.cluster.failure_detector import FailureDetector
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.servers import Servers
-from tf_strategies.parameter_server.cluster.transport import connect_wires
+from tf_strategies.parameter_server.cluster.transport import connect_transport
 
 __all__ = ["ConnectedServers"]
 
@@ -54,7 +54,7 @@ class ConnectedServers(Servers):
             )
         except tf.errors.InvalidArgumentError as error:
             raise BootstrapError(error.message) from None
-        self.wires = connect_wires(
+        self.transport = connect_transport(
             self.device,
             list(zip(self.server_names, self.devices)),
             own=cluster.name_of(own),
@@ -62,28 +62,30 @@ class ConnectedServers(Servers):
             transport=transport,
             timeout=timeout,
         )
-        self._guard = Guard(list(zip(self.server_names, cluster.addresses["ps"])), self.wires.fail)
+        self._failure_detector = FailureDetector(
+            list(zip(self.server_names, cluster.addresses["ps"])), self.transport.fail
+        )
         self._closed = False
         at_exit.register(self._leave_at_exit)
 
-    def guard(self) -> ContextManager[None]:
-        return self._guard.watch()
+    def detecting_failures(self) -> ContextManager[None]:
+        return self._failure_detector.watch()
 
     def call(self, function: Callable, *args: Any) -> Any:
-        with self._guard.watch():
-            return self._guard.call(function, *args)
+        with self._failure_detector.watch():
+            return self._failure_detector.call(function, *args)
 
     def require_all(self) -> None:
-        self._guard.require_all()
+        self._failure_detector.require_all()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         at_exit.unregister(self._leave_at_exit)
-        self._guard.stop()
-        self.wires.close()
-        self._guard.call_last(lambda: self.membership.leave(finished=True))
+        self._failure_detector.stop()
+        self.transport.close()
+        self._failure_detector.call_last(lambda: self.membership.leave(finished=True))
 
     def agree(self, what: str, text: str) -> None:
         try:
@@ -100,7 +102,7 @@ class ConnectedServers(Servers):
         After an error that ended the script it says nothing: the servers then take this worker for lost.
         """
         if getattr(sys, "last_value", None) is not None:
-            self._guard.stop()
+            self._failure_detector.stop()
             at_exit.end_quickly()
             return
         try:

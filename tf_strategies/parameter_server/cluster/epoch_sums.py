@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.parameter_server.cluster.peer_entries import Others
+from tf_strategies.parameter_server.cluster.peer_entries import PeerEntries
 from tf_strategies.parameter_server.cluster.servers import Servers
 
 __all__ = ["EpochSums"]
@@ -30,7 +30,7 @@ class EpochSums(Hooks):
         self._epoch = 0
         self._servers = servers
         self._fit = fit
-        self._others = Others(servers.rank, servers.size, wait=in_step)
+        self._peer_entries = PeerEntries(servers.rank, servers.size, wait=in_step)
         self._left: Dict[Tuple[int, int, int], tf.Variable] = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -49,8 +49,8 @@ class EpochSums(Hooks):
             [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
         )
         self._variable(self._servers.rank, own.size).assign(own)
-        left = self._others.find(
-            lambda rank: self._left_by(rank, own.size), self._servers.membership.offering
+        left = self._peer_entries.find(
+            lambda rank: self._left_by(rank, own.size), self._servers.membership.submitters
         )
         found = {self._servers.rank: own, **left}
         total = np.sum([found[rank][1:] for rank in sorted(found)], axis=0)

@@ -12,11 +12,11 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.parameter_server.cluster.heartbeat import Pulse, why_silent
+from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat, error_of_request
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.texts import utf8
 
-__all__ = ["Guard"]
+__all__ = ["FailureDetector"]
 
 _LAST_QUESTION_SECONDS = 2.0
 _CANCELLED_WITHIN_SECONDS = 2.0
@@ -27,7 +27,7 @@ _MOST_UNANSWERED = 2
 _log = logging.getLogger("tf_strategies")
 
 
-class Guard:
+class FailureDetector:
     """Asks the servers all the time whether they are there.
 
     Args:
@@ -42,8 +42,8 @@ class Guard:
         self._lost = ""
         self._open: List = []
         self._watched: List[int] = []
-        self._pulses = [
-            Pulse(name, address, lambda reason, name=name: self._on_lost(name, reason))
+        self._heartbeats = [
+            Heartbeat(name, address, lambda reason, name=name: self._on_lost(name, reason))
             for name, address in self._servers
         ]
 
@@ -112,8 +112,8 @@ class Guard:
             done.set()
 
     def stop(self) -> None:
-        for pulse in self._pulses:
-            pulse.stop()
+        for heartbeat in self._heartbeats:
+            heartbeat.stop()
 
     def _on_lost(self, name: str, reason: str) -> None:
         with self._lock:
@@ -169,7 +169,7 @@ class Guard:
     def _find_lost(self) -> None:
         """Finds lost servers at once, before the next regular question."""
         for name, address in self._servers:
-            reason = why_silent(address, _LAST_QUESTION_SECONDS)
+            reason = error_of_request(address, _LAST_QUESTION_SECONDS)
             if reason:
                 self._on_lost(name, reason)
 
@@ -182,7 +182,7 @@ def _is_in_tensorflow(thread: int) -> bool:
 
 def _hangs(address: str) -> bool:
     """Returns True if a server keeps what asks it waiting; one that has ended refuses the connection."""
-    return _is_silence(why_silent(address, _LAST_QUESTION_SECONDS))
+    return _is_silence(error_of_request(address, _LAST_QUESTION_SECONDS))
 
 
 def _is_silence(reason: str) -> bool:

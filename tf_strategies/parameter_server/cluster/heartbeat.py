@@ -11,7 +11,7 @@ import grpc
 from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster import readiness
 
-__all__ = ["Pulse", "wait_until_all_are_ready", "why_silent"]
+__all__ = ["Heartbeat", "error_of_request", "wait_until_all_are_ready"]
 
 _QUESTION = "/tensorflow.WorkerService/GetStatus"
 _ASK_EVERY_SECONDS = 1.0
@@ -36,11 +36,11 @@ class _Peer:
         self._is_there = self._channel.unary_unary(_QUESTION)
         self._is_ready = self._channel.unary_unary(readiness.ASK)
 
-    def why_silent(self, seconds: float) -> str:
+    def error_of_request(self, seconds: float) -> str:
         """Returns why no answer came; "" when one did."""
         return self._why(self._is_there, b"", seconds)
 
-    def why_not_ready(self, seconds: float) -> str:
+    def error_of_readiness(self, seconds: float) -> str:
         """Returns why a server is not ready for workers; "" when it is."""
         return self._why(self._is_ready, readiness.QUESTION, seconds)
 
@@ -57,11 +57,11 @@ class _Peer:
         self._channel.close()
 
 
-def why_silent(address: str, seconds: float) -> str:
+def error_of_request(address: str, seconds: float) -> str:
     """Returns why the process at the address does not answer within some seconds; "" when it does."""
     peer = _Peer(address)
     try:
-        return peer.why_silent(seconds)
+        return peer.error_of_request(seconds)
     finally:
         peer.close()
 
@@ -82,7 +82,7 @@ def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeo
         peer = _Peer(address)
         try:
             while True:
-                reason = peer.why_not_ready(_ANSWER_SECONDS)
+                reason = peer.error_of_readiness(_ANSWER_SECONDS)
                 if not reason:
                     break
                 if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeo
             peer.close()
 
 
-class Pulse:
+class Heartbeat:
     """Asks a process, on a thread of its own, until it answers no more.
 
     Args:
@@ -109,7 +109,7 @@ class Pulse:
         self._on_lost = on_lost
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=self._watch, name=f"tf_strategies pulse of {name}", daemon=True
+            target=self._watch, name=f"tf_strategies heartbeat of {name}", daemon=True
         )
         self._thread.start()
 
@@ -120,7 +120,7 @@ class Pulse:
     def _watch(self) -> None:
         unanswered = 0
         while not self._stopped.wait(_ASK_EVERY_SECONDS if unanswered == 0 else _RETRY_SECONDS):
-            reason = self._peer.why_silent(_ANSWER_SECONDS)
+            reason = self._peer.error_of_request(_ANSWER_SECONDS)
             unanswered = unanswered + 1 if reason else 0
             if unanswered == _MOST_UNANSWERED and not self._stopped.is_set():
                 self._on_lost(reason)

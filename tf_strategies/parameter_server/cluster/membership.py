@@ -88,10 +88,10 @@ class Membership:
         with tf.device(self.devices[0]):
             return ledger.counts(self.name)
 
-    def offering(self) -> List[int]:
-        """Returns the workers that have offered gradients for the current step, and wait for what becomes of them."""
+    def submitters(self) -> List[int]:
+        """Returns the workers that have submitted gradients for the current step and wait for the outcome."""
         with tf.device(self.devices[0]):
-            return ledger.offering(self.name).numpy().tolist()
+            return ledger.submitters(self.name).numpy().tolist()
 
     def leave(self, *, finished: bool) -> None:
         """Tells the servers that this worker trains no more: for good, or until its next fit."""

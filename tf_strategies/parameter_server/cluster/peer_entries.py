@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, Optional, Set, TypeVar
 
-__all__ = ["Others"]
+__all__ = ["PeerEntries"]
 
 _AWAITED_SECONDS = 5.0
 _POLL_SECONDS = 0.02
@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.02
 Left = TypeVar("Left")
 
 
-class Others:
+class PeerEntries:
     """Looks for it; where all are to leave it at about the same time, for up to 5 seconds.
 
     One that had not come by then is not waited for, until it has come again: it may be dead.

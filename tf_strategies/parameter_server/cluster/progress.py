@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.shared_progress import Pace, RefusedError, SharedProgress
-from tf_strategies.parameter_server.cluster.peer_entries import Others
+from tf_strategies.parameter_server.cluster.peer_entries import PeerEntries
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.texts import utf8
 
@@ -38,7 +38,7 @@ class ServerProgress(SharedProgress):
         self.rank = servers.rank
         self.size = servers.size
         self.pace = pace
-        self._others = Others(servers.rank, servers.size, wait=pace is Pace.IN_STEP)
+        self._peer_entries = PeerEntries(servers.rank, servers.size, wait=pace is Pace.IN_STEP)
         self._servers = servers
         self._number = number
         self._texts: Dict[Tuple[int, str], tf.Variable] = {}
@@ -84,7 +84,7 @@ class ServerProgress(SharedProgress):
             return [b""] * self.size
         mark, *first = begin
         if moment:
-            self._others.find(lambda rank: self._record(rank, mark, moment))
+            self._peer_entries.find(lambda rank: self._record(rank, mark, moment))
         latest = [self._record(rank, mark) for rank in range(self.size)]
         return [given if kept is None else kept for kept, given in zip(latest, first)]
 

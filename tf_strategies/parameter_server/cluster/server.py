@@ -14,7 +14,7 @@ from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import channel, ledger_core, loader
-from tf_strategies.parameter_server.cluster.heartbeat import Pulse
+from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat
 from tf_strategies.parameter_server.cluster.readiness import make_ready
 
 __all__ = ["serve"]
@@ -88,7 +88,7 @@ class _Attendance:
         self._addresses = [cluster.address_of(task) for task in self._tasks]
         self._names = [cluster.name_of(task) for task in self._tasks]
         self._timeout = timeout
-        self._pulses: Dict[Tuple[int, int], Pulse] = {}
+        self._heartbeats: Dict[Tuple[int, int], Heartbeat] = {}
 
     def wait_until_over(self) -> str:
         """Returns why it ended before all workers had finished; "" when they have."""
@@ -114,18 +114,18 @@ class _Attendance:
             for rank, member in enumerate(ledger_core.members(name)):
                 found[rank] = max(found[rank], member.status, key=_ORDER.index)
                 key = rank, member.incarnation
-                if member.status in _HERE and key not in self._pulses:
-                    self._pulses[key] = self._watch(rank, member.incarnation)
+                if member.status in _HERE and key not in self._heartbeats:
+                    self._heartbeats[key] = self._watch(rank, member.incarnation)
         return found
 
-    def _watch(self, rank: int, incarnation: int) -> Pulse:
+    def _watch(self, rank: int, incarnation: int) -> Heartbeat:
         def lost(reason: str) -> None:
             channel.fail_channels_to(self._names[rank], f"{self._names[rank]} answers no more ({reason})")
             marked = [ledger_core.mark_lost(name, rank, incarnation) for name in ledger_core.names()]
             if any(marked):
                 logging.warning("%s answers no more (%s): it is taken for lost", self._names[rank], reason)
 
-        return Pulse(self._names[rank], self._addresses[rank], lost)
+        return Heartbeat(self._names[rank], self._addresses[rank], lost)
 
     def _why(self, statuses: List[str], missing: List[int]) -> str:
         states = {"expected": "has never come", "lost": "is lost"}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster.membership import Membership
-from tf_strategies.parameter_server.cluster.transport import Wires
+from tf_strategies.parameter_server.cluster.transport import Transport
 
 __all__ = ["LocalServers", "Servers"]
 
@@ -31,7 +31,7 @@ class Servers(abc.ABC):
         timeout: seconds that anything may wait for another process.
         session_target: what a tf.compat.v1.Session names to reach the servers.
         membership: this worker's entry in the ledgers of the servers.
-        wires: what carries tensors to and from the servers.
+        transport: what carries tensors to and from the servers.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Servers(abc.ABC):
     timeout: float
     session_target: str
     membership: Membership
-    wires: Wires
+    transport: Transport
 
     @abc.abstractmethod
     def agree(self, what: str, text: str) -> None:
@@ -53,7 +53,7 @@ class Servers(abc.ABC):
         """Returns how messages name a worker."""
 
     @abc.abstractmethod
-    def guard(self) -> ContextManager[None]:
+    def detecting_failures(self) -> ContextManager[None]:
         """Opens a context in which what waits for a server that is lost ends with a ServerLostError."""
 
     @abc.abstractmethod
@@ -120,12 +120,12 @@ class LocalServers(Servers):
         self.name = name
         self.device = tf.config.list_logical_devices("CPU")[0].name
         self.devices = [self.device]
-        self.wires = Wires(self.device)
+        self.transport = Transport(self.device)
         self.membership = Membership(
             name, self.devices, rank=0, names=["worker 0"], options="", timeout=self.timeout
         )
 
-    def guard(self) -> ContextManager[None]:
+    def detecting_failures(self) -> ContextManager[None]:
         return contextlib.nullcontext()
 
     def call(self, function: Callable, *args: Any) -> Any:

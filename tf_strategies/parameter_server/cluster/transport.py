@@ -10,12 +10,12 @@ from absl import logging
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native.channel import Channel
 
-__all__ = ["ChannelWires", "Wires", "connect_wires"]
+__all__ = ["ChannelTransport", "Transport", "connect_transport"]
 
 _LARGE_BYTES = 256 << 10  # where channels begin to win, measured: benchmarks/NOTES.md
 
 
-class Wires:
+class Transport:
     """TensorFlow's own gRPC: an operation that needs a tensor of another device gets it from there.
 
     Args:
@@ -43,7 +43,7 @@ class Wires:
         """Does nothing: nothing is carried any more."""
 
 
-class ChannelWires(Wires):
+class ChannelTransport(Transport):
     """A channel to each server for large tensors, within functions; for others, and outside of functions, gRPC.
 
     Args:
@@ -85,9 +85,9 @@ def _is_large(tensor: tf.Tensor) -> bool:
     return elements * tensor.dtype.size >= _LARGE_BYTES
 
 
-def connect_wires(
+def connect_transport(
     device: str, servers: Sequence[Tuple[str, str]], *, own: str, my_host: str, transport: str, timeout: float
-) -> Wires:
+) -> Transport:
     """Opens what `ParameterServerOptions.transport` asks for.
 
     Args:
@@ -102,7 +102,7 @@ def connect_wires(
         BootstrapError: a channel cannot be opened, and `transport` is not "auto".
     """
     if transport == "grpc":
-        return Wires(device)
+        return Transport(device)
     channels: Dict[str, Channel] = {}
     try:
         for name, place in servers:
@@ -115,5 +115,5 @@ def connect_wires(
         if transport != "auto":
             raise
         logging.warning("%s; variables and gradients are carried by gRPC, which is slower", error)
-        return Wires(device)
-    return ChannelWires(device, channels)
+        return Transport(device)
+    return ChannelTransport(device, channels)

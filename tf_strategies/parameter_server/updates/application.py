@@ -27,7 +27,7 @@ class Update(NamedTuple):
     Attributes:
         fn: called with the variable and `args`.
         is_write: whether it only writes `args`, and reads nothing.
-        key: of what each worker deposits in place of the first argument; "" where nothing is.
+        key: of what each worker accumulates in place of the first argument; "" where nothing is.
         merge: in which `merge_call` of the step it was asked for.
         token: in a graph that a session runs what stands for it: whoever runs that wants it done.
     """
@@ -57,8 +57,8 @@ class Application:
 
     Args:
         step: whose updates were put off.
-        bundles: what the workers have deposited for it.
-        offered: what the ledger answered.
+        bundles: what the workers have accumulated for it.
+        submission: what the ledger answered.
         membership: this worker's entry in the ledgers.
         replicas: by how many workers Keras has divided each loss.
     """
@@ -67,14 +67,14 @@ class Application:
         self,
         step: Step,
         bundles: Sequence[Bundle],
-        offered: ledger.Offered,
+        submission: ledger.Submission,
         *,
         membership: Membership,
         replicas: int,
     ) -> None:
         self._step = step
         self._bundles = bundles
-        self._offered = offered
+        self._submission = submission
         self._membership = membership
         self._replicas = replicas
         self._done: List[Any] = []
@@ -86,7 +86,7 @@ class Application:
         for number, updates in enumerate(_stretches(self._step.pending)):
             self._apply(number, updates)
         with tf.device(self._membership.devices[0]), tf.control_dependencies(self._done):
-            following = ledger.applied(self._membership.caller, tf.identity(self._offered.step))
+            following = ledger.applied(self._membership.caller, tf.identity(self._submission.step))
         for device in self._membership.devices:
             with tf.device(device):
                 at_once(ledger.discard(self._membership.name, following - 1))
@@ -107,8 +107,12 @@ class Application:
             # Whoever takes over must find what all servers read as it was until all have read it.
             with tf.device(device), tf.control_dependencies(self._before):
                 done.append(
-                    ledger.once(
-                        self._offered.update, function, arguments, ledger=self._membership.name, part=number
+                    ledger.run_once(
+                        self._submission.update,
+                        function,
+                        arguments,
+                        ledger=self._membership.name,
+                        part=number,
                     )
                 )
         self._before = done
@@ -159,25 +163,25 @@ class Application:
         return means
 
     def _mean(self, bundle: Bundle) -> Any:
-        """Returns the mean of the members' deposits.
+        """Returns the mean of the members' gradients.
 
         Keras has divided each loss by the number of workers, so gradients are multiplied by it.
         """
-        members = self._offered.members
-        where = {"ledger": self._membership.name, "key": bundle.key, "step": self._offered.step}
+        members = self._submission.members
+        where = {"ledger": self._membership.name, "key": bundle.key, "step": self._submission.step}
         with tf.device(bundle.device):
             if bundle.rows is not None:
-                rows = ledger.withdraw_rows(
+                rows = ledger.gather_rows(
                     members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
                 )
                 at_once(rows.values)
                 values = self._scaled(bundle, rows.values)
                 return tf.IndexedSlices(values, rows.indices, dense_shape=bundle.rows.dense_shape)
-            (total,) = ledger.withdraw(members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
+            (total,) = ledger.sum_gradients(members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
             return self._scaled(bundle, at_once(total))
 
     def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
-        count = tf.size(self._offered.members)
+        count = tf.size(self._submission.members)
         factor = self._replicas if bundle.is_gradient else 1
 
         def scale() -> tf.Tensor:
@@ -209,5 +213,5 @@ def _devices(jobs: Sequence[_Job]) -> List[str]:
 
 
 def _own(update: Update, args: List[Any]) -> List[Any]:
-    """Returns the arguments that are this worker's, and not the mean of what all have deposited."""
+    """Returns the arguments that are this worker's, and not the mean over all workers."""
     return args[1:] if update.key else args

@@ -53,7 +53,7 @@ class AsynchronousUpdates(UpdateRule):
         max_staleness: how many steps this worker may be ahead of the slowest (Ho et al. 2013, stale synchronous parallel);
             None for any number.
         damping: what servers make of stale gradients; None to take them as they are.
-        compressed: what carries gradients to the servers; None for the wires alone.
+        compressed: what carries gradients to the servers; None where they travel as they are.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AsynchronousUpdates(UpdateRule):
         step = current_step()
         staleness = None
         if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
-            staleness = step.once(("staleness",), lambda: self._push(step, args[0]))
+            staleness = step.cached(("staleness",), lambda: self._push(step, args[0]))
         puts_off = step is not None and step.may_put_off
         args = to_put_off(args) if puts_off else args
         update = _Update(
@@ -165,7 +165,7 @@ class AsynchronousUpdates(UpdateRule):
 
     def _pulled(self, step: Step) -> tf.Tensor:
         with step.outside_of_branches():
-            return step.once(("pulled",), lambda: self._membership.pull(self._max_staleness))
+            return step.cached(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
     def _push(self, step: Step, gradient: Any) -> tf.Tensor:
         with tf.control_dependencies(_tensors_of([gradient])):

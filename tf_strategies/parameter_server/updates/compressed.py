@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.parameter_server.cluster.servers import Servers
-from tf_strategies.parameter_server.cluster.transport import Wires
+from tf_strategies.parameter_server.cluster.transport import Transport
 from tf_strategies.parameter_server.updates.step import current_step
 from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
 from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
@@ -96,7 +96,7 @@ class CompressedPushes:
         if step is None:
             self._count_one()
         else:
-            step.once(("exchange", merge), self._count_one)
+            step.cached(("exchange", merge), self._count_one)
 
     def _count_one(self) -> None:
         with tf.device(self._servers.device):
@@ -117,7 +117,7 @@ class CompressedPushes:
 
         def proceed() -> List[tf.Tensor]:
             with tf.device(self._servers.device):
-                route = _Route(self._servers.wires, self._servers.rank, server)
+                route = _Route(self._servers.transport, self._servers.rank, server)
                 return compression.compressor.add_up(gradients, step, route)
 
         with tf.device(server):
@@ -137,8 +137,8 @@ class _Route:
 
     size = 1
 
-    def __init__(self, wires: Wires, rank: int, server: str) -> None:
-        self._wires = wires
+    def __init__(self, transport: Transport, rank: int, server: str) -> None:
+        self._transport = transport
         self._server = server
         self.rank = rank
 
@@ -147,13 +147,13 @@ class _Route:
     ) -> List[tf.Tensor]:
         arrived: List[Any] = [None] * len(tensors)
         small = [i for i, tensor in enumerate(tensors) if is_small(tensor)]
-        together = self._wires.push(join([tensors[i] for i in small]), self._server) if small else None
+        together = self._transport.push(join([tensors[i] for i in small]), self._server) if small else None
         with tf.device(self._server):
             for i, part in zip(small, take_apart(together, [tensors[i].shape for i in small])):
                 arrived[i] = part
         for i, tensor in enumerate(tensors):
             if i not in small:
-                arrived[i] = self._wires.push(tensor, self._server)
+                arrived[i] = self._transport.push(tensor, self._server)
         with tf.device(self._server):
             return then(arrived)
 
@@ -161,7 +161,7 @@ class _Route:
         self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
         del name
-        arrived = self._wires.push(tensor, self._server)
+        arrived = self._transport.push(tensor, self._server)
         with tf.device(self._server):
             return then(arrived)
 

@@ -41,7 +41,7 @@ class Division(Damping):
     """
 
     def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
-        divisor = step.once((part.device, "divisor"), lambda: tf.maximum(staleness, 1))
+        divisor = step.cached((part.device, "divisor"), lambda: tf.maximum(staleness, 1))
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(
                 _divided(gradient.values, divisor), gradient.indices, gradient.dense_shape

@@ -136,7 +136,7 @@ class Step:
         if self._server is not None and self._server.device != device:
             raise EntangledError
 
-    def once(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
+    def cached(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
         """Returns what `make` returned when it was first called for the key, or since the variable it was read of was written.
 
         In a branch or loop it is called again: what one of them has made is not there for others.

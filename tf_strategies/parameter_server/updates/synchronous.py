@@ -31,14 +31,14 @@ class SynchronousUpdates(UpdateRule):
     """Gradients wait on the servers until as many workers as the quorum have brought theirs for the step (Chen et al. 2016).
 
     Each worker reads the step's number before the weights, computes, leaves its gradients on the servers that hold the variables,
-    and offers them to the first server's ledger. The worker that completes the quorum is told to apply: it has the servers add
+    and submits them to the first server's ledger. The worker that completes the quorum is told to apply: it has the servers add
     up what the members left, in the order of their numbers, and run the optimizer once. The others wait for that, so that nobody
     computes on weights older than the step it counts for.
 
     Args:
         membership: this worker's entry in the ledgers.
         quorum: how many gradients make a step.
-        compressed: what carries gradients to the servers; None for the wires alone.
+        compressed: what carries gradients to the servers; None where they travel as they are.
     """
 
     def __init__(
@@ -112,19 +112,19 @@ class SynchronousUpdates(UpdateRule):
             return
         bundles = bundles_of(self._contributions(step))
         access = step.pending[0].access
-        deposited = [self._deposit(access, bundle, self._number(step)) for bundle in bundles]
+        accumulated = [self._accumulate(access, bundle, self._number(step)) for bundle in bundles]
         with tf.device(self._membership.devices[0]):
-            offered = ledger.offer(
+            submission = ledger.submit(
                 self._membership.caller,
-                _after(deposited, self._number(step)),
+                _after(accumulated, self._number(step)),
                 rows=1,
                 quorum=self._quorum,
                 timeout=self._membership.timeout,
             )
-            applies = tf.equal(offered.decision, ledger.Decision.APPLY)
+            applies = tf.equal(submission.decision, ledger.Decision.APPLY)
         tf.cond(
             applies,
-            lambda: self._application(step, bundles, offered).run(),
+            lambda: self._application(step, bundles, submission).run(),
             lambda: tf.constant(0, tf.int64),
         )
 
@@ -150,9 +150,11 @@ class SynchronousUpdates(UpdateRule):
             for key, trains, pieces in found
         ]
 
-    def _application(self, step: Step, bundles: Sequence[Bundle], offered: ledger.Offered) -> Application:
+    def _application(
+        self, step: Step, bundles: Sequence[Bundle], submission: ledger.Submission
+    ) -> Application:
         return Application(
-            step, bundles, offered, membership=self._membership, replicas=self.replicas_in_sync
+            step, bundles, submission, membership=self._membership, replicas=self.replicas_in_sync
         )
 
     def _number(self, step: Step) -> tf.Tensor:
@@ -161,16 +163,16 @@ class SynchronousUpdates(UpdateRule):
                 return at_once(ledger.step(self._membership.name))
 
         with step.outside_of_branches():
-            return step.once(("step",), read)
+            return step.cached(("step",), read)
 
-    def _deposit(self, access: Any, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
+    def _accumulate(self, access: Any, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
         """Leaves what a bundle holds with its server."""
         where = {"ledger": self._membership.name, "key": bundle.key, "worker": self._membership.rank}
         value = access.to_server(bundle.device, bundle.value())
         with tf.device(bundle.device):
             if isinstance(value, tf.IndexedSlices):
-                return at_once(ledger.deposit_rows(value, step=number, **where))
-            return at_once(ledger.deposit([value], step=number, **where))
+                return at_once(ledger.accumulate_rows(value, step=number, **where))
+            return at_once(ledger.accumulate([value], step=number, **where))
 
 
 def _is_statistic(variable: ServerVariable) -> bool:

@@ -74,12 +74,12 @@ class ServerVariable(compat.BaseResourceVariable):
         in_graph_mode: whether it belongs to a graph that a session runs.
 
     Attributes:
-        companions: references to the variables that a step fetches together with this one, itself among them.
+        fetched_together: references to the variables that a step fetches together with this one, itself among them.
     """
 
     lives_on_servers = True
     looks_up_in_place = True
-    companions: Sequence[weakref.ref] = ()
+    fetched_together: Sequence[weakref.ref] = ()
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any, Dict, Hashable, List, Sequence
 
 import tensorflow as tf
 
-__all__ = ["Companions", "is_small", "join", "take_apart"]
+__all__ = ["FetchGroups", "is_small", "join", "take_apart"]
 
 _SMALL_BYTES = 64 << 10
 
@@ -29,7 +29,7 @@ def take_apart(joined: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.T
     return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes)]
 
 
-class Companions:
+class FetchGroups:
     """Which small variables are fetched together: those of one model on one server, such as its biases."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class Companions:
         """Adds a small variable to those that are fetched together."""
         if len(variable.parts) == 1 and is_small(variable):
             kind = variable.parts[0].device, variable.dtype, variable.trainable
-            variable.companions = self._groups.setdefault(kind, [])
-            variable.companions.append(weakref.ref(variable))
+            variable.fetched_together = self._groups.setdefault(kind, [])
+            variable.fetched_together.append(weakref.ref(variable))
 
     @staticmethod
     def of(variable: Any) -> List[Any]:
         """Returns the variables to fetch with this one, itself among them; only itself where it travels alone."""
-        found = [reference() for reference in variable.companions]
+        found = [reference() for reference in variable.fetched_together]
         return [each for each in found if each is not None] or [variable]

@@ -1,4 +1,4 @@
-// Synchronous training with backup workers: which offers count, and who applies them.
+// Synchronous training with backup workers: which submissions count, and who applies them.
 
 #include <gtest/gtest.h>
 
@@ -34,65 +34,65 @@ void ExpectCounts(TestLedger& ledger, const std::vector<int64_t>& dropped,
   EXPECT_EQ(found_counted, counted);
 }
 
-TEST(Offer, TheOneThatCompletesTheQuorumApplies) {
+TEST(Submit, TheOneThatCompletesTheQuorumApplies) {
   TestLedger ledger(3);
   ledger.JoinAll();
-  const auto first = ledger.Offer(2, 0, 2, 100, 1, 10);
+  const auto first = ledger.Submit(2, 0, 2, 100, 1, 10);
   EXPECT_FALSE(first->answered());
-  EXPECT_EQ(ledger->Offering(), Members({2}));
-  const auto second = ledger.Offer(0, 0, 2, 100, 1, 7);
+  EXPECT_EQ(ledger->Submitters(), Members({2}));
+  const auto second = ledger.Submit(0, 0, 2, 100, 1, 7);
   ExpectApply(second, 0, {0, 2});
   EXPECT_EQ(second->outcome.rows, 17);
-  const auto third = ledger.Offer(1, 0, 2);
+  const auto third = ledger.Submit(1, 0, 2);
   EXPECT_FALSE(third->answered()) << "the weights are being written";
   EXPECT_FALSE(first->answered());
   int64_t next = 0;
   ASSERT_TRUE(ledger->Applied({0, 1}, 0, &next).ok());
   EXPECT_EQ(next, 1);
-  EXPECT_EQ(ledger->Offering(), Members());
+  EXPECT_EQ(ledger->Submitters(), Members());
   ExpectDecision(first, kCounted, 1);
   ExpectDecision(third, kDropped, 1);
-  ExpectDecision(ledger.Offer(1, 0, 2), kDropped, 1);
+  ExpectDecision(ledger.Submit(1, 0, 2), kDropped, 1);
   ExpectCounts(ledger, {0, 2, 0}, {1, 0, 1});
   ASSERT_TRUE(ledger->Applied({0, 1}, 0, &next).ok()) << "may be repeated";
   EXPECT_EQ(ledger->Step(), 1);
 }
 
-TEST(Offer, IsRefusedWithTheValues) {
+TEST(Submit, IsRefusedWithTheValues) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  EXPECT_EQ(ledger.Offer(0, -1, 1)->status.message(), "step must be at least 0; got -1");
-  EXPECT_EQ(ledger.Offer(0, 0, 0)->status.message(), "quorum must be at least 1; got 0");
-  EXPECT_EQ(ledger.Offer(0, 0, 1, 1, 1, -3)->status.message(),
+  EXPECT_EQ(ledger.Submit(0, -1, 1)->status.message(), "step must be at least 0; got -1");
+  EXPECT_EQ(ledger.Submit(0, 0, 0)->status.message(), "quorum must be at least 1; got 0");
+  EXPECT_EQ(ledger.Submit(0, 0, 1, 1, 1, -3)->status.message(),
             "rows must be between 0 and 1099511627776; got -3");
-  EXPECT_EQ(ledger.Offer(0, 1, 1)->status.ToString(),
-            "FAILED_PRECONDITION: worker 0 (host:0) offers a gradient for step 1 of ledger 'test', which is "
+  EXPECT_EQ(ledger.Submit(0, 1, 1)->status.ToString(),
+            "FAILED_PRECONDITION: worker 0 (host:0) submits a gradient for step 1 of ledger 'test', which is "
             "at step 0: "
             "was the parameter server restarted, or an older checkpoint restored?");
-  ASSERT_FALSE(ledger.Offer(0, 0, 2)->answered());
-  EXPECT_EQ(ledger.Offer(1, 0, 1)->status.ToString(),
+  ASSERT_FALSE(ledger.Submit(0, 0, 2)->answered());
+  EXPECT_EQ(ledger.Submit(1, 0, 1)->status.ToString(),
             "MISMATCH: worker 1 (host:1) asks for a quorum of 1, worker 0 (host:0) asked for 2");
   ExpectCounts(ledger, {0, 0}, {0, 0});
 }
 
-TEST(Offer, OfAStepThatNobodyIsLeftToApplyIsGivenUpWithTheStep) {
+TEST(Submit, OfAStepThatNobodyIsLeftToApplyIsGivenUpWithTheStep) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 1);
+  const auto first = ledger.Submit(0, 0, 1);
   ExpectApply(first, 0, {0});
   EXPECT_EQ(ledger->SetStep(7).code(), Code::kFailedPrecondition) << "worker 0 applies it";
   ASSERT_TRUE(ledger->Leave({0, 1}, false).ok());
   ASSERT_TRUE(ledger->SetStep(7).ok());
-  const auto again = ledger.Offer(1, 7, 1);
+  const auto again = ledger.Submit(1, 7, 1);
   ExpectApply(again, 7, {1});
   EXPECT_GT(again->outcome.update, first->outcome.update);
 }
 
-TEST(Offer, NeedsNoMoreThanAreThere) {
+TEST(Submit, NeedsNoMoreThanAreThere) {
   TestLedger ledger(4);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 3);
-  const auto second = ledger.Offer(1, 0, 3);
+  const auto first = ledger.Submit(0, 0, 3);
+  const auto second = ledger.Submit(1, 0, 3);
   ASSERT_TRUE(ledger->Leave({2, 1}, false).ok());
   EXPECT_FALSE(second->answered());
   ASSERT_TRUE(ledger->MarkLost({3, 1}));
@@ -100,7 +100,7 @@ TEST(Offer, NeedsNoMoreThanAreThere) {
   ExpectApply(second, 0, {0, 1});
 }
 
-TEST(Offer, DoesNotCountOnThoseThatEnter) {
+TEST(Submit, DoesNotCountOnThoseThatEnter) {
   TestLedger ledger(2);
   ledger.JoinAll();
   ASSERT_FALSE(ledger.Enter(0, 1)->answered());
@@ -108,29 +108,29 @@ TEST(Offer, DoesNotCountOnThoseThatEnter) {
   ASSERT_TRUE(ledger->Leave({0, 1}, false).ok());
   const auto entering = ledger.Enter(0, 2);
   EXPECT_FALSE(entering->answered()) << "worker 1 is in its first fit";
-  ExpectApply(ledger.Offer(1, 0, 2), 0, {1});
+  ExpectApply(ledger.Submit(1, 0, 2), 0, {1});
   ASSERT_TRUE(ledger.Applied(1, 0).ok());
   EXPECT_FALSE(entering->answered());
 }
 
-TEST(Offer, OfALostWorkerThatDidNotCountYetIsDropped) {
+TEST(Submit, OfALostWorkerThatDidNotCountYetIsDropped) {
   TestLedger ledger(3);
   ledger.JoinAll();
-  const auto lost = ledger.Offer(0, 0, 2);
+  const auto lost = ledger.Submit(0, 0, 2);
   ASSERT_TRUE(ledger->MarkLost({0, 1}));
   EXPECT_EQ(lost->status.code(), Code::kAborted);
-  const auto first = ledger.Offer(1, 0, 2);
+  const auto first = ledger.Submit(1, 0, 2);
   EXPECT_FALSE(first->answered());
-  ExpectApply(ledger.Offer(2, 0, 2), 0, {1, 2});
+  ExpectApply(ledger.Submit(2, 0, 2), 0, {1, 2});
   ExpectCounts(ledger, {1, 0, 0}, {0, 1, 1});
 }
 
 TEST(Applier, WhenLostIsReplacedByOneThatCounted) {
   TestLedger ledger(4);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 2);
-  ExpectApply(ledger.Offer(1, 0, 2), 0, {0, 1});
-  const auto late = ledger.Offer(2, 0, 2);
+  const auto first = ledger.Submit(0, 0, 2);
+  ExpectApply(ledger.Submit(1, 0, 2), 0, {0, 1});
+  const auto late = ledger.Submit(2, 0, 2);
   ASSERT_TRUE(ledger->MarkLost({1, 1}));
   ExpectApply(first, 0, {0, 1});
   EXPECT_FALSE(late->answered());
@@ -145,8 +145,8 @@ TEST(Applier, WhenLostIsReplacedByOneThatCounted) {
 TEST(Applier, WhenLostIsReplacedByOneThatWaits) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
-  const auto late = ledger.Offer(1, 0, 1);
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
+  const auto late = ledger.Submit(1, 0, 1);
   EXPECT_FALSE(late->answered());
   ASSERT_TRUE(ledger.Join(0, 2).ok()) << "a new process in its place";
   ExpectApply(late, 0, {0});
@@ -157,24 +157,24 @@ TEST(Applier, WhenLostIsReplacedByOneThatWaits) {
 TEST(Applier, WhenLostIsReplacedByTheNextThatComes) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
   ASSERT_TRUE(ledger->Leave({0, 1}, false).ok()) << "its step failed";
   const auto entering = ledger.Enter(0, 1);
   EXPECT_FALSE(entering->answered()) << "worker 1 has not entered";
   EXPECT_TRUE(ledger.Enter(1, 1)->answered());
   EXPECT_TRUE(entering->answered()) << "nobody writes";
-  ExpectApply(ledger.Offer(1, 0, 1), 0, {0});
+  ExpectApply(ledger.Submit(1, 0, 1), 0, {0});
   ASSERT_TRUE(ledger.Applied(1, 0).ok());
-  ExpectApply(ledger.Offer(0, 1, 1), 1, {0});
+  ExpectApply(ledger.Submit(0, 1, 1), 1, {0});
 }
 
 TEST(Applier, ThatNobodyToldIsReplaced) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 2);
+  const auto first = ledger.Submit(0, 0, 2);
   const auto second = ledger.NewCall();
   second->gone = true;
-  ledger->Offer({1, 1}, {0, 1, 2, 100}, second->ticket, TestLedger::AnswerTo(second));
+  ledger->Submit({1, 1}, {0, 1, 2, 100}, second->ticket, TestLedger::AnswerTo(second));
   EXPECT_EQ(second->answers, 1);
   ExpectApply(first, 0, {0, 1});
 }
@@ -182,8 +182,8 @@ TEST(Applier, ThatNobodyToldIsReplaced) {
 TEST(Applier, ThatOffersAgainIsToldAgain) {
   TestLedger ledger(1);
   ledger.JoinAll();
-  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
-  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
   ASSERT_TRUE(ledger.Applied(0, 0).ok());
   ExpectCounts(ledger, {1}, {1});
 }
@@ -193,7 +193,7 @@ TEST(Enter, WaitsWhileAStepIsApplied) {
   ledger.JoinAll();
   ASSERT_FALSE(ledger.Enter(0, 1)->answered());
   ASSERT_TRUE(ledger.Enter(1, 1)->answered());
-  ExpectApply(ledger.Offer(0, 0, 1), 0, {0});
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
   ASSERT_TRUE(ledger.Join(1, 2).ok());
   const auto entering = ledger.Enter(1, 1, 100, 2);
   EXPECT_FALSE(entering->answered());
@@ -201,11 +201,11 @@ TEST(Enter, WaitsWhileAStepIsApplied) {
   EXPECT_TRUE(entering->answered());
 }
 
-TEST(Offer, ADeadlineNamesThoseThatAreAwaited) {
+TEST(Submit, ADeadlineNamesThoseThatAreAwaited) {
   TestLedger ledger(3);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 3, 5);
-  const auto second = ledger.Offer(1, 0, 3, 5);
+  const auto first = ledger.Submit(0, 0, 3, 5);
+  const auto second = ledger.Submit(1, 0, 3, 5);
   ledger.Pass(6);
   EXPECT_EQ(
       first->status.ToString(),
@@ -215,11 +215,11 @@ TEST(Offer, ADeadlineNamesThoseThatAreAwaited) {
   ExpectCounts(ledger, {1, 1, 0}, {0, 0, 0});
 }
 
-TEST(Offer, ADeadlineWhileTheStepIsAppliedNamesTheApplier) {
+TEST(Submit, ADeadlineWhileTheStepIsAppliedNamesTheApplier) {
   TestLedger ledger(2);
   ledger.JoinAll();
-  const auto first = ledger.Offer(0, 0, 2, 5);
-  ExpectApply(ledger.Offer(1, 0, 2), 0, {0, 1});
+  const auto first = ledger.Submit(0, 0, 2, 5);
+  ExpectApply(ledger.Submit(1, 0, 2), 0, {0, 1});
   ledger.Pass(6);
   EXPECT_EQ(first->status.ToString(),
             "DEADLINE_EXCEEDED: worker 0 (host:0) waited 5 s in ledger 'test' for the end of step 0, which "
@@ -234,15 +234,15 @@ TEST(SetStep, OnlyWhileNothingIsPending) {
   ledger.JoinAll();
   ASSERT_TRUE(ledger->SetStep(40).ok());
   EXPECT_EQ(ledger->SetStep(-1).message(), "step must be at least 0; got -1");
-  const auto offered = ledger.Offer(1, 40, 2);
+  const auto submission = ledger.Submit(1, 40, 2);
   EXPECT_EQ(ledger->SetStep(7).ToString(),
             "FAILED_PRECONDITION: the step of ledger 'test' cannot be set to 7 while gradients for step 40 "
             "are pending, "
             "from worker 1 (host:1)");
   EXPECT_EQ(ledger.Push(0, 0).code(), Code::kFailedPrecondition) << "one ledger serves one strategy";
-  ExpectApply(ledger.Offer(0, 40, 2), 40, {0, 1});
+  ExpectApply(ledger.Submit(0, 40, 2), 40, {0, 1});
   ASSERT_TRUE(ledger.Applied(0, 40).ok());
-  ExpectDecision(offered, kCounted, 41);
+  ExpectDecision(submission, kCounted, 41);
 }
 
 }  // namespace

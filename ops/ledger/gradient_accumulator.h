@@ -1,9 +1,9 @@
-// Deposits: gradients that a server holds until their step is applied.
+// GradientAccumulator: gradients that a server holds until their step is applied.
 //
-// One for each key (a variable, or a pack of variables) and worker: the one deposited last. Nothing is copied: a deposit
+// One for each key (a variable, or a pack of variables) and worker: the latest. Nothing is copied: a gradient
 // keeps alive what owns its memory.
-#ifndef OPS_LEDGER_DEPOSITS_H_
-#define OPS_LEDGER_DEPOSITS_H_
+#ifndef OPS_LEDGER_GRADIENT_ACCUMULATOR_H_
+#define OPS_LEDGER_GRADIENT_ACCUMULATOR_H_
 
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@ struct Part {
   std::vector<int64_t> shape;
 };
 
-struct Deposit {
+struct Gradient {
   // Dense tensors, or rows of one: then parts are indices [n] (int64) and values [n, ...].
   bool is_rows = false;
   DType dtype = DType::kFloat32;  // of what is summed
@@ -34,31 +34,31 @@ struct Deposit {
 };
 
 // Thread-safe.
-class Deposits {
+class GradientAccumulator {
  public:
   static constexpr size_t kMostKeys = 1 << 16;
   static constexpr int kMostWorkers = 1 << 16;
 
   // name_of: for messages.
-  explicit Deposits(std::function<std::string(int)> name_of) : name_of_(std::move(name_of)) {}
+  explicit GradientAccumulator(std::function<std::string(int)> name_of) : name_of_(std::move(name_of)) {}
 
-  // Replaces what this worker deposited under the key before. kMismatch when another worker's deposit for the same step has other shapes,
+  // Replaces this worker's former gradient of the key. kMismatch when another worker's gradient for the same step has other shapes,
   // another dtype or another form.
-  Status Put(const std::string& key, int worker, int64_t step, Deposit deposit);
+  Status Put(const std::string& key, int worker, int64_t step, Gradient gradient);
 
-  // The members' deposits for a step, by worker, ascending. They stay until Discard, however often they are taken.
+  // The members' gradients for a step, by worker, ascending. They stay until Discard, however often they are taken.
   Status Take(const std::string& key, const std::vector<int>& members, int64_t step,
-              std::vector<std::shared_ptr<const Deposit>>* found) const;
+              std::vector<std::shared_ptr<const Gradient>>* found) const;
 
-  // Forgets the deposits of this step and of those before it.
+  // Forgets the gradients of this step and of those before it.
   void Discard(int64_t step);
 
-  int64_t held() const;  // how many deposits
+  int64_t held() const;  // how many gradients
 
  private:
-  using OfKey = std::map<int, std::shared_ptr<const Deposit>>;  // by worker
+  using OfKey = std::map<int, std::shared_ptr<const Gradient>>;  // by worker
 
-  Status CheckAlike(const std::string& key, int worker, const Deposit& deposit, const OfKey& others) const;
+  Status CheckAlike(const std::string& key, int worker, const Gradient& gradient, const OfKey& others) const;
 
   const std::function<std::string(int)> name_of_;
   mutable std::mutex mutex_;
@@ -74,4 +74,4 @@ std::string ShapeText(const std::vector<int64_t>& shape);  // "[3,4]"
 
 }  // namespace tf_strategies::ledger
 
-#endif  // OPS_LEDGER_DEPOSITS_H_
+#endif  // OPS_LEDGER_GRADIENT_ACCUMULATOR_H_

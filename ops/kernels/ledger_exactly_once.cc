@@ -1,4 +1,4 @@
-// TfStrategies>LedgerOnce: a server's part in an update, done exactly once even if the worker that asked is lost meanwhile.
+// TfStrategies>LedgerRunOnce: a server's part in an update, done exactly once even if the worker that asked is lost meanwhile.
 
 #include <map>
 #include <memory>
@@ -19,7 +19,7 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-REGISTER_OP("TfStrategies>LedgerOnce")
+REGISTER_OP("TfStrategies>LedgerRunOnce")
     .Input("update: int64")
     .Input("arguments: Targs")
     .Output("now: bool")
@@ -35,10 +35,10 @@ REGISTER_OP("TfStrategies>LedgerOnce")
     .Doc(R"doc(
 Calls a function on this device, unless it was called for the same part of the same update before. Waits while it is being called.
 
-Once begun, the function runs to its end, even if the step that asked for it is cancelled. If it fails, it is not called again for this
+ExactlyOnce begun, the function runs to its end, even if the step that asked for it is cancelled. If it fails, it is not called again for this
 update.
 
-update: As LedgerOffer numbers it.
+update: As LedgerSubmit numbers it.
 arguments: Of the function.
 now: Whether it was called now.
 f: Without results. All it uses is on this device.
@@ -46,9 +46,9 @@ part: Those of one update ascend.
 ledger: Its name.
 )doc");
 
-class OnceKernel final : public WaitingLedgerKernel {
+class ExactlyOnceKernel final : public WaitingLedgerKernel {
  public:
-  explicit OnceKernel(OpKernelConstruction* construction) : WaitingLedgerKernel(construction) {
+  explicit ExactlyOnceKernel(OpKernelConstruction* construction) : WaitingLedgerKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("f", &function_));
     OP_REQUIRES_OK(construction, construction->GetAttr("part", &part_));
   }
@@ -58,17 +58,18 @@ class OnceKernel final : public WaitingLedgerKernel {
     FunctionLibraryRuntime::Handle handle = 0;
     OP_REQUIRES_OK_ASYNC(context, ReadScalar<int64_t>(context, "update", &update), done);
     OP_REQUIRES_OK_ASYNC(context, Instantiate(context->function_library(), &handle), done);
-    once().Begin(update, part_, [this, context, handle, done = std::move(done)](ledger::Once::Answer answer) {
-      switch (answer) {
-        case ledger::Once::Answer::kNow: return Run(context, handle, done);
-        case ledger::Once::Answer::kDone: return End(context, false, done);
-        case ledger::Once::Answer::kFailed:
-          context->SetStatus(
-              absl::FailedPreconditionError("this update failed on this server before, and may have been "
-                                            "made in part; go on from a checkpoint"));
-          return done();
-      }
-    });
+    exactly_once().Begin(
+        update, part_, [this, context, handle, done = std::move(done)](ledger::ExactlyOnce::Answer answer) {
+          switch (answer) {
+            case ledger::ExactlyOnce::Answer::kNow: return Run(context, handle, done);
+            case ledger::ExactlyOnce::Answer::kDone: return End(context, false, done);
+            case ledger::ExactlyOnce::Answer::kFailed:
+              context->SetStatus(
+                  absl::FailedPreconditionError("this update failed on this server before, and may have been "
+                                                "made in part; go on from a checkpoint"));
+              return done();
+          }
+        });
   }
 
  private:
@@ -79,7 +80,7 @@ class OnceKernel final : public WaitingLedgerKernel {
   };
 
   absl::Status Instantiate(FunctionLibraryRuntime* library, FunctionLibraryRuntime::Handle* handle) {
-    if (library == nullptr) return absl::InternalError("LedgerOnce needs a function library");
+    if (library == nullptr) return absl::InternalError("LedgerRunOnce needs a function library");
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = handles_.find(library);
     if (found != handles_.end()) {
@@ -107,7 +108,7 @@ class OnceKernel final : public WaitingLedgerKernel {
     context->function_library()->Run(options, handle, arguments, &running->results,
                                      [this, context, running, done](const absl::Status& status) {
                                        if (!status.ok()) context->SetStatus(status);
-                                       once().End(status.ok());
+                                       exactly_once().End(status.ok());
                                        End(context, true, done);
                                      });
   }
@@ -124,7 +125,7 @@ class OnceKernel final : public WaitingLedgerKernel {
   std::map<FunctionLibraryRuntime*, FunctionLibraryRuntime::Handle> handles_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerOnce").Device(tensorflow::DEVICE_CPU), OnceKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerRunOnce").Device(tensorflow::DEVICE_CPU), ExactlyOnceKernel);
 
 }  // namespace
 }  // namespace tf_strategies

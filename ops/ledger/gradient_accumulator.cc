@@ -1,4 +1,4 @@
-#include "ops/ledger/deposits.h"
+#include "ops/ledger/gradient_accumulator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,14 +15,14 @@ constexpr int64_t kBlock = 8192;  // elements: what is summed stays in the cache
 std::string StepText(int64_t step) { return "step " + std::to_string(step); }
 
 // What must be the same for every worker: "float32 [3,4] [5]", "rows of float32 [4]".
-std::string FormOf(const Deposit& deposit) {
-  std::string text = deposit.is_rows ? "rows of " : "";
-  text += DTypeName(deposit.dtype);
-  if (!deposit.is_rows) {
-    for (const Part& part : deposit.parts) text += " " + ShapeText(part.shape);
+std::string FormOf(const Gradient& gradient) {
+  std::string text = gradient.is_rows ? "rows of " : "";
+  text += DTypeName(gradient.dtype);
+  if (!gradient.is_rows) {
+    for (const Part& part : gradient.parts) text += " " + ShapeText(part.shape);
     return text;
   }
-  const std::vector<int64_t>& values = deposit.parts[1].shape;
+  const std::vector<int64_t>& values = gradient.parts[1].shape;
   return text + " " + ShapeText({values.begin() + 1, values.end()});
 }
 
@@ -34,20 +34,20 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-Status Deposits::Put(const std::string& key, int worker, int64_t step, Deposit deposit) {
+Status GradientAccumulator::Put(const std::string& key, int worker, int64_t step, Gradient gradient) {
   if (worker < 0 || worker >= kMostWorkers) {
     return InvalidArgument("worker must be between 0 and " + std::to_string(kMostWorkers - 1) + "; got " +
                            std::to_string(worker));
   }
   if (step < 0) return InvalidArgument("step must be at least 0; got " + std::to_string(step));
-  deposit.step = step;
-  auto kept = std::make_shared<const Deposit>(
-      std::move(deposit));  // first the new, then, without the lock, the old one
+  gradient.step = step;
+  auto kept = std::make_shared<const Gradient>(
+      std::move(gradient));  // first the new, then, without the lock, the old one
   std::lock_guard<std::mutex> lock(mutex_);
   auto of_key = by_key_.find(key);
   if (of_key == by_key_.end()) {
     if (by_key_.size() >= kMostKeys) {
-      return ResourceExhausted(name_of_(worker) + " deposits '" + key + "' beside " +
+      return ResourceExhausted(name_of_(worker) + " sends gradient '" + key + "' beside " +
                                std::to_string(by_key_.size()) + " others: no more are kept");
     }
     of_key = by_key_.emplace(key, OfKey()).first;
@@ -59,21 +59,21 @@ Status Deposits::Put(const std::string& key, int worker, int64_t step, Deposit d
   return Status::Ok();
 }
 
-Status Deposits::CheckAlike(const std::string& key, int worker, const Deposit& deposit,
-                            const OfKey& others) const {
-  const std::string form = FormOf(deposit);
+Status GradientAccumulator::CheckAlike(const std::string& key, int worker, const Gradient& gradient,
+                                       const OfKey& others) const {
+  const std::string form = FormOf(gradient);
   for (const auto& [other, theirs] : others) {
-    if (other == worker || theirs->step != deposit.step) continue;
+    if (other == worker || theirs->step != gradient.step) continue;
     if (FormOf(*theirs) == form) return Status::Ok();  // the others are like this one
-    return Mismatch("the gradient '" + key + "' for " + StepText(deposit.step) + " is " + form + " on " +
+    return Mismatch("the gradient '" + key + "' for " + StepText(gradient.step) + " is " + form + " on " +
                     name_of_(worker) + " and " + FormOf(*theirs) + " on " + name_of_(other) +
                     ": run the same model on every worker");
   }
   return Status::Ok();
 }
 
-Status Deposits::Take(const std::string& key, const std::vector<int>& members, int64_t step,
-                      std::vector<std::shared_ptr<const Deposit>>* found) const {
+Status GradientAccumulator::Take(const std::string& key, const std::vector<int>& members, int64_t step,
+                                 std::vector<std::shared_ptr<const Gradient>>* found) const {
   if (members.empty()) return InvalidArgument("the gradient '" + key + "' of no member");
   for (size_t i = 1; i < members.size(); ++i) {
     if (members[i - 1] < members[i]) continue;
@@ -88,19 +88,19 @@ Status Deposits::Take(const std::string& key, const std::vector<int>& members, i
       return "the gradient '" + key + "' of " + name_of_(member) + " for " + StepText(step) + " is not here";
     };
     if (of_key == by_key_.end() || of_key->second.count(member) == 0) {
-      return FailedPrecondition(what() + ": it was never deposited on this server, or has been discarded");
+      return FailedPrecondition(what() + ": this server never received it, or has discarded it");
     }
-    const auto& deposit = of_key->second.at(member);
-    if (deposit->step != step) {
-      return FailedPrecondition(what() + ": the one it deposited last is for " + StepText(deposit->step));
+    const auto& gradient = of_key->second.at(member);
+    if (gradient->step != step) {
+      return FailedPrecondition(what() + ": the last one received is for " + StepText(gradient->step));
     }
-    found->push_back(deposit);
+    found->push_back(gradient);
   }
   return Status::Ok();
 }
 
-void Deposits::Discard(int64_t step) {
-  std::vector<std::shared_ptr<const Deposit>> freed;  // after the lock is released
+void GradientAccumulator::Discard(int64_t step) {
+  std::vector<std::shared_ptr<const Gradient>> freed;  // after the lock is released
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [key, of_key] : by_key_) {
     for (auto held = of_key.begin(); held != of_key.end();) {
@@ -113,7 +113,7 @@ void Deposits::Discard(int64_t step) {
   }
 }
 
-int64_t Deposits::held() const {
+int64_t GradientAccumulator::held() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return held_;
 }

@@ -1,9 +1,9 @@
-// Once: what a server does for an update, each part of it exactly once, whoever asks and however often.
+// ExactlyOnce: what a server does for an update, each part of it exactly once, whoever asks and however often.
 //
 // A worker that applies an update may be lost when some servers have done their part and others have not; the worker that applies
 // it then asks all of them again. A part that has begun goes on when the worker that asked is gone.
-#ifndef OPS_LEDGER_ONCE_H_
-#define OPS_LEDGER_ONCE_H_
+#ifndef OPS_LEDGER_EXACTLY_ONCE_H_
+#define OPS_LEDGER_EXACTLY_ONCE_H_
 
 #include <cstdint>
 #include <deque>
@@ -24,7 +24,7 @@ struct UpdateNumber {
 };
 
 // Thread-safe.
-class Once {
+class ExactlyOnce {
  public:
   enum class Answer {
     kNow,     // who asked is to do the part, then to call End
@@ -59,4 +59,4 @@ class Once {
 
 }  // namespace tf_strategies::ledger
 
-#endif  // OPS_LEDGER_ONCE_H_
+#endif  // OPS_LEDGER_EXACTLY_ONCE_H_

@@ -1,4 +1,4 @@
-#include "ops/ledger/once.h"
+#include "ops/ledger/exactly_once.h"
 
 #include <deque>
 #include <utility>
@@ -7,14 +7,14 @@
 
 namespace tf_strategies::ledger {
 
-Once::Answer Once::AnswerTo(const Asked& asked) const {
+ExactlyOnce::Answer ExactlyOnce::AnswerTo(const Asked& asked) const {
   const bool done = UpdateNumber::SameLedger(asked.update, update_) &&
                     (asked.update < update_ || (asked.update == update_ && asked.part <= part_));
   if (done) return Answer::kDone;
   return asked.update == failed_ ? Answer::kFailed : Answer::kNow;
 }
 
-void Once::Begin(int64_t update, int32_t part, Proceed proceed) {
+void ExactlyOnce::Begin(int64_t update, int32_t part, Proceed proceed) {
   Answer answer = Answer::kNow;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -31,7 +31,7 @@ void Once::Begin(int64_t update, int32_t part, Proceed proceed) {
   proceed(answer);
 }
 
-void Once::End(bool done) {
+void ExactlyOnce::End(bool done) {
   std::deque<std::pair<Proceed, Answer>> answered;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -1,6 +1,6 @@
 // Parts of updates that are done once, whoever asks.
 
-#include "ops/ledger/once.h"
+#include "ops/ledger/exactly_once.h"
 
 #include <gtest/gtest.h>
 
@@ -18,59 +18,61 @@ constexpr int64_t kFirst = int64_t{7} << UpdateNumber::kCountBits;
 class Told {
  public:
   void Ask(const std::string& name, int64_t update, int32_t part) {
-    once.Begin(update, part, [this, name](Once::Answer answer) {
-      text += name + (answer == Once::Answer::kNow ? "+" : answer == Once::Answer::kDone ? "-" : "!");
+    exactly_once.Begin(update, part, [this, name](ExactlyOnce::Answer answer) {
+      text += name + (answer == ExactlyOnce::Answer::kNow    ? "+"
+                      : answer == ExactlyOnce::Answer::kDone ? "-"
+                                                             : "!");
     });
   }
 
-  Once once;
+  ExactlyOnce exactly_once;
   std::string text;
 };
 
-TEST(Once, WhatIsDoneIsNotDoneAgain) {
+TEST(ExactlyOnce, WhatIsDoneIsNotDoneAgain) {
   Told told;
   told.Ask("a", kFirst, 0);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("b", kFirst, 0);
   told.Ask("c", kFirst, 2);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("d", kFirst, 1);  // of one that has no part 1 here, or is late
   told.Ask("e", kFirst + 1, 0);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("f", kFirst, 2);  // by one that was lost, and applied meanwhile
   EXPECT_EQ(told.text, "a+b-c+d-e+f-");
 }
 
-TEST(Once, WhoeverAsksMeanwhileWaits) {
+TEST(ExactlyOnce, WhoeverAsksMeanwhileWaits) {
   Told told;
   told.Ask("a", kFirst, 0);
   told.Ask("b", kFirst, 0);
   told.Ask("c", kFirst, 0);
   EXPECT_EQ(told.text, "a+");
-  told.once.End(true);
+  told.exactly_once.End(true);
   EXPECT_EQ(told.text, "a+b-c-");
 }
 
-TEST(Once, WhatFailedIsNotDoneAgain) {
+TEST(ExactlyOnce, WhatFailedIsNotDoneAgain) {
   Told told;
   told.Ask("a", kFirst, 0);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("b", kFirst, 1);
   told.Ask("c", kFirst, 1);
-  told.once.End(false);
+  told.exactly_once.End(false);
   told.Ask("d", kFirst, 1);
   told.Ask("e", kFirst, 0);
   told.Ask("f", kFirst + 1, 0);
   EXPECT_EQ(told.text, "a+b+c!d!e-f+");
 }
 
-TEST(Once, UpdatesOfAnotherLedgerAreNew) {
+TEST(ExactlyOnce, UpdatesOfAnotherLedgerAreNew) {
   const int64_t other = int64_t{3} << UpdateNumber::kCountBits;
   Told told;
   told.Ask("a", kFirst + 5, 0);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("b", other, 0);
-  told.once.End(true);
+  told.exactly_once.End(true);
   told.Ask("c", other, 0);
   EXPECT_EQ(told.text, "a+b+c-");
   EXPECT_GE(UpdateNumber::First(~uint64_t{0}), 0);
@@ -78,9 +80,9 @@ TEST(Once, UpdatesOfAnotherLedgerAreNew) {
   EXPECT_FALSE(UpdateNumber::SameLedger(UpdateNumber::First(5), UpdateNumber::First(6)));
 }
 
-TEST(Once, ThreadsThatAskTogetherDoEachPartOnce) {
+TEST(ExactlyOnce, ThreadsThatAskTogetherDoEachPartOnce) {
   constexpr int kThreads = 8, kUpdates = 200, kParts = 3;
-  Once once;
+  ExactlyOnce exactly_once;
   std::atomic<int> inside{0};
   std::vector<std::atomic<int>> times(kUpdates * kParts);
   std::vector<std::thread> threads;
@@ -88,12 +90,12 @@ TEST(Once, ThreadsThatAskTogetherDoEachPartOnce) {
     threads.emplace_back([&] {
       for (int index = 0; index < kUpdates * kParts; ++index) {
         std::atomic<bool> answered{false};
-        once.Begin(kFirst + index / kParts, index % kParts, [&](Once::Answer answer) {
-          if (answer == Once::Answer::kNow) {
+        exactly_once.Begin(kFirst + index / kParts, index % kParts, [&](ExactlyOnce::Answer answer) {
+          if (answer == ExactlyOnce::Answer::kNow) {
             EXPECT_EQ(++inside, 1);
             ++times[index];
             --inside;
-            once.End(true);
+            exactly_once.End(true);
           }
           answered = true;
         });

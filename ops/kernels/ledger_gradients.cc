@@ -1,4 +1,4 @@
-// TfStrategies>LedgerDeposit, LedgerWithdraw, LedgerDepositRows, LedgerWithdrawRows, LedgerDiscard: gradients that a server
+// TfStrategies>LedgerAccumulate, LedgerSumGradients, LedgerAccumulateRows, LedgerGatherRows, LedgerDiscard: gradients that a server
 // holds until their step is applied.
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-using Found = std::vector<std::shared_ptr<const ledger::Deposit>>;
+using Found = std::vector<std::shared_ptr<const ledger::Gradient>>;
 
 absl::Status ReadMembers(OpKernelContext* context, std::vector<int>* members) {
   const Tensor* input = nullptr;
@@ -44,9 +44,9 @@ ledger::Part PartOf(const Tensor& tensor) {
 }
 
 // What holds for all of these kernels: the key.
-class DepositKernel : public LedgerKernel {
+class GradientKernel : public LedgerKernel {
  public:
-  explicit DepositKernel(OpKernelConstruction* construction) : LedgerKernel(construction) {
+  explicit GradientKernel(OpKernelConstruction* construction) : LedgerKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("key", &key_));
   }
 
@@ -56,13 +56,13 @@ class DepositKernel : public LedgerKernel {
     int64_t step = 0;
     TF_RETURN_IF_ERROR(ReadScalar<int>(context, "worker", &worker));
     TF_RETURN_IF_ERROR(ReadScalar<int64_t>(context, "step", &step));
-    ledger::Deposit deposit;
-    deposit.is_rows = is_rows;
-    deposit.dtype = FromTensorFlow(tensors.back().dtype());
-    for (const Tensor& tensor : tensors) deposit.parts.push_back(PartOf(tensor));
-    deposit.keep_alive = std::make_shared<const std::vector<Tensor>>(std::move(tensors));
-    TF_RETURN_IF_ERROR(ToTensorFlow(deposits().Put(key_, worker, step, std::move(deposit))));
-    return WriteScalar(context, "held", deposits().held());
+    ledger::Gradient gradient;
+    gradient.is_rows = is_rows;
+    gradient.dtype = FromTensorFlow(tensors.back().dtype());
+    for (const Tensor& tensor : tensors) gradient.parts.push_back(PartOf(tensor));
+    gradient.keep_alive = std::make_shared<const std::vector<Tensor>>(std::move(tensors));
+    TF_RETURN_IF_ERROR(ToTensorFlow(accumulator().Put(key_, worker, step, std::move(gradient))));
+    return WriteScalar(context, "held", accumulator().held());
   }
 
   absl::Status Take(OpKernelContext* context, bool is_rows, tensorflow::DataType dtype, size_t parts,
@@ -71,21 +71,21 @@ class DepositKernel : public LedgerKernel {
     int64_t step = 0;
     TF_RETURN_IF_ERROR(ReadMembers(context, &members));
     TF_RETURN_IF_ERROR(ReadScalar<int64_t>(context, "step", &step));
-    TF_RETURN_IF_ERROR(ToTensorFlow(deposits().Take(key_, members, step, found)));
-    const ledger::Deposit& first = *found->front();
+    TF_RETURN_IF_ERROR(ToTensorFlow(accumulator().Take(key_, members, step, found)));
+    const ledger::Gradient& first = *found->front();
     if (first.is_rows == is_rows && first.dtype == FromTensorFlow(dtype) && first.parts.size() == parts) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("the gradient '", key_, "' was deposited as ", first.is_rows ? "rows" : "dense", " ",
-                     DTypeName(first.dtype), " in ", first.parts.size(), " parts, and is withdrawn as ",
+        absl::StrCat("the gradient '", key_, "' was accumulated as ", first.is_rows ? "rows" : "dense", " ",
+                     DTypeName(first.dtype), " in ", first.parts.size(), " parts, and is requested as ",
                      is_rows ? "rows" : "dense", " ", DTypeName(FromTensorFlow(dtype)), " in ", parts));
   }
 
   std::string key_;
 };
 
-REGISTER_OP("TfStrategies>LedgerDeposit")
+REGISTER_OP("TfStrategies>LedgerAccumulate")
     .Input("worker: int32")
     .Input("step: int64")
     .Input("tensors: N * T")
@@ -103,19 +103,19 @@ REGISTER_OP("TfStrategies>LedgerDeposit")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Holds a worker's gradients, in place of those it deposited under the key before.
+Keeps a worker's gradients. They replace the former ones of the same key.
 
 worker: Whose they are.
 step: At which it read the weights.
 tensors: Their shapes agree between workers.
-held: How many deposits this server holds for the ledger.
+held: How many gradients this server keeps for the ledger.
 ledger: Its name.
 key: What they are gradients of.
 )doc");
 
-class PutDense final : public DepositKernel {
+class PutDense final : public GradientKernel {
  public:
-  using DepositKernel::DepositKernel;
+  using GradientKernel::GradientKernel;
 
  protected:
   absl::Status Call(OpKernelContext* context) override {
@@ -125,7 +125,7 @@ class PutDense final : public DepositKernel {
   }
 };
 
-REGISTER_OP("TfStrategies>LedgerWithdraw")
+REGISTER_OP("TfStrategies>LedgerSumGradients")
     .Input("members: int32")
     .Input("step: int64")
     .Output("sums: N * T")
@@ -153,19 +153,19 @@ REGISTER_OP("TfStrategies>LedgerWithdraw")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Adds up the gradients that the members deposited for a step, in the order of their numbers. They stay deposited.
+Returns the sum of the members' gradients for a step, added in the order of their numbers. The gradients are kept.
 
 members: [m] the workers, ascending.
-step: For which they were deposited.
-sums: One for each tensor of a deposit.
+step: Of the gradients.
+sums: One for each tensor of a gradient.
 shapes: What is known of theirs.
 ledger: Its name.
 key: What they are gradients of.
 )doc");
 
-class TakeDense final : public DepositKernel {
+class TakeDense final : public GradientKernel {
  public:
-  explicit TakeDense(OpKernelConstruction* construction) : DepositKernel(construction) {
+  explicit TakeDense(OpKernelConstruction* construction) : GradientKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("T", &dtype_));
     OP_REQUIRES_OK(construction, construction->GetAttr("shapes", &shapes_));
     OP_REQUIRES(
@@ -187,12 +187,12 @@ class TakeDense final : public DepositKernel {
     TensorShape shape;
     TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(found.front()->parts[part].shape, &shape));
     if (!shapes_[part].IsCompatibleWith(shape)) {
-      return absl::InvalidArgumentError(absl::StrCat("the gradient '", key_, "' was deposited with shape ",
+      return absl::InvalidArgumentError(absl::StrCat("the gradient '", key_, "' was accumulated with shape ",
                                                      shape.DebugString(), "; ", shapes_[part].DebugString(),
                                                      " is expected"));
     }
     std::vector<const void*> sources;
-    for (const auto& deposit : found) sources.push_back(deposit->parts[part].data);
+    for (const auto& gradient : found) sources.push_back(gradient->parts[part].data);
     Tensor* sum = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(static_cast<int>(part), shape, &sum));
     const DType dtype = FromTensorFlow(dtype_);
@@ -210,7 +210,7 @@ class TakeDense final : public DepositKernel {
   std::vector<PartialTensorShape> shapes_;
 };
 
-REGISTER_OP("TfStrategies>LedgerDepositRows")
+REGISTER_OP("TfStrategies>LedgerAccumulateRows")
     .Input("worker: int32")
     .Input("step: int64")
     .Input("indices: int64")
@@ -231,20 +231,20 @@ REGISTER_OP("TfStrategies>LedgerDepositRows")
       return context->Merge(context->Dim(indices, 0), context->Dim(values, 0), &rows);
     })
     .Doc(R"doc(
-Holds rows of a worker's gradient, in place of what it deposited under the key before.
+Keeps rows of a worker's gradient. They replace the former ones of the same key.
 
 worker: Whose they are.
 step: At which it read the weights.
 indices: [n] of the rows.
 values: [n, ...]; the shape of a row agrees between workers.
-held: How many deposits this server holds for the ledger.
+held: How many gradients this server keeps for the ledger.
 ledger: Its name.
 key: What they are a gradient of.
 )doc");
 
-class PutRows final : public DepositKernel {
+class PutRows final : public GradientKernel {
  public:
-  using DepositKernel::DepositKernel;
+  using GradientKernel::GradientKernel;
 
  protected:
   absl::Status Call(OpKernelContext* context) override {
@@ -261,7 +261,7 @@ class PutRows final : public DepositKernel {
   }
 };
 
-REGISTER_OP("TfStrategies>LedgerWithdrawRows")
+REGISTER_OP("TfStrategies>LedgerGatherRows")
     .Input("members: int32")
     .Input("step: int64")
     .Output("indices: int64")
@@ -285,10 +285,10 @@ REGISTER_OP("TfStrategies>LedgerWithdrawRows")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Concatenates the rows that the members deposited for a step, in the order of their numbers. They stay deposited.
+Concatenates the members' rows for a step, in the order of their numbers. The rows are kept.
 
 members: [m] the workers, ascending.
-step: For which they were deposited.
+step: Of the gradients.
 indices: [n], with repetitions.
 values: [n, ...].
 row_shape: What is known of the shape of a row.
@@ -296,9 +296,9 @@ ledger: Its name.
 key: What they are a gradient of.
 )doc");
 
-class TakeRows final : public DepositKernel {
+class TakeRows final : public GradientKernel {
  public:
-  explicit TakeRows(OpKernelConstruction* construction) : DepositKernel(construction) {
+  explicit TakeRows(OpKernelConstruction* construction) : GradientKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("T", &dtype_));
     OP_REQUIRES_OK(construction, construction->GetAttr("row_shape", &row_shape_));
   }
@@ -308,7 +308,7 @@ class TakeRows final : public DepositKernel {
     Found found;
     TF_RETURN_IF_ERROR(Take(context, true, dtype_, 2, &found));
     int64_t rows = 0;
-    for (const auto& deposit : found) rows += deposit->parts[0].shape[0];
+    for (const auto& gradient : found) rows += gradient->parts[0].shape[0];
     std::vector<int64_t> sizes = found.front()->parts[1].shape;
     sizes[0] = rows;
     TensorShape shape, row;
@@ -317,7 +317,7 @@ class TakeRows final : public DepositKernel {
     row.RemoveDim(0);
     if (!row_shape_.IsCompatibleWith(row)) {
       return absl::InvalidArgumentError(absl::StrCat("the gradient '", key_,
-                                                     "' was deposited in rows of shape ", row.DebugString(),
+                                                     "' was accumulated in rows of shape ", row.DebugString(),
                                                      "; ", row_shape_.DebugString(), " is expected"));
     }
     Tensor* indices = nullptr;
@@ -327,10 +327,10 @@ class TakeRows final : public DepositKernel {
     const int64_t row_bytes = row.num_elements() * tensorflow::DataTypeSize(dtype_);
     char* to_indices = static_cast<char*>(indices->data());
     char* to_values = static_cast<char*>(values->data());
-    for (const auto& deposit : found) {
-      const int64_t count = deposit->parts[0].shape[0];
-      to_indices = Append(to_indices, deposit->parts[0].data, count * static_cast<int64_t>(sizeof(int64_t)));
-      to_values = Append(to_values, deposit->parts[1].data, count * row_bytes);
+    for (const auto& gradient : found) {
+      const int64_t count = gradient->parts[0].shape[0];
+      to_indices = Append(to_indices, gradient->parts[0].data, count * static_cast<int64_t>(sizeof(int64_t)));
+      to_values = Append(to_values, gradient->parts[1].data, count * row_bytes);
     }
     return absl::OkStatus();
   }
@@ -352,10 +352,10 @@ REGISTER_OP("TfStrategies>LedgerDiscard")
     .SetIsStateful()
     .SetShapeFn(ScalarsIn<0>)
     .Doc(R"doc(
-Frees what was deposited for this step and for those before it, under every key.
+Frees the gradients of this step and of all steps before it, under every key.
 
 step: The last that has been applied.
-held: How many deposits this server still holds for the ledger.
+held: How many gradients this server still keeps for the ledger.
 ledger: Its name.
 )doc");
 
@@ -367,15 +367,15 @@ class DiscardKernel final : public LedgerKernel {
   absl::Status Call(OpKernelContext* context) override {
     int64_t step = 0;
     TF_RETURN_IF_ERROR(ReadScalar<int64_t>(context, "step", &step));
-    deposits().Discard(step);
-    return WriteScalar(context, "held", deposits().held());
+    accumulator().Discard(step);
+    return WriteScalar(context, "held", accumulator().held());
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerDeposit").Device(tensorflow::DEVICE_CPU), PutDense);
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerWithdraw").Device(tensorflow::DEVICE_CPU), TakeDense);
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerDepositRows").Device(tensorflow::DEVICE_CPU), PutRows);
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerWithdrawRows").Device(tensorflow::DEVICE_CPU), TakeRows);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerAccumulate").Device(tensorflow::DEVICE_CPU), PutDense);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerSumGradients").Device(tensorflow::DEVICE_CPU), TakeDense);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerAccumulateRows").Device(tensorflow::DEVICE_CPU), PutRows);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerGatherRows").Device(tensorflow::DEVICE_CPU), TakeRows);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerDiscard").Device(tensorflow::DEVICE_CPU), DiscardKernel);
 
 }  // namespace
