@@ -5,7 +5,7 @@
 
 The C++ tool `simulate_schedule` builds and verifies each schedule and plays all its messages: on "alpha_beta" by the α-β-γ
 model of Thakur, Rabenseifner and Gropp 2005, on the others with hosts of 8 GPUs whose messages share links (max-min fair;
-`ops/schedule/topology.cc` is the table of them). "halving_doubling" is folded to a power of two at other P; "hierarchical" runs
+`ops/analysis/topology.cc` is the table of them). "halving_doubling" is folded to a power of two at other P; "hierarchical" runs
 inside the hosts first, then binary blocks across, "hierarchical:NAME" any other. A step starts when the one before is complete.
 `auto` is what a communicator chooses on that topology.
 Then what it chooses is held against the model it was made with: one host, chunks and steps overlap.

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "ops/analysis/print.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
 #include "ops/schedule/choose.h"
 #include "ops/schedule/chunking.h"
-#include "ops/schedule/print.h"
-#include "ops/schedule/verify.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "ops/analysis/cost.h"
+#include "ops/analysis/simulate.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
 #include "ops/schedule/choose.h"
-#include "ops/schedule/cost.h"
-#include "ops/schedule/simulate.h"
-#include "ops/schedule/verify.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = {
     "base": set(),
     "schedule": {"base"},
+    "analysis": {"base", "schedule"},
     "reduce": {"base"},
     "compress": {"base"},
     "cuda": {"base", "compress"},
@@ -32,6 +33,8 @@ OPS = {
 }
 # Programs: no part of the library.
 PROGRAMS = {"tools", "bench"}
+# What the shipped library does not contain.
+NOT_SHIPPED = PROGRAMS | {"analysis"}
 # Libraries that one layer alone may include: the start of the path in <> or "".
 FOREIGN_HEADERS = {
     "kernels": ("tensorflow/", "absl/", "Eigen/", "unsupported/Eigen/"),

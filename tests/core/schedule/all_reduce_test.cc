@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "ops/analysis/cost.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/choose.h"
-#include "ops/schedule/cost.h"
-#include "ops/schedule/verify.h"
-#include "tests/core/schedule/sanitized.h"
+#include "tests/core/support/sanitized.h"
 
 namespace tf_strategies::schedule {
 namespace {

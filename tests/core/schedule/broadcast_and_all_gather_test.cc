@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "ops/analysis/cost.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
-#include "ops/schedule/cost.h"
-#include "ops/schedule/verify.h"
 
 namespace tf_strategies::schedule {
 namespace {

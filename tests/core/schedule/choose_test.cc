@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ops/schedule/cost.h"
+#include "ops/analysis/cost.h"
 
 namespace tf_strategies::schedule {
 namespace {

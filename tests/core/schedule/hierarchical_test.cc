@@ -1,11 +1,11 @@
 // The hierarchical all-reduce over every arrangement of hosts, with each algorithm across them.
 #include <gtest/gtest.h>
 
+#include "ops/analysis/cost.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
 #include "ops/schedule/choose.h"
-#include "ops/schedule/cost.h"
-#include "ops/schedule/verify.h"
-#include "tests/core/schedule/sanitized.h"
+#include "tests/core/support/sanitized.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -1,6 +1,6 @@
 // Sets of ranks, as the symbolic execution of verify.h carries them in place of numbers.
-#ifndef OPS_SCHEDULE_CONTRIBUTIONS_H_
-#define OPS_SCHEDULE_CONTRIBUTIONS_H_
+#ifndef OPS_ANALYSIS_CONTRIBUTIONS_H_
+#define OPS_ANALYSIS_CONTRIBUTIONS_H_
 
 #include <cstdint>
 #include <string>
@@ -70,4 +70,4 @@ struct Fingerprint {
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_CONTRIBUTIONS_H_
+#endif  // OPS_ANALYSIS_CONTRIBUTIONS_H_

@@ -1,4 +1,4 @@
-#include "ops/schedule/topology.h"
+#include "ops/analysis/topology.h"
 
 #include "ops/base/check.h"
 

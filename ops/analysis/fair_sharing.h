@@ -6,13 +6,13 @@
 //
 // Source: Bertsekas and Gallager, "Data Networks", 2nd edition, 1992, section 6.5.2; Velho, Schnorr, Casanova
 //   and Legrand, "On the validity of flow-level TCP network models for grid and cloud simulations", 2013.
-#ifndef OPS_SCHEDULE_FAIR_SHARING_H_
-#define OPS_SCHEDULE_FAIR_SHARING_H_
+#ifndef OPS_ANALYSIS_FAIR_SHARING_H_
+#define OPS_ANALYSIS_FAIR_SHARING_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "ops/schedule/topology.h"
+#include "ops/analysis/topology.h"
 
 namespace tf_strategies::schedule {
 
@@ -65,4 +65,4 @@ class FairSharing {
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_FAIR_SHARING_H_
+#endif  // OPS_ANALYSIS_FAIR_SHARING_H_

@@ -1,12 +1,12 @@
-#include "ops/schedule/simulate.h"
+#include "ops/analysis/simulate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <queue>
 
+#include "ops/analysis/fair_sharing.h"
 #include "ops/base/check.h"
-#include "ops/schedule/fair_sharing.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -1,16 +1,16 @@
 // The simulation against the alpha-beta-gamma model, the closed forms, and cases worked out by hand.
-#include "ops/schedule/simulate.h"
+#include "ops/analysis/simulate.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
+#include "ops/analysis/cost.h"
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
 #include "ops/schedule/choose.h"
-#include "ops/schedule/cost.h"
-#include "ops/schedule/verify.h"
-#include "tests/core/schedule/sanitized.h"
+#include "tests/core/support/sanitized.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -1,5 +1,5 @@
 // Max-min fair rates against ones that were worked out by hand, and against their definition.
-#include "ops/schedule/fair_sharing.h"
+#include "ops/analysis/fair_sharing.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/analysis/print.h"
 #include "ops/schedule/algorithms.h"
-#include "ops/schedule/print.h"
 
 namespace tf_strategies::schedule {
 namespace {
@@ -36,7 +36,7 @@ class Golden : public testing::TestWithParam<int> {};
 
 TEST_P(Golden, BinaryBlocksIsAsWritten) {
   const int size = GetParam();
-  const std::string path = "tests/core/schedule/golden/binary_blocks_" + std::to_string(size) + ".txt";
+  const std::string path = "tests/core/analysis/golden/binary_blocks_" + std::to_string(size) + ".txt";
   std::ifstream file(path);
   ASSERT_TRUE(file.good()) << path << " cannot be read; run from the root of the repository";
   std::ostringstream golden;

@@ -1,4 +1,4 @@
-#include "ops/schedule/fair_sharing.h"
+#include "ops/analysis/fair_sharing.h"
 
 #include <algorithm>
 #include <limits>

@@ -6,8 +6,8 @@
 // A message inside a host takes the ports and the bus alone; one inside a rack no uplink. Each way of a port,
 // a NIC and an uplink is a link of its own (full duplex); a bus carries both ways together. A bandwidth of 0
 // means that there is no such limit, hence no link.
-#ifndef OPS_SCHEDULE_TOPOLOGY_H_
-#define OPS_SCHEDULE_TOPOLOGY_H_
+#ifndef OPS_ANALYSIS_TOPOLOGY_H_
+#define OPS_ANALYSIS_TOPOLOGY_H_
 
 #include <array>
 #include <string>
@@ -71,4 +71,4 @@ class Network {
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_TOPOLOGY_H_
+#endif  // OPS_ANALYSIS_TOPOLOGY_H_

@@ -1,10 +1,10 @@
 // What a schedule costs: counted, and predicted in seconds.
-#ifndef OPS_SCHEDULE_COST_H_
-#define OPS_SCHEDULE_COST_H_
+#ifndef OPS_ANALYSIS_COST_H_
+#define OPS_ANALYSIS_COST_H_
 
 #include <cstdint>
 
-#include "ops/schedule/group_program.h"
+#include "ops/analysis/group_program.h"
 #include "ops/schedule/step.h"
 
 namespace tf_strategies::schedule {
@@ -50,4 +50,4 @@ double PredictSeconds(int size, int64_t element_bytes, const CostModel& model, c
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_COST_H_
+#endif  // OPS_ANALYSIS_COST_H_

@@ -2,8 +2,8 @@
 //
 // A *channel* is a pair (sender, receiver). A packed action takes 8 bytes, so that a ring of 4097 ranks (67
 // million actions) fits in memory: ranges and channels are numbered and kept once.
-#ifndef OPS_SCHEDULE_GROUP_PROGRAM_H_
-#define OPS_SCHEDULE_GROUP_PROGRAM_H_
+#ifndef OPS_ANALYSIS_GROUP_PROGRAM_H_
+#define OPS_ANALYSIS_GROUP_PROGRAM_H_
 
 #include <cstdint>
 #include <functional>
@@ -54,4 +54,4 @@ std::string DescribePlace(const BuildRank& build, int rank, int64_t index);
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_GROUP_PROGRAM_H_
+#endif  // OPS_ANALYSIS_GROUP_PROGRAM_H_

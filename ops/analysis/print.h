@@ -1,10 +1,10 @@
 // Schedules as text for people.
-#ifndef OPS_SCHEDULE_PRINT_H_
-#define OPS_SCHEDULE_PRINT_H_
+#ifndef OPS_ANALYSIS_PRINT_H_
+#define OPS_ANALYSIS_PRINT_H_
 
 #include <string>
 
-#include "ops/schedule/group_program.h"
+#include "ops/analysis/group_program.h"
 
 namespace tf_strategies::schedule {
 
@@ -13,4 +13,4 @@ std::string FormatGroup(const std::string& title, int size, const BuildRank& bui
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_PRINT_H_
+#endif  // OPS_ANALYSIS_PRINT_H_

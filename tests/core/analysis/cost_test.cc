@@ -1,5 +1,5 @@
 // Costs counted and predicted, against the closed forms of Thakur, Rabenseifner and Gropp 2005.
-#include "ops/schedule/cost.h"
+#include "ops/analysis/cost.h"
 
 #include <gtest/gtest.h>
 

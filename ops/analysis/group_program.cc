@@ -1,4 +1,4 @@
-#include "ops/schedule/group_program.h"
+#include "ops/analysis/group_program.h"
 
 #include <algorithm>
 #include <map>

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/analysis/verify.h"
 #include "ops/schedule/algorithms.h"
-#include "ops/schedule/verify.h"
 
 namespace tf_strategies::schedule {
 namespace {

@@ -1,10 +1,10 @@
-#include "ops/schedule/print.h"
+#include "ops/analysis/print.h"
 
 #include <algorithm>
 #include <sstream>
 #include <vector>
 
-#include "ops/schedule/cost.h"
+#include "ops/analysis/cost.h"
 
 namespace tf_strategies::schedule {
 

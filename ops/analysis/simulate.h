@@ -1,12 +1,12 @@
 // Plays the schedules of a group over a network whose links are shared.
-#ifndef OPS_SCHEDULE_SIMULATE_H_
-#define OPS_SCHEDULE_SIMULATE_H_
+#ifndef OPS_ANALYSIS_SIMULATE_H_
+#define OPS_ANALYSIS_SIMULATE_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "ops/schedule/group_program.h"
-#include "ops/schedule/topology.h"
+#include "ops/analysis/group_program.h"
+#include "ops/analysis/topology.h"
 
 namespace tf_strategies::schedule {
 
@@ -34,4 +34,4 @@ Simulated Simulate(const GroupProgram& program, int64_t element_bytes, const Top
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_SIMULATE_H_
+#endif  // OPS_ANALYSIS_SIMULATE_H_

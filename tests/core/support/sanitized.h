@@ -1,8 +1,8 @@
 // Whether a sanitizer watches. A program is then some ten times slower, and loops over sizes end earlier.
-#ifndef TESTS_CORE_SCHEDULE_SANITIZED_H_
-#define TESTS_CORE_SCHEDULE_SANITIZED_H_
+#ifndef TESTS_CORE_SUPPORT_SANITIZED_H_
+#define TESTS_CORE_SUPPORT_SANITIZED_H_
 
-namespace tf_strategies::schedule {
+namespace tf_strategies {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
@@ -10,6 +10,6 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-}  // namespace tf_strategies::schedule
+}  // namespace tf_strategies
 
-#endif  // TESTS_CORE_SCHEDULE_SANITIZED_H_
+#endif  // TESTS_CORE_SUPPORT_SANITIZED_H_

@@ -12,14 +12,14 @@
 //
 // Returns kInvalidArgument with a message that names rank, step and action. Memory: 8 bytes an action of all
 // ranks, and 8 bytes (8 to 32 when exact) for each rank and element that can be told apart.
-#ifndef OPS_SCHEDULE_VERIFY_H_
-#define OPS_SCHEDULE_VERIFY_H_
+#ifndef OPS_ANALYSIS_VERIFY_H_
+#define OPS_ANALYSIS_VERIFY_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "ops/analysis/group_program.h"
 #include "ops/base/status.h"
-#include "ops/schedule/group_program.h"
 
 namespace tf_strategies::schedule {
 
@@ -38,4 +38,4 @@ Status VerifyAllToAll(int size, int64_t slot, const std::vector<std::vector<int6
 
 }  // namespace tf_strategies::schedule
 
-#endif  // OPS_SCHEDULE_VERIFY_H_
+#endif  // OPS_ANALYSIS_VERIFY_H_

@@ -1,4 +1,4 @@
-#include "ops/schedule/cost.h"
+#include "ops/analysis/cost.h"
 
 #include <algorithm>
 #include <queue>

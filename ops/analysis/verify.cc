@@ -1,13 +1,13 @@
-#include "ops/schedule/verify.h"
+#include "ops/analysis/verify.h"
 
 #include <algorithm>
 #include <functional>
 #include <sstream>
 #include <string>
 
+#include "ops/analysis/contributions.h"
 #include "ops/base/check.h"
 #include "ops/schedule/algorithms.h"
-#include "ops/schedule/contributions.h"
 
 namespace tf_strategies::schedule {
 namespace {
