@@ -78,9 +78,9 @@ class Execution {
   Transport* const transport_;
   ScratchPool* const scratch_;
   const size_t scratch_bytes_;
-  std::vector<int> gates_;         // by piece: how many completions it still waits for
+  std::vector<int> gates_;                      // by piece: how many completions it still waits for
   std::vector<ReceiveBuffer> receive_buffers_;  // by piece
-  std::vector<bool> complete_;     // by piece
+  std::vector<bool> complete_;                  // by piece
   std::vector<Happened> happened_, handling_;
   size_t next_reduction_ = 0;  // the first of plan.reductions not posted yet
   int posted_reductions_ = 0;

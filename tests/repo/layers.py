@@ -80,7 +80,7 @@ PARTS = {
     },
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
-ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/compat.py"
+ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/private_names.py"
 
 
 class Reference(NamedTuple):
@@ -131,12 +131,19 @@ def imports(path: Path) -> Iterator[Reference]:
                 is_module = module.is_dir() or module.with_suffix(".py").exists() or base[0] == "tensorflow"
                 yield Reference(path, node.lineno, ".".join([*base, alias.name] if is_module else base))
         elif _imports_by_name(node):
-            yield Reference(path, node.lineno, node.args[0].value)
+            yield Reference(path, node.lineno, _start_of_text(node.args[0]))
 
 
 def _imports_by_name(node: ast.AST) -> bool:
     """Whether this is importlib.import_module("...") or __import__("...")."""
-    if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+    if not isinstance(node, ast.Call) or not node.args or not _start_of_text(node.args[0]):
         return False
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return called in ("import_module", "__import__") and isinstance(node.args[0].value, str)
+    return called in ("import_module", "__import__")
+
+
+def _start_of_text(node: ast.AST) -> str:
+    """The text of a literal, or of an f-string what is before its first value; "" of anything else."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0]
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

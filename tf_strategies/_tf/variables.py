@@ -1,0 +1,82 @@
+"""Variables, distributed or not, and values that replicas share."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_strategies._tf.private_names import private
+
+__all__ = [
+    "BaseResourceVariable",
+    "MirroredVariable",
+    "ResourceVariable",
+    "SyncOnReadVariable",
+    "VariableSpec",
+    "is_mirrored",
+    "is_sync_on_read_variable",
+    "record_read",
+    "variable_accessed",
+    "variable_handle",
+    "whole_variable",
+]
+
+BaseResourceVariable = private.BaseResourceVariable
+MirroredVariable = private.MirroredVariable
+ResourceVariable = private.ResourceVariable
+SyncOnReadVariable = private.SyncOnReadVariable
+VariableSpec = private.VariableSpec
+is_mirrored = private.is_mirrored
+variable_accessed = private.variable_accessed
+
+
+def whole_variable(value):
+    """Returns the variable that `value` casts, or of which it is one replica's part, or `value` itself.
+
+    None if `value` is no variable.
+    """
+    value = getattr(value, "__dict__", {}).get(
+        "_variable", value
+    )  # of a variable of Keras 2 that casts itself
+    if not isinstance(value, tf.Variable):
+        return None
+    container = getattr(value, "_distributed_container", None)
+    return value if container is None else container()
+
+
+def is_sync_on_read_variable(value):
+    """Returns True if the value is a distributed variable that is reduced when read."""
+    return isinstance(value, SyncOnReadVariable)
+
+
+def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None):
+    """Returns a handle to a variable that processes share by name.
+
+    tf.Variable gives its own variables names that no other process can know.
+    """
+    handle = tf.raw_ops.VarHandleOp(
+        shape=shape,
+        dtype=dtype,
+        container=container,
+        shared_name=shared_name,
+        debug_name=name,
+        name=op_name,
+    )
+    data = private.create_handle_data(tf.TensorShape(shape), dtype)
+    private.set_handle_data(handle, data)
+    return handle
+
+
+def record_read(variable, forward, backward):
+    """Returns the result of `forward()` and records it on tapes as one read of the variable.
+
+    `backward` computes the gradient of that read.
+
+    tf.custom_gradient would need the read to have the variable's handle as an input.
+    """
+    variable_accessed(variable)
+    with private.stop_recording():
+        result = forward()
+    private.record_operation(
+        "ReadVariableOp", [result], [variable.handle], lambda upstream: [backward(upstream)], None
+    )
+    return result
