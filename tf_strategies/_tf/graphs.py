@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 
 import tensorflow as tf
 
@@ -18,11 +19,13 @@ __all__ = [
     "is_branch_of",
     "is_differentiating",
     "is_saving",
+    "next_op_number",
     "op_seed",
     "orderly_branches",
     "register_dispatchable_type",
     "run_before",
     "run_independently",
+    "seeded_ops",
     "set_op_seed",
     "written_resources",
 ]
@@ -54,6 +57,30 @@ def set_op_seed(seed):
         private.context()._seed = seed
     else:
         tf.compat.v1.get_default_graph().seed = seed
+
+
+def next_op_number():
+    """Returns the number that the next eager random operation draws, without drawing it; 0 in graphs and before a seed is set."""
+    drawn_from = getattr(private.context(), "_rng", None)
+    if not tf.executing_eagerly() or drawn_from is None:
+        return 0
+    numbers = random.Random()
+    numbers.setstate(drawn_from.getstate())
+    return numbers.getrandbits(32)
+
+
+@contextlib.contextmanager
+def seeded_ops(seed):
+    """Opens a context in which random operations have this global seed and, if eager, are numbered from it anew."""
+    before, numbers = op_seed(), getattr(private.context(), "_rng", None)
+    set_op_seed(seed)
+    if tf.executing_eagerly():
+        private.context()._rng = random.Random(seed)
+    try:
+        yield
+    finally:
+        set_op_seed(before)
+        private.context()._rng = numbers
 
 
 def in_xla():

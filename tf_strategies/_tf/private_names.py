@@ -136,6 +136,10 @@ ATTRIBUTES = {
         "_distributed_container": "the distributed variable that it is a part of",
         "_variable": "the variable that an AutoCastVariable of Keras 2 casts",
     },
+    "Context": {
+        "_rng": "the numbers of eager random operations",
+        "_seed": "the seed that eager random operations take",
+    },
     "StrategyExtended": {
         "_get_replica_id_in_sync_group": "a local replica's number among all",
     },

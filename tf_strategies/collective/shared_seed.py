@@ -20,21 +20,19 @@ _calls = itertools.count()
 def one_op_seed(group) -> Iterator[int]:
     """Opens a context in which random operations of datasets are seeded alike on all workers; a collective.
 
-    Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. Else it is
-    worker 0's seed for Python's `random`, which `keras.utils.set_random_seed` sets, and which nobody has set otherwise.
+    Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. So do the
+    numbers that eager operations draw from them. Else both come from worker 0's state of Python's `random`, which
+    `keras.utils.set_random_seed` seeds.
 
     Yields:
         A number in [0, 2^32), another one each time, equal on all workers.
     """
     before = compat.op_seed()
     drawn = zlib.crc32(repr((random.getstate(), next(_calls))).encode())
-    texts = exchange_texts(group, f"{before} {drawn}", name="seed to shuffle by")
+    texts = exchange_texts(group, f"{before},{compat.next_op_number()} {drawn}", name="seed to shuffle by")
     shared = int(texts[0].partition(" ")[2])
     if before is not None and len({text.partition(" ")[0] for text in texts}) == 1:
         yield shared
         return
-    compat.set_op_seed(shared % (2**31 - 1))
-    try:
+    with compat.seeded_ops(shared % (2**31 - 1)):
         yield shared
-    finally:
-        compat.set_op_seed(before)

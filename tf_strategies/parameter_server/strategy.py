@@ -214,14 +214,12 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     @contextlib.contextmanager
     def one_op_seed(self) -> Iterator[int]:
-        before = compat.op_seed()
         seed = zlib.crc32(f"{self._servers.name} {next(self._shuffles)}".encode())
-        if before is None:
-            compat.set_op_seed(seed % (2**31 - 1))
-        try:
+        seeded = (
+            compat.seeded_ops(seed % (2**31 - 1)) if compat.op_seed() is None else contextlib.nullcontext()
+        )
+        with seeded:
             yield seed
-        finally:
-            compat.set_op_seed(before)
 
 
 def _assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
