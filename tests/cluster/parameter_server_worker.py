@@ -49,6 +49,22 @@ def check_backups_for_one_process_are_refused(folder: Path) -> None:
         raise AssertionError("it was taken")
 
 
+def check_what_was_made_outside_the_scope_is_refused(folder: Path) -> None:
+    del folder
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    model = compiled(dense_model(), keras.optimizers.SGD(0.02))
+    x, y = numbers(96)
+    for call in (model.fit, model.train_on_batch):
+        try:
+            call(x, y)
+        except tfs.OptionsError as error:
+            assert "was made outside of strategy.scope(), but this process is" in str(error), error
+            assert "Make and compile the model inside `with strategy.scope():`" in str(error), error
+        else:
+            raise AssertionError(f"{call.__name__} took it")
+    strategy.close()
+
+
 def check_variables_are_balanced_and_slots_beside_them(folder: Path) -> None:
     options = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
     strategy = tfs.AsyncParameterServerStrategy(options=options)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.exactness.compare import differences, require_equal_bits
 from tests.exactness.programs import PROGRAMS
-from tests.exactness.programs.registry import KERAS3, keras
+from tests.exactness.programs.registry import keras
 from tests.support.processes import ProcessGroup, ReservedPorts
 
 LOG_TOLERANCE = 1e-5
@@ -34,7 +34,9 @@ OF_EACH_IDEA = tuple(
     if PROGRAMS[name].runs
 )
 ALL = tuple(name for name, each in PROGRAMS.items() if each.runs)
+THE_OTHERS = tuple(name for name in ALL if name not in OF_EACH_IDEA)
 IN_MATRIX = os.environ.get("TFS_MATRIX") == "1"
+FOR_TABLE = "TFS_EXACTNESS_KEEP" in os.environ
 
 
 @functools.cache
@@ -84,10 +86,14 @@ def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> No
 @pytest.mark.keras
 @pytest.mark.matrix
 @pytest.mark.timeout(1200)
-def test_several_workers(tmp_path: Path) -> None:
-    """Three on the newest TensorFlow; two, which are faster to start on two cores, elsewhere."""
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-    require_exact(tmp_path, 3 if KERAS3 else 2, 1, OF_EACH_IDEA if IN_MATRIX or legacy else ALL)
+def test_three_workers(tmp_path: Path) -> None:
+    require_exact(tmp_path, 3, 1, ALL if FOR_TABLE else OF_EACH_IDEA)
+
+
+@pytest.mark.timeout(1200)
+def test_two_workers(tmp_path: Path) -> None:
+    """The other programs: on two cores two workers are faster than three."""
+    require_exact(tmp_path, 2, 1, THE_OTHERS)
 
 
 @pytest.mark.any_line

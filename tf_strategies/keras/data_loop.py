@@ -19,6 +19,7 @@ from tf_strategies.keras.shuffling import one_order
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = [
+    "accept_distributed_data",
     "configure_steps_keras2",
     "enumerate_epochs_keras2",
     "init_handler_keras2",
@@ -43,6 +44,17 @@ def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
         note_loop(self)
 
     return init
+
+
+def accept_distributed_data(is_dataset: Callable, keras: ModuleType) -> Callable:
+    """Returns the function that knows datasets of TensorFlow, also those of `distribute_datasets_from_function`."""
+    del keras
+
+    @functools.wraps(is_dataset)
+    def is_any_dataset(x: Any) -> bool:
+        return is_dataset(x) or isinstance(x, tf.distribute.DistributedDataset)
+
+    return is_any_dataset
 
 
 def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:

@@ -319,6 +319,14 @@ PATCHES: Tuple[Patch, ...] = (
         "steps are counted after data are split",
         _KERAS3,
     ),
+    Patch(
+        "src.trainers.data_adapters",
+        "is_tf_dataset",
+        data_loop.accept_distributed_data,
+        "Keras before 3.9 does not know data of distribute_datasets_from_function",
+        _KERAS3,
+        "3.9",
+    ),
     Patch(_ITERATOR, "reset", data_loop.reset_iterator_keras3, "the count of steps is kept", "3.7"),
     Patch(
         "Model",
