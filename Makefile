@@ -14,6 +14,7 @@ OLD := .venv/tf2.15
 NEW := .venv/tf-newest
 TOOLS := .venv/tools
 PEERS := .venv/peers
+DOCS := .venv/docs
 find_python = $(if $(PYTHON),echo $(PYTHON),python3 tools/find_python.py $(1) $(2) 3.11)
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
@@ -41,7 +42,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize lint format soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize lint format docs soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -81,6 +82,12 @@ $(TOOLS)/.installed: Makefile
 	@python=$$($(call find_python,3.10,3.13)) && tools/quietly.sh venv-tools $$python -m venv $(TOOLS)
 	@tools/quietly.sh pip-tools $(TOOLS)/bin/python -m pip install --upgrade pip libucx-cu12 numpy grpcio \
 	    'ruff==0.17.*' 'mypy==2.4.*' clang-format==14.0.6
+	@touch $@
+
+$(DOCS)/.installed: Makefile
+	@python=$$($(call find_python,3.10,3.13)) && tools/quietly.sh venv-docs $$python -m venv $(DOCS)
+	@tools/quietly.sh pip-docs $(DOCS)/bin/python -m pip install --upgrade pip \
+	    mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 'ruff==0.17.*'
 	@touch $@
 
 # What we are measured against. Horovod is compiled, with Gloo alone; pip knows no other way to say so.
@@ -205,6 +212,10 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 	$(TOOLS)/bin/ruff check --fix-only --select I,F401 .
 	$(TOOLS)/bin/ruff format .
 	$(TOOLS)/bin/clang-format -i $(CXX_FILES)
+
+docs: $(DOCS)/.installed ## the documentation as a site, in .build/site; each warning is an error
+	@tools/quietly.sh docs env NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+	@echo "open .build/site/index.html"
 
 soak: $(NEW)/.built ## 4 workers for 20,000 steps: memory, descriptors and threads flat, weights bit-identical (10-20 minutes)
 	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak $(SOAK)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import tf_strategies as tfs
 from tests.support.processes import REPOSITORY
 
 pytestmark = pytest.mark.any_line
@@ -40,3 +43,41 @@ def test_the_readme_is_short() -> None:
     assert len(lines) <= 150
     assert "make demo" in "\n".join(lines[:15])
     assert "```python" in lines[:35]
+
+
+def test_the_site_has_every_page() -> None:
+    navigation = set(re.findall(r": ([\w/]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.M))
+    docs = REPOSITORY / "docs"
+    assert {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} <= navigation
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = {
+        name
+        for page in (REPOSITORY / "docs" / "api").glob("*.md")
+        for name in re.findall(r"^::: tf_strategies\.([\w.]+)$", page.read_text(), re.M)
+    }
+    expected = {"estimator"}
+    for name in set(tfs.__all__) - {"__version__", "estimator"}:
+        inside = getattr(getattr(tfs, name), "__all__", None)
+        expected |= {name} if inside is None else {f"{name}.{each}" for each in inside}
+    assert listed == expected
+
+
+def test_the_pictures_are_what_is_drawn() -> None:
+    program = [sys.executable, str(REPOSITORY / "tools" / "draw_pictures.py"), "--check"]
+    drawn = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert drawn.returncode == 0, drawn.stdout + drawn.stderr
+
+
+def test_the_picture_of_the_architecture_has_every_layer() -> None:
+    drawn = set(re.findall(r">([\w/]+)</text>", (REPOSITORY / "docs/pictures/architecture.svg").read_text()))
+    folders = {path.parent.name for path in (REPOSITORY / "tf_strategies").glob("*/__init__.py")}
+    layers = {path.parent.name for path in (REPOSITORY / "ops").glob("*/BUILD")}
+    assert folders - drawn == {"estimator"}
+    assert {f"ops/{layer}" for layer in layers} - drawn == {
+        "ops/analysis",
+        "ops/bench",
+        "ops/cuda",
+        "ops/tools",
+    }

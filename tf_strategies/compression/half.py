@@ -21,7 +21,8 @@ class Half(Compressor):
     Args:
         dtype: "float16" (11 significant bits; beyond 65,504 infinite, below 6e-8 nothing) or "bfloat16" (8 bits; the range of
             float32).
-        min_elements, predicate: as in every compressor; by default all gradients are taken.
+        min_elements: as in every compressor; by default all gradients are taken.
+        predicate: as in every compressor.
 
     Raises:
         OptionsError: an argument has a value it cannot have.
