@@ -186,3 +186,14 @@ def test_a_loop_of_ones_own_is_told_what_to_use_instead(strategy, tmp_path: Path
     called = keras.callbacks.CallbackList([backup], model=make_model(strategy))
     with pytest.raises(OptionsError, match=r"CheckpointManager"):
         called.on_train_begin()
+
+
+@pytest.mark.matrix
+def test_it_is_refused_where_an_epoch_cannot_be_begun_in_its_middle(tmp_path: Path) -> None:
+    model = make_model(CollectiveAllReduceStrategy())
+    fit = {"epochs": 1, "verbose": 0, "callbacks": [callbacks.BackupAndRestore(tmp_path)]}
+    if keras.__version__.startswith(("3.3.", "3.4.", "3.5.", "3.6.")):
+        with pytest.raises(OptionsError, match=r'needs Keras 3.7 or newer.*pip install "keras>=3.7"'):
+            model.fit(dataset().batch(BATCH), **fit)
+    else:
+        model.fit(dataset().batch(BATCH), **fit)
