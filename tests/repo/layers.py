@@ -79,6 +79,21 @@ PARTS = {
         "tensorflow",
     },
 }
+# Folders within a part, and what of the same part each may import, besides itself. What lies beside them may import them all.
+ROOMS = {
+    "parameter_server": {
+        "cluster": {"errors"},
+        "variables": set(),
+        "updates": {"cluster", "variables"},
+        "sessions": {"cluster", "errors", "updates", "variables"},
+    },
+    "collective": {
+        "exchange": set(),
+        "input": {"exchange"},
+        "variables": set(),
+        "sessions": set(),
+    },
+}
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")
 ONLY_IMPORTER_OF_PRIVATE_TENSORFLOW = "tf_strategies/_tf/private_names.py"
 

@@ -71,6 +71,23 @@ def test_imports_point_down(part):
     assert wrong == []
 
 
+@pytest.mark.parametrize("part", layers.ROOMS)
+def test_folders_within_a_part_point_down(part):
+    rooms = layers.ROOMS[part]
+    root = layers.ROOT / "tf_strategies" / part
+    assert {path.parent.name for path in root.glob("*/__init__.py")} == set(rooms)
+    prefix = f"tf_strategies.{part}."
+    wrong = [
+        str(reference)
+        for room, below in rooms.items()
+        for path in layers.python_files(root / room)
+        for reference in layers.imports(path)
+        if reference.name.startswith(prefix)
+        and reference.name.removeprefix(prefix).split(".")[0] not in below | {room}
+    ]
+    assert wrong == []
+
+
 def test_one_file_imports_private_tensorflow():
     wrong = [
         str(reference)
