@@ -185,7 +185,7 @@ def test_a_lost_server_ends_all_with_its_name(how: signal.Signals, tmp_path: Pat
             assert cluster[name].wait(_NOTICE_SECONDS) == 1
             log = cluster[name].log()
             assert "ServerLostError" in log, log
-            assert f"{cluster.name_of('ps', 1)} answers no more" in log, log
+            assert f"{cluster.name_of('ps', 1)} no longer answers" in log, log
         cluster["ps1"].kill()
         cluster["ps0"].wait(30)
 

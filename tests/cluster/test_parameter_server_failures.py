@@ -117,7 +117,7 @@ def test_a_lost_server_is_an_error_on_all_workers(kind: str, others: list[str], 
             found = re.search(r"ended at (\S+) lost=True ServerLostError: (.*)", worker.log())
             assert found, worker.log()
             assert float(found[1]) - lost_at < _NOTICE_SECONDS
-            assert f"{cluster.name_of('ps', 1)} answers no more" in found[2]
+            assert f"{cluster.name_of('ps', 1)} no longer answers" in found[2]
         # Their errors ended the workers, and nobody starts them again.
         assert cluster["ps0"].wait(20) == 1
         end = re.search(rf"^{re.escape(cluster.name_of('ps', 0))} ends: (.*)", cluster["ps0"].log(), re.M)
@@ -134,7 +134,7 @@ def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
         worker.wait_for_text("^step 20 ", timeout=_START_SECONDS)
         cluster["ps1"].signal(signal.SIGSTOP)
         assert worker.wait(10) == 1
-        assert f"ServerLostError: {cluster.name_of('ps', 1)} answers no more" in worker.log()
+        assert f"ServerLostError: {cluster.name_of('ps', 1)} no longer answers" in worker.log()
         cluster["ps1"].kill()
         assert cluster["ps0"].wait(20) == 1
 
@@ -162,7 +162,7 @@ def test_a_server_that_stops_ends_what_waits_for_it_outside_of_steps(tmp_path: P
         (tmp_path / "stopped").touch()
         for worker, moment in zip(workers, moments):
             assert worker.wait(max(0.0, stopped_at + 10 - time.monotonic())) == 1, moment
-            assert f"ServerLostError: {cluster.name_of('ps', 0)} answers no more" in worker.log()
+            assert f"ServerLostError: {cluster.name_of('ps', 0)} no longer answers" in worker.log()
         server.kill()
 
 

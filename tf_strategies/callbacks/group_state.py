@@ -44,8 +44,8 @@ def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
             f"{len(digest) // _DIGEST} on {strategy.name_of(rank)}" for rank, digest in enumerate(digests)
         ]
         raise CheckpointError(
-            f"workers have other numbers of variables to save: {', '.join(counts)}; every worker must build the same model and "
-            "the same number of replicas"
+            f"workers have different numbers of variables to save: {', '.join(counts)}; every worker must build the same model "
+            "and the same number of replicas"
         )
     differing = _differing(values, digests)
     _refuse_drift(strategy, variables, values, digests, differing)

@@ -120,8 +120,8 @@ class FailureDetector:
             if self._lost:
                 return
             self._lost = (
-                f"{name} answers no more ({reason}), and the variables it held are gone; look at its log, then start servers and "
-                "workers again: with a checkpoint they go on from there"
+                f"{name} no longer answers ({reason}), and the variables it held are lost. Look at its log, then start all "
+                "servers and workers again. If there is a checkpoint, training continues from it"
             )
             waiting = list(self._open)
         for manager in waiting:
@@ -160,7 +160,7 @@ class FailureDetector:
         while not done.wait(_FAREWELL_SECONDS):
             for name, address in self._servers:
                 if all(_hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
-                    _end_process(f"{name} answers no more, and could not be told that this worker is done")
+                    _end_process(f"{name} no longer answers, so this worker could not report that it is done")
 
     def _raise_if_lost(self) -> None:
         if self._lost:

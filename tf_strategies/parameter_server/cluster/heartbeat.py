@@ -96,7 +96,7 @@ def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeo
 
 
 class Heartbeat:
-    """Asks a process, on a thread of its own, until it answers no more.
+    """Asks a process, on a thread of its own, until it no longer answers.
 
     Args:
         name, address: of the process.

@@ -120,10 +120,12 @@ class _Attendance:
 
     def _watch(self, rank: int, incarnation: int) -> Heartbeat:
         def lost(reason: str) -> None:
-            channel.fail_channels_to(self._names[rank], f"{self._names[rank]} answers no more ({reason})")
+            channel.fail_channels_to(self._names[rank], f"{self._names[rank]} no longer answers ({reason})")
             marked = [ledger_core.mark_lost(name, rank, incarnation) for name in ledger_core.names()]
             if any(marked):
-                logging.warning("%s answers no more (%s): it is taken for lost", self._names[rank], reason)
+                logging.warning(
+                    "%s no longer answers (%s); this server treats it as lost", self._names[rank], reason
+                )
 
         return Heartbeat(self._names[rank], self._addresses[rank], lost)
 
