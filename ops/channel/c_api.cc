@@ -1,15 +1,13 @@
 #include "ops/channel/c_api.h"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ops/base/c_interface.h"
 #include "ops/channel/channel.h"
 #include "ops/channel/end.h"
 #include "ops/channel/registry.h"
@@ -17,41 +15,9 @@
 namespace tf_strategies {
 namespace {
 
-struct Ends {
-  std::mutex mutex;
-  int64_t last_id = 0;
-  std::map<int64_t, std::unique_ptr<UcxWorker>> open;
-};
-
-Ends& TheEnds() {
-  static Ends* ends = new Ends;
+Handles<UcxWorker>& TheEnds() {
+  static auto* ends = new Handles<UcxWorker>;
   return *ends;
-}
-
-std::unique_ptr<UcxWorker> TakeEnd(int64_t id) {
-  Ends& ends = TheEnds();
-  std::lock_guard<std::mutex> lock(ends.mutex);
-  const auto found = ends.open.find(id);
-  if (found == ends.open.end()) return nullptr;
-  auto end = std::move(found->second);
-  ends.open.erase(found);
-  return end;
-}
-
-std::string& LastError() {
-  thread_local std::string error;
-  return error;
-}
-
-int Report(const Status& status) {
-  if (!status.ok()) LastError() = status.message();
-  return static_cast<int>(status.code());
-}
-
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
-  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
-  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
-  return static_cast<int64_t>(text.size());
 }
 
 // Of "a\n\nb": a, nothing, b.
@@ -69,7 +35,7 @@ std::vector<std::string> Lines(const std::string& text) {
 
 Status Connect(int64_t id, const std::string& address, bool same_host, Names names, double timeout,
                int64_t* channel) {
-  auto end = TakeEnd(id);
+  auto end = TheEnds().Take(id);
   if (end == nullptr) return InvalidArgument("no open end of a channel has this id");
   std::shared_ptr<Channel> made;
   TFS_RETURN_IF_ERROR(ConnectEnd(std::move(end), Side::kWorker, address, same_host, std::move(names), &made));
@@ -98,10 +64,7 @@ using tf_strategies::CopyOut;
 using tf_strategies::FindChannel;
 using tf_strategies::Report;
 using tf_strategies::TheEnds;
-
-int64_t tfs_channel_last_error(char* text, int64_t capacity) {
-  return CopyOut(tf_strategies::LastError(), text, capacity);
-}
+using tf_strategies::UcxWorker;
 
 void tfs_channel_prepare(const char* host, const char* net_devices) {
   tf_strategies::PrepareToAccept({host, net_devices});
@@ -111,21 +74,16 @@ int tfs_channel_open_end(const char* transports, const char* net_devices, int64_
   std::unique_ptr<tf_strategies::UcxWorker> opened;
   const auto status = tf_strategies::OpenEnd(tf_strategies::Lines(transports), net_devices, &opened);
   if (!status.ok()) return Report(status);
-  auto& ends = TheEnds();
-  std::lock_guard<std::mutex> lock(ends.mutex);
-  *end = ++ends.last_id;
-  ends.open[*end] = std::move(opened);
+  *end = TheEnds().Add(std::move(opened));
   return 0;
 }
 
 int64_t tfs_channel_end_address(int64_t end, char* address, int64_t capacity) {
-  auto& ends = TheEnds();
-  std::lock_guard<std::mutex> lock(ends.mutex);
-  const auto found = ends.open.find(end);
-  return found == ends.open.end() ? -1 : CopyOut(found->second->address(), address, capacity);
+  const auto copy = [&](const UcxWorker& opened) { return CopyOut(opened.address(), address, capacity); };
+  return TheEnds().With(end, copy, int64_t{-1});
 }
 
-void tfs_channel_close_end(int64_t end) { tf_strategies::TakeEnd(end); }
+void tfs_channel_close_end(int64_t end) { TheEnds().Take(end); }
 
 int tfs_channel_connect(int64_t end, const char* server_address, int64_t server_address_size, int same_host,
                         const char* my_name, const char* server_name, double timeout_seconds,

@@ -2,7 +2,7 @@
 //
 // A worker opens an end, sends its address to the server in the op TfStrategies>ChannelAccept, and connects with the address
 // that comes back. Ops name the channel by its id, which differs on the two sides.
-// Functions that can fail return 0 or a Code of ops/base/status.h and leave the reason to `tfs_channel_last_error` (per thread).
+// Functions that can fail return 0 or a Code of ops/base/status.h and leave the reason to `tfs_last_error` (per thread).
 // Functions that yield text return its full length in bytes and write at most `capacity` of it, without a final zero;
 // they return -1 when there is no channel (or end) of that id (any more).
 #ifndef OPS_CHANNEL_C_API_H_
@@ -17,8 +17,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-TFS_EXPORT int64_t tfs_channel_last_error(char* text, int64_t capacity);
 
 // Of a server: from now on it accepts channels. See Acceptance in ops/channel/end.h.
 TFS_EXPORT void tfs_channel_prepare(const char* host, const char* net_devices);

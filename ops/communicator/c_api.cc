@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/base/c_interface.h"
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/registry.h"
 #include "ops/schedule/choose.h"
@@ -31,41 +31,14 @@ struct Mailbox {
 };
 
 struct State {
+  Handles<UcxWorker> workers;
   std::mutex mutex;
-  int64_t last_worker = 0;
-  std::map<int64_t, std::unique_ptr<UcxWorker>> workers;
   std::map<int64_t, std::shared_ptr<Mailbox>> mailboxes;  // by communicator
 };
 
 State& TheState() {
   static State* state = new State;
   return *state;
-}
-
-std::string& LastError() {
-  thread_local std::string error;
-  return error;
-}
-
-int Report(const Status& status) {
-  if (!status.ok()) LastError() = status.message();
-  return static_cast<int>(status.code());
-}
-
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
-  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
-  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
-  return static_cast<int64_t>(text.size());
-}
-
-std::unique_ptr<UcxWorker> TakeWorker(int64_t id) {
-  State& state = TheState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  const auto found = state.workers.find(id);
-  if (found == state.workers.end()) return nullptr;
-  auto worker = std::move(found->second);
-  state.workers.erase(found);
-  return worker;
 }
 
 std::shared_ptr<Mailbox> FindMailbox(int64_t communicator) {
@@ -126,27 +99,24 @@ int tfs_worker_open(const char* transports, const char* net_devices, int64_t* wo
   const Status status = tf_strategies::UcxWorker::Open({transports, net_devices}, &opened);
   if (!status.ok()) return Report(status);
   *shares_memory = opened->shares_memory() ? 1 : 0;
-  auto& state = tf_strategies::TheState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  *worker = ++state.last_worker;
-  state.workers[*worker] = std::move(opened);
+  *worker = tf_strategies::TheState().workers.Add(std::move(opened));
   return 0;
 }
 
 int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity) {
-  auto& state = tf_strategies::TheState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  const auto found = state.workers.find(worker);
-  return found == state.workers.end() ? -1 : CopyOut(found->second->address(), address, capacity);
+  const auto copy = [&](const tf_strategies::UcxWorker& opened) {
+    return CopyOut(opened.address(), address, capacity);
+  };
+  return tf_strategies::TheState().workers.With(worker, copy, int64_t{-1});
 }
 
-void tfs_worker_close(int64_t worker) { tf_strategies::TakeWorker(worker); }
+void tfs_worker_close(int64_t worker) { tf_strategies::TheState().workers.Take(worker); }
 
 int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
                              const int64_t* address_sizes, const uint8_t* same_host, int ranks_per_host,
                              int by_network, const char* peer_names, const char* algorithm,
                              int64_t chunk_bytes, double timeout_seconds, int64_t* communicator) {
-  auto opened = tf_strategies::TakeWorker(worker);
+  auto opened = tf_strategies::TheState().workers.Take(worker);
   if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
   if (size < 1)
     return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));

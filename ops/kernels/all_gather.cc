@@ -73,42 +73,20 @@ class AllGatherKernel final : public CollectiveKernel {
     request.data = rows->data();
     request.count = static_cast<int64_t>(rows->size());
     request.keep_alive = rows;
-    Second second{communicator_, MakeRequest(), input, rows, nullptr};
-    auto* const threads = context->device()->tensorflow_cpu_worker_threads()->workers;
-    second.completion = Completion::Begin(context, label_, std::move(done));
-    request.done = [second = std::move(second), threads](const Status& status) {
-      threads->Schedule([second, status] { Gather(second, status); });
-    };
+    request.done = Then(context, {"all_gather", communicator_, MakeRequest(),
+                                  Completion::Begin(context, label_, std::move(done)),
+                                  [input, rows](const SecondPart& second, Communicator* communicator) {
+                                    return Begin(second, input, *rows, communicator);
+                                  }});
     communicator->AllReduce(ReduceOp::kSum, std::move(request));
   }
 
  private:
-  // What the second part needs, also when the kernel has been cancelled meanwhile.
-  struct Second {
-    int64_t communicator;
-    Communicator::Request request;
-    Tensor input;
-    std::shared_ptr<std::vector<int64_t>> rows;
-    std::shared_ptr<Completion> completion;
-  };
-
-  static void Gather(const Second& second, const Status& status) {
-    if (!status.ok()) return second.completion->End(ToTensorFlow(status));
-    const auto communicator = FindCommunicator(second.communicator);
-    if (communicator == nullptr) {
-      return second.completion->End(absl::CancelledError("the communicator was closed during an all_gather"));
-    }
-    const absl::Status begun = Begin(second, communicator.get());
-    if (begun.ok()) return;
-    communicator->Report(second.request.instance, CannotBegin(second.request.name, begun));
-    second.completion->End(begun);
-  }
-
-  static absl::Status Begin(const Second& second, Communicator* communicator) {
-    const Tensor& input = second.input;
+  static absl::Status Begin(const SecondPart& second, const Tensor& input, const std::vector<int64_t>& rows,
+                            Communicator* communicator) {
     const DType dtype = FromTensorFlow(input.dtype());
     JoinedRows joined;
-    TF_RETURN_IF_ERROR(JoinRows("all_gather '" + second.request.name + "'", input, *second.rows, &joined));
+    TF_RETURN_IF_ERROR(JoinRows(second.Describe(), input, rows, &joined));
     auto output = std::make_shared<Tensor>();
     TF_RETURN_IF_ERROR(AllocateOutput(second.completion.get(), 0, input.dtype(), joined.shape, output.get()));
     const int64_t begin = joined.offsets[communicator->rank()] * static_cast<int64_t>(DTypeSize(dtype));

@@ -109,12 +109,11 @@ class AllToAllKernel final : public CollectiveKernel {
     request.data = lengths->receives.data();
     request.source = lengths->sends.data();
     request.keep_alive = lengths;
-    Second second{communicator_, MakeRequest(), input, lengths, nullptr};
-    auto* const threads = context->device()->tensorflow_cpu_worker_threads()->workers;
-    second.completion = Completion::Begin(context, label_, std::move(done));
-    request.done = [second = std::move(second), threads](const Status& status) {
-      threads->Schedule([second, status] { Exchange(second, status); });
-    };
+    request.done = Then(context, {"all_to_all", communicator_, MakeRequest(),
+                                  Completion::Begin(context, label_, std::move(done)),
+                                  [input, lengths](const SecondPart& second, Communicator* communicator) {
+                                    return Begin(second, input, *lengths, communicator);
+                                  }});
     std::vector<int64_t> one_each(size + 1);
     std::iota(one_each.begin(), one_each.end(), 0);
     communicator->AllToAll(one_each, one_each, std::move(request));
@@ -125,36 +124,14 @@ class AllToAllKernel final : public CollectiveKernel {
     std::vector<int64_t> sends, receives;
   };
 
-  // What the second part needs, also when the kernel has been cancelled meanwhile.
-  struct Second {
-    int64_t communicator;
-    Communicator::Request request;
-    Tensor input;
-    std::shared_ptr<Lengths> lengths;
-    std::shared_ptr<Completion> completion;
-  };
-
   struct Buffers {
     Tensor input, received;
   };
 
-  static void Exchange(const Second& second, const Status& status) {
-    if (!status.ok()) return second.completion->End(ToTensorFlow(status));
-    const auto communicator = FindCommunicator(second.communicator);
-    if (communicator == nullptr) {
-      return second.completion->End(absl::CancelledError("the communicator was closed during an all_to_all"));
-    }
-    const absl::Status begun = Begin(second, communicator.get());
-    if (begun.ok()) return;
-    communicator->Report(second.request.instance, CannotBegin(second.request.name, begun));
-    second.completion->End(begun);
-  }
-
-  static absl::Status Begin(const Second& second, Communicator* communicator) {
+  static absl::Status Begin(const SecondPart& second, const Tensor& input, const Lengths& lengths,
+                            Communicator* communicator) {
     const int rank = communicator->rank();
-    const Tensor& input = second.input;
-    const Lengths& lengths = *second.lengths;
-    const std::string what = "all_to_all '" + second.request.name + "'";
+    const std::string what = second.Describe();
     JoinedRows sends, receives;
     TF_RETURN_IF_ERROR(JoinRows(what, input, lengths.sends, &sends));
     TF_RETURN_IF_ERROR(JoinRows(what, input, lengths.receives, &receives));

@@ -14,6 +14,12 @@
 
 namespace tf_strategies {
 
+// The error that the peers of a collective are told when it was found before the collective began.
+inline Status CannotBegin(const std::string& label, const absl::Status& why) {
+  const Status cause = FromTensorFlow(why);
+  return Status(cause.code(), "collective '" + label + "' could not begin: " + cause.message());
+}
+
 // An async kernel that submits to a communicator. For a small message it lends its thread, until nothing of it has come for a
 // millisecond, and 10 ms at most.
 // Attributes: communicator (its id), instance, label (for messages).
@@ -53,11 +59,6 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     communicator->Report(static_cast<int>(instance_), CannotBegin(label_, why));
     context->SetStatus(why);
     done();
-  }
-
-  static Status CannotBegin(const std::string& label, const absl::Status& why) {
-    const Status cause = FromTensorFlow(why);
-    return Status(cause.code(), "collective '" + label + "' could not begin: " + cause.message());
   }
 
   // Called on the progress thread, which the end of a kernel does not hold up: the executor of TensorFlow hands what becomes

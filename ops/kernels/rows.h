@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ops/communicator/registry.h"
+#include "ops/kernels/collective_kernel.h"
 #include "ops/kernels/completion.h"
 #include "ops/kernels/dtype_convert.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -50,6 +55,40 @@ inline absl::Status JoinRows(const std::string& what, const tensorflow::Tensor& 
   joined->shape = tensor.shape();
   joined->shape.set_dim(0, total);
   return absl::OkStatus();
+}
+
+// A collective of rows whose numbers the ranks have to learn first. When that exchange has ended, `begin` allocates the outputs and
+// starts the collective, on a thread of TensorFlow. It holds all it needs, also when the kernel has been cancelled meanwhile.
+struct SecondPart {
+  const char* operation;  // for messages: "all_gather"
+  int64_t communicator;   // its id
+  Communicator::Request request;
+  std::shared_ptr<Completion> completion;
+  std::function<absl::Status(const SecondPart&, Communicator*)> begin;
+
+  std::string Describe() const { return std::string(operation) + " '" + request.name + "'"; }
+
+  // status: how the exchange has ended.
+  void Run(const Status& status) const {
+    if (!status.ok()) return completion->End(ToTensorFlow(status));
+    const auto found = FindCommunicator(communicator);
+    if (found == nullptr) {
+      return completion->End(
+          absl::CancelledError(absl::StrCat("the communicator was closed during an ", operation)));
+    }
+    const absl::Status begun = begin(*this, found.get());
+    if (begun.ok()) return;
+    found->Report(request.instance, CannotBegin(request.name, begun));
+    completion->End(begun);
+  }
+};
+
+// What ends the exchange: schedules the second part.
+inline Communicator::Done Then(tensorflow::OpKernelContext* context, SecondPart second) {
+  auto* const threads = context->device()->tensorflow_cpu_worker_threads()->workers;
+  return [second = std::move(second), threads](const Status& status) {
+    threads->Schedule([second, status] { second.Run(status); });
+  };
 }
 
 // An output of the kernel, or memory that only the peers need when the kernel has ended.

@@ -1,21 +1,11 @@
 #include "ops/ledger/c_api.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
+#include "ops/base/c_interface.h"
 #include "ops/ledger/registry.h"
 
-namespace {
-
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
-  const int64_t copied = std::min<int64_t>(capacity, static_cast<int64_t>(text.size()));
-  if (copied > 0) std::memcpy(out, text.data(), static_cast<size_t>(copied));
-  return static_cast<int64_t>(text.size());
-}
-
-}  // namespace
-
+using tf_strategies::CopyOut;
 using tf_strategies::ledger::FindBooks;
 
 int64_t tfs_ledger_names(char* text, int64_t capacity) {

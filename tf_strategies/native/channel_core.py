@@ -16,7 +16,7 @@ _ADDRESS_BYTES = 64 << 10
 def _core() -> ctypes.CDLL:
     core = loader.core()
     for name in (
-        "tfs_channel_last_error",
+        "tfs_last_error",
         "tfs_channel_end_address",
         "tfs_channels_to",
         "tfs_channel_stats",
@@ -26,7 +26,7 @@ def _core() -> ctypes.CDLL:
 
 
 def _last_error(core: ctypes.CDLL) -> str:
-    return (c_text.read(core.tfs_channel_last_error) or b"").decode(errors="replace")
+    return (c_text.read(core.tfs_last_error) or b"").decode(errors="replace")
 
 
 def prepare(*, host: str, net_devices: str) -> None:
