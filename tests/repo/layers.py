@@ -88,10 +88,10 @@ ROOMS = {
         "sessions": {"cluster", "errors", "updates", "variables"},
     },
     "collective": {
-        "exchange": set(),
-        "input": {"exchange"},
-        "variables": set(),
-        "sessions": set(),
+        "exchange": {"worker_group"},
+        "input": {"exchange", "worker_group"},
+        "variables": {"worker_group"},
+        "sessions": {"worker_group"},
     },
 }
 PRIVATE_TENSORFLOW = ("tensorflow.python", "tensorflow.core", "tensorflow.compiler")

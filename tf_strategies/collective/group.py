@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
+from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.options import CommunicationOptions
@@ -28,52 +29,36 @@ class SingleWorker:
     usable = True
 
     def name_of(self, rank: int) -> str:
-        """Returns how messages name a worker."""
         return f"worker {rank}"
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
-        """Returns the sum over workers of each tensor of one pack (all of one dtype)."""
         del name
         return list(tensors)
 
     def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """Returns the tensors of all workers one after the other along axis 0; their first dimensions may differ."""
         del name
         return tensor
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Returns what the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
-
-        Args:
-            tensor: the rows for worker 0 first; dimensions agree but for the first.
-            lengths: [workers] int64, how many rows each worker gets.
-            name: for messages.
-        """
         del name
         return tensor, lengths
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """Returns the tensor of worker 0."""
         del name
         return tensor
 
     @contextlib.contextmanager
     def training(self) -> Iterator[Callable[[bool], bool]]:
-        """Does the same as `Communicator.training`."""
         yield lambda wanted: wanted
 
     def stats(self) -> Dict[str, Any]:
-        """Counters, as `Communicator.stats()`."""
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
     def join(self, user: Any) -> None:
-        """Counts an object that uses the group."""
+        """Does nothing: there is nothing to keep open."""
 
     def leave(self, user: Any) -> None:
-        """Releases the object's use of the group.
-
-        The last object to leave closes the group. Later collectives fail.
-        """
+        """Does nothing: there is nothing to close."""
 
 
 class ConnectedWorkers:
@@ -126,11 +111,6 @@ class ConnectedWorkers:
         return self._communicator.training()
 
     def new_topic(self, judge: weakref.WeakMethod) -> str:
-        """Returns a topic for `compare`, the same on all workers if all call this in the same order.
-
-        Args:
-            judge: on worker 0, compares what workers say, as `ControlPlane.judge`; the topic ends with its object.
-        """
         topic = str(next(self._topics))
 
         def ask(*args: Any) -> Optional[str]:
@@ -142,7 +122,6 @@ class ConnectedWorkers:
         return topic
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """Says something about a key, which worker 0 compares with what the others say; not a collective."""
         self._communicator.compare(topic, key, payload)
 
     def stats(self) -> Dict[str, Any]:
@@ -150,7 +129,6 @@ class ConnectedWorkers:
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, and nothing has gone wrong in it."""
         return self._communicator.usable
 
     def join(self, user: Any) -> None:
@@ -183,7 +161,7 @@ def _close_elsewhere(communicator) -> None:
 _open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueDictionary()
 
 
-def form_group(cluster: Optional[Cluster], options: CommunicationOptions):
+def form_group(cluster: Optional[Cluster], options: CommunicationOptions) -> WorkerGroup:
     """Connects this process to the other workers of the cluster; `SingleWorker` when there are none, or in an evaluator.
 
     A process is one worker: while it is in the group of a cluster, it is in no other of the same, and what asks for one is given

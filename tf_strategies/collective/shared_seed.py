@@ -10,6 +10,7 @@ from typing import Iterator
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["one_op_seed"]
 
@@ -17,7 +18,7 @@ _calls = itertools.count()
 
 
 @contextlib.contextmanager
-def one_op_seed(group) -> Iterator[int]:
+def one_op_seed(group: WorkerGroup) -> Iterator[int]:
     """Opens a context in which random operations of datasets are seeded alike on all workers; a collective.
 
     Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. So do the

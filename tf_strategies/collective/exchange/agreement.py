@@ -7,6 +7,7 @@ from typing import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.session_graphs.side_thread import eagerly
 from tf_strategies.texts import utf8
 
@@ -15,7 +16,7 @@ __all__ = ["exchange_texts", "require_agreement", "require_equal_texts"]
 _END = -1
 
 
-def exchange_texts(group, text: str, name: str) -> list:
+def exchange_texts(group: WorkerGroup, text: str, name: str) -> list:
     """Returns the text of every worker, by rank. A collective; runs at once, also while a graph is built."""
     codes = np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
 
@@ -28,7 +29,7 @@ def exchange_texts(group, text: str, name: str) -> list:
     return [part[:-1].astype(np.uint8).tobytes().decode("utf-8") for part in parts]
 
 
-def require_agreement(group, what: str, text: str) -> None:
+def require_agreement(group: WorkerGroup, what: str, text: str) -> None:
     """Raises on all workers unless all have the same text.
 
     Args:
@@ -44,7 +45,7 @@ def require_agreement(group, what: str, text: str) -> None:
     require_equal_texts(group, what, exchange_texts(group, text, name=f"agreement on {what}"))
 
 
-def require_equal_texts(group, what: str, texts: Sequence[str]) -> None:
+def require_equal_texts(group: WorkerGroup, what: str, texts: Sequence[str]) -> None:
     """Raises like `require_agreement`, given the texts of all workers by rank; no collective."""
     for rank, other in enumerate(texts):
         if other != texts[0]:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Sequence
 import tensorflow as tf
 
 from tf_strategies.collective.exchange.sparse_rows import HOST
+from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.session_graphs.program_order import in_program_order
@@ -29,7 +30,7 @@ class CompressedGradients:
     """
 
     def __init__(
-        self, group: Any, compressor: Compressor, add_up: Callable[[Sequence[Any], str], List[Any]]
+        self, group: WorkerGroup, compressor: Compressor, add_up: Callable[[Sequence[Any], str], List[Any]]
     ) -> None:
         self._group = group
         self._compression = GradientCompression(compressor, HOST)

@@ -21,6 +21,7 @@ from tf_strategies.collective.exchange.sparse_rows import (
     number_of_rows,
     to_dense,
 )
+from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
 
 __all__ = ["CollectiveCrossDeviceOps", "checked_axis"]
@@ -46,7 +47,9 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         compressor: what makes gradients smaller on the way; a gradient is what goes to a trainable variable.
     """
 
-    def __init__(self, group, bytes_per_pack: int, compressor: Optional[Compressor] = None) -> None:
+    def __init__(
+        self, group: WorkerGroup, bytes_per_pack: int, compressor: Optional[Compressor] = None
+    ) -> None:
         super().__init__()
         self._group = group
         self._bytes_per_pack = bytes_per_pack

@@ -22,6 +22,7 @@ from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
 from tf_strategies.collective.input.file_agreement import ListFacts, facts_of, require_same_files
 from tf_strategies.collective.input.file_sources import ENDLESS, find_files
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["MOST_UNEVEN", "Sharding", "agree_on_sharding", "choose_sharding", "with_policy"]
 
@@ -62,7 +63,7 @@ class Sharding(NamedTuple):
         return f"The dataset is {name} ({self.reason}): {_MEANINGS[self.policy]}. {change}"
 
 
-def agree_on_sharding(group, dataset: tf.data.Dataset) -> Sharding:
+def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
     """Decides how the workers of a group split a dataset; a collective, eagerly.
 
     Raises:
@@ -85,7 +86,9 @@ def agree_on_sharding(group, dataset: tf.data.Dataset) -> Sharding:
     return sharding
 
 
-def _exchange_facts(group, policy: AutoShardPolicy, own: List[ListFacts]) -> List[List[ListFacts]]:
+def _exchange_facts(
+    group: WorkerGroup, policy: AutoShardPolicy, own: List[ListFacts]
+) -> List[List[ListFacts]]:
     """Returns the facts of all workers' lists of files, by rank; raises on all workers if the policies or their number differ."""
     given = f"AutoShardPolicy.{policy.name}"
     texts = exchange_texts(
@@ -148,7 +151,7 @@ def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Da
     return dataset.with_options(options)
 
 
-def _require_one_dataset(group, length: int, seeds: list) -> None:
+def _require_one_dataset(group: WorkerGroup, length: int, seeds: list) -> None:
     """Raises where workers would keep parts of different datasets; a length that one does not know is no difference."""
     own = f"{length} {seeds}"
     others = [

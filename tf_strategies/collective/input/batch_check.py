@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.collective.worker_group import ConnectedGroup
 
 __all__ = ["BatchCheck", "Sample", "differ", "row_numbers"]
 
@@ -77,7 +78,7 @@ class BatchCheck:
         dataset: the dataset before it is split.
     """
 
-    def __init__(self, group, dataset: tf.data.Dataset) -> None:
+    def __init__(self, group: ConnectedGroup, dataset: tf.data.Dataset) -> None:
         self._group = weakref.ref(group)
         self._dataset = weakref.ref(dataset)
         self._shown = str(dataset.element_spec)

@@ -11,6 +11,7 @@ from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
 from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
 from tf_strategies.collective.input.batch_check import BatchCheck
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["DatasetDistributor"]
 
@@ -27,7 +28,7 @@ class DatasetDistributor:
         local_replicas: the number of replicas on each of them.
     """
 
-    def __init__(self, group, local_replicas: int) -> None:
+    def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
         self._group = group
         self._local_replicas = local_replicas
         self._told: set[str] = set()

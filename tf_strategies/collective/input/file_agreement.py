@@ -16,6 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
 from tf_strategies.collective.input.file_sources import ENDLESS, FileList
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["ListFacts", "comparable_names", "facts_of", "longest_share", "require_same_files"]
 
@@ -164,7 +165,7 @@ def _sizes(files: FileList) -> Optional[List[int]]:
         return None
 
 
-def _gathered(group, files: FileList) -> List[Tuple[List[str], List[Optional[int]]]]:
+def _gathered(group: WorkerGroup, files: FileList) -> List[Tuple[List[str], List[Optional[int]]]]:
     """Returns the comparable names and the sizes of the list on every worker, by rank."""
     names = comparable_names(files.names or ())[:_MOST_SENT]
     sizes = _sizes(files) or [None] * len(names)
@@ -172,7 +173,7 @@ def _gathered(group, files: FileList) -> List[Tuple[List[str], List[Optional[int
     return [tuple(json.loads(text)) for text in texts]
 
 
-def _difference(group, parts: Sequence[tuple], rank: int) -> str:
+def _difference(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
     """Returns a sentence that says which files one worker has, and worker 0 has not, and the reverse."""
     first, other = parts[0][0], parts[rank][0]
     own, missing = sorted(set(other) - set(first)), sorted(set(first) - set(other))
@@ -186,13 +187,13 @@ def _difference(group, parts: Sequence[tuple], rank: int) -> str:
     return ", ".join(said)
 
 
-def _first_moved(group, parts: Sequence[tuple], rank: int) -> str:
+def _first_moved(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
     pairs = enumerate(zip(parts[0][0], parts[rank][0]))
     at, first, other = next(((i, a, b) for i, (a, b) in pairs if a != b), (_MOST_SENT, "…", "…"))
     return f"file {at} is {first!r} on {group.name_of(0)} but {other!r} on {group.name_of(rank)}"
 
 
-def _first_resized(group, parts: Sequence[tuple], first: int, rank: int) -> str:
+def _first_resized(group: WorkerGroup, parts: Sequence[tuple], first: int, rank: int) -> str:
     sizes: Dict[str, int] = dict(zip(*parts[first]))
     for name, size in zip(*parts[rank]):
         if sizes.get(name) != size:

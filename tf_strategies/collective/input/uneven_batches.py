@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["EmptyBatchGuard"]
 
@@ -31,7 +32,7 @@ class EmptyBatchGuard:
         local_replicas: the number of replicas of this worker.
     """
 
-    def __init__(self, group, local_replicas: int) -> None:
+    def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
         self._group = group
         self._local_replicas = local_replicas
         self._rows: List[tf.Tensor] = []

@@ -7,6 +7,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["EndsTogether"]
 
@@ -21,7 +22,7 @@ class EndsTogether:
         group: the workers, two or more.
     """
 
-    def __init__(self, iterator: Any, group) -> None:
+    def __init__(self, iterator: Any, group: WorkerGroup) -> None:
         self._iterator = iterator
         self._group = group
 

@@ -6,12 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_strategies.collective.worker_group import WorkerGroup
+
 __all__ = ["share_variables"]
 
 _STAY_LOCAL = (tf.string, tf.resource, tf.variant)
 
 
-def share_variables(group) -> tf.Operation:
+def share_variables(group: WorkerGroup) -> tf.Operation:
     """Returns the operation that gives all global variables of the default graph the values of worker 0; a collective.
 
     The messages carry names, shapes and dtypes, so workers that build different models fail with both sides named. What a

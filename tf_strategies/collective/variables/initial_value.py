@@ -6,6 +6,8 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
+from tf_strategies.collective.worker_group import WorkerGroup
+
 __all__ = ["initial_value_from_first_worker"]
 
 _STAY_LOCAL = (tf.resource, tf.variant)
@@ -46,7 +48,7 @@ def initial_value_from_first_worker(
     return make
 
 
-def _share_strings(group, value: tf.Tensor, name: str) -> tf.Tensor:
+def _share_strings(group: WorkerGroup, value: tf.Tensor, name: str) -> tf.Tensor:
     """Returns the strings of worker 0, which travel as their lengths and then their bytes, one in an int32 each."""
     lengths = group.broadcast(tf.strings.length(value), name)
     row_lengths = tf.reshape(lengths, [-1])
