@@ -21,24 +21,24 @@ class Code(enum.IntEnum):
 
 
 class TfStrategiesError(Exception):
-    """Whatever this package raises of its own."""
+    """Is the base of all errors of this package."""
 
 
 class ClusterConfigError(TfStrategiesError, ValueError):
-    """TF_CONFIG is wrong: one line saying what was found and how to mend it."""
+    """Says that TF_CONFIG is wrong, what was found in it, and how to correct it."""
 
 
 class OptionsError(TfStrategiesError, ValueError):
-    """An option has a value it cannot have."""
+    """Says that an option has a value that is not allowed."""
 
 
 class BootstrapError(TfStrategiesError, RuntimeError):
-    """The group could not form, or broke before it was used: names the task, its address and the remedy."""
+    """Says that the group could not form, or failed before its first use. Names the task, its address and the remedy."""
 
 
 class DriftError(TfStrategiesError, ValueError):
-    """Workers or replicas hold different values of what must be equal: names it, both sides and the remedy."""
+    """Says that workers or replicas hold different values of what must be equal. Names it, both sides and the remedy."""
 
 
 class BuildMismatchError(TfStrategiesError, ImportError):
-    """The compiled ops do not fit the TensorFlow that is installed."""
+    """Says that the compiled operations do not fit the installed TensorFlow."""

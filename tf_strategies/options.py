@@ -22,20 +22,22 @@ _CHUNK_RANGE = (_KIB, 1 << 30)
 
 @dataclasses.dataclass(frozen=True, init=False)
 class CommunicationOptions:
-    """Options of collective communication, the same on every worker (only `timeout` may differ).
+    """Options of all-reduce and the other collectives. They must be equal on all workers, but for `timeout`.
 
     Args:
-        algorithm: the all-reduce algorithm: "auto" (chosen by group, bytes and wire), "ring", "recursive_doubling",
-            "halving_doubling", "binary_blocks", or "hierarchical" (inside hosts first, then across; each host needs as many
-            workers as the others, and TF_CONFIG lists them host by host).
-        bytes_per_pack: gradients are packed into all-reduces of up to this many bytes; a larger one goes alone.
-        chunk_bytes: transfer and reduction are pipelined in chunks of this many bytes, 1 KiB to 1 GiB. By default of 256 KiB in
-            shared memory and 1 MiB over a network.
-        timeout: seconds a collective, and the forming of the group, may wait for other workers.
-        transport: "auto" (shared memory where peers share a host, else the network), "shared_memory", "tcp".
+        algorithm: the algorithm of all-reduce. "auto" chooses by the number of workers, the bytes and the wire. The others are
+            "ring", "recursive_doubling", "halving_doubling", "binary_blocks" and "hierarchical". "hierarchical" reduces within
+            hosts first, and then between them; it needs equally many workers on each host, and TF_CONFIG must list the workers
+            host by host.
+        bytes_per_pack: gradients are packed into messages of at most this many bytes. A larger gradient is a message of its own.
+        chunk_bytes: messages are sent and reduced in chunks of this many bytes, 1 KiB to 1 GiB. By default 256 KiB in shared
+            memory and 1 MiB over a network.
+        timeout: how many seconds a collective, and the start of the group, may wait for other workers.
+        transport: "auto" uses shared memory between workers of one host, and the network otherwise. The others are
+            "shared_memory" and "tcp".
 
     Raises:
-        OptionsError: naming the option, the value received and what is accepted.
+        OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
 
     Example:
         >>> CommunicationOptions(algorithm="ring", timeout=30).timeout
@@ -74,19 +76,21 @@ class CommunicationOptions:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class ParameterServerOptions:
-    """Options of parameter servers, the same on every worker (only `timeout` may differ).
+    """Options of parameter servers. They must be equal on all workers, but for `timeout`.
 
     Args:
-        placement: which server holds a variable: "bytes" (the one with the fewest bytes so far), "round_robin", or a function
-            `(name, shape, dtype, bytes_by_server) -> number of a server` that decides alike on all workers.
-        partitioner: cuts large variables along axis 0 into parts that are placed one by one: None, or one of
+        placement: which server holds a variable. "bytes": the server with the fewest bytes so far. "round_robin": each server in
+            turn. A function `(name, shape, dtype, bytes_by_server) -> number of a server`, which must return the same number on
+            all workers.
+        partitioner: cuts large variables along axis 0 into parts, which are placed one by one. None, one of
             `tf.distribute.experimental.partitioners`, or a function `(shape, dtype) -> parts along each axis`.
-        transport: what carries variables and gradients: "auto" (shared memory where worker and server share a host, else the
-            network, and TensorFlow's gRPC where neither can be had), "shared_memory", "tcp", "grpc". All else is gRPC's always.
-        timeout: seconds that anything may wait for another process: for servers to come up, for workers to come back.
+        transport: what carries variables and gradients. "auto" uses shared memory between a worker and a server of one host, the
+            network otherwise, and TensorFlow's gRPC if neither is available. The others are "shared_memory", "tcp" and "grpc".
+            Everything else is always carried by gRPC.
+        timeout: how many seconds anything may wait for another process, such as a server that has not started yet.
 
     Raises:
-        OptionsError: naming the option, the value received and what is accepted.
+        OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
 
     Example:
         >>> ParameterServerOptions(placement="round_robin").timeout

@@ -26,46 +26,48 @@ _FILE = "training.checkpoint"
 
 
 class BackupAndRestore(Hooks):
-    """Saves the state of training as `fit` goes, and goes on from there when the script is started again.
+    """Saves the state of training during `fit`, and continues from it when the script is started again.
 
-    As Keras's callback of this name, but exact, and for many workers: with deterministic data and layers, a run that was killed
-    at any step, on any worker, ends with the same bits as one that was not. Saved are weights, statistics, random states of
-    layers, all that the optimizer keeps, the sums of metrics within an epoch, the place in the data, and what
-    EarlyStopping, ReduceLROnPlateau, ModelCheckpoint and History remember. The chief writes one file, which is whole or the
-    former one whenever it is killed; when training begins the chief alone reads, and all receive. With another number of
-    workers or replicas, what each kept on its own is averaged or added up.
+    It is used like the callback of this name in Keras, but it is exact, and works for many workers. With deterministic data
+    and layers, a run that was killed at any step, on any worker, ends with the same bits as a run that was not.
 
-    On the place in the data: the input is made anew and read up to it, without training. What shuffles must be seeded
-    (`shuffle(n, seed=…)`, `keras.utils.set_random_seed`). Without `steps_per_epoch`, the batches of the current epoch are
-    read again; with it, and for arrays in Keras 2, all since the start, as one iterator lives on. `fit` must be given the same
-    arguments, but `epochs` may be larger. Use one directory for each call of `fit`.
+    The file has the weights, moving statistics, random states of layers, all variables of the optimizer, the sums of metrics
+    within an epoch, the place in the data, and the states of EarlyStopping, ReduceLROnPlateau, ModelCheckpoint and History.
+    The chief writes it. It is complete whenever the chief is killed. When training begins, only the chief reads it, and all
+    workers receive it. If the number of workers or replicas has changed, values that each had of its own are averaged or
+    added up.
 
-    With parameter servers the chief saves the variables whole, the optimizer's slots and the count of steps, and every worker
-    leaves on the first server where it is. When all were started again, with any number of servers and workers, the chief
-    restores, and the others wait for it. A worker (or chief) that was started again alone restores nothing, for the servers
-    hold what is newer, and goes on at its own place, or with SyncReplicasStrategy at that of the one who is farthest. With
-    SyncReplicasStrategy what the chief saves is one moment of training, so that training that was killed ends with the weights
-    it would have had (but for what workers have to themselves, such as Dropout, and for backup workers, who are not waited
-    for). With AsyncParameterServerStrategy the others go on while the chief saves: each variable is whole, but some have had
-    updates that others have not; workers go on each where it was when it saved last, or, when there are more or fewer than
-    before, at the beginning of the epoch of the last; and `fit` ends on all when all have ended, so that the file is there as
-    long as it may be needed.
+    To return to its place in the data, the callback reads the input again up to there, without training. Shuffling must be
+    seeded (`shuffle(n, seed=…)` or `keras.utils.set_random_seed`). Without `steps_per_epoch`, the batches of the current
+    epoch are read again. With it, and for arrays in Keras 2, all batches since the start are. `fit` must be given the same
+    arguments; only `epochs` may be larger. Use one directory for each call of `fit`.
 
-    Not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2, unless
-    `enable_tf_random_generator()` was called (its state is hidden); what callbacks of your own remember; a dataset that
-    shuffles within `repeat(n)` without `steps_per_epoch`.
+    With parameter servers, the chief saves the variables, the optimizer's slots and the count of steps. Each worker keeps its
+    place in the data on the first server. When all processes were started again, with any number of servers and workers, the
+    chief restores, and the others wait for it. A worker (or chief) that was started again alone restores nothing, since the
+    servers have newer values. It continues at its own place; with SyncReplicasStrategy, at that of the worker that is
+    farthest. With SyncReplicasStrategy a file is one moment of training, so the run ends with the weights it would have had.
+    Random layers and backup workers are exceptions. With AsyncParameterServerStrategy the other workers train on while the
+    chief saves. Each variable is whole, but some have updates that others do not have. Each worker continues where it was
+    when it saved last. If their number has changed, they begin the epoch of the last one again. `fit` ends on all workers at
+    the same time, so that the file exists as long as a worker may need it.
+
+    These are not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2 without
+    `enable_tf_random_generator()`, which hides its state; states of your own callbacks; a dataset that shuffles within
+    `repeat(n)` without `steps_per_epoch`.
 
     Args:
-        directory: where the chief keeps `training.checkpoint`; it need not be shared. It is made if need be.
-        save_freq: "epoch", or a number of batches between savings. With `steps_per_execution`, at the next execution's end.
-        delete_checkpoint: whether to remove the file when `fit` ends well.
+        directory: where the chief keeps `training.checkpoint`. It need not be shared. It is created if it does not exist.
+        save_freq: "epoch", or the number of batches between two saves. With `steps_per_execution`, it saves at the end of the
+            next execution.
+        delete_checkpoint: whether the file is removed when `fit` ends without an error.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
-        CheckpointError: from `fit`, on all workers: the file is damaged, or is another model's; or it cannot be written (with
+        OptionsError: an argument has a value that is not allowed, or Keras is older than 3.7.
+        CheckpointError: from `fit`, on all workers: the file is damaged, belongs to another model, or cannot be written (with
             parameter servers on the chief alone).
-        DriftError: from `fit`, on all workers: weights differ between workers, so that no file would be right for all.
-        BootstrapError: from `fit`, with parameter servers: the chief has not begun it within the strategy's timeout.
+        DriftError: from `fit`, on all workers: the weights of the workers differ.
+        BootstrapError: from `fit`, with parameter servers: the chief did not begin it within the timeout of the strategy.
 
     Example:
         >>> model.fit(dataset, epochs=90, callbacks=[tfs.callbacks.BackupAndRestore("backup", save_freq=500)])

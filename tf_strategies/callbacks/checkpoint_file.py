@@ -26,7 +26,7 @@ _HEADER = "training.json"
 
 
 class CheckpointError(TfStrategiesError, RuntimeError):
-    """A checkpoint cannot be read or written, or is another model's: names the file, what is wrong and the remedy."""
+    """Says that a checkpoint cannot be read or written, or belongs to another model. Names the file, the cause and the remedy."""
 
 
 class Checkpoint(NamedTuple):

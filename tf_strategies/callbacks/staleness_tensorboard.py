@@ -15,15 +15,16 @@ __all__ = ["StalenessTensorBoard"]
 
 
 class StalenessTensorBoard(Hooks):
-    """Writes the staleness of all gradients applied so far for TensorBoard at the end of each epoch, on the chief.
+    """Writes the staleness of all gradients applied so far for TensorBoard. The chief writes at the end of each epoch.
 
-    Scalars `staleness/mean` and `staleness/maximum`, and the histogram `staleness/histogram`, in updates, over epochs.
+    The scalars are `staleness/mean` and `staleness/maximum`, the histogram is `staleness/histogram`; all in updates, over
+    epochs.
 
     Args:
-        log_dir: as of `keras.callbacks.TensorBoard`.
+        log_dir: the folder, as of `keras.callbacks.TensorBoard`.
 
     Raises:
-        OptionsError: from `fit`, when the model's strategy is no AsyncParameterServerStrategy.
+        OptionsError: from `fit`, if the strategy of the model is not an AsyncParameterServerStrategy.
     """
 
     def __init__(self, log_dir: Union[str, os.PathLike[str]]) -> None:

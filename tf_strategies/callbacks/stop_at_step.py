@@ -14,22 +14,22 @@ __all__ = ["StopAtStep"]
 
 
 class StopAtStep(Hooks):
-    """Ends `fit` on every worker when the global step, the updates by all workers since the model was new, has come to a number.
+    """Ends `fit` on all workers when the global step reaches a number.
 
-    The step is the optimizer's `iterations`, which with parameter servers all workers share; it is looked at after each
-    batch (with `steps_per_execution` after so many). A worker whose `fit` begins later than that trains no batch. Give every
-    worker the callback, and epochs enough:
-    `fit(dataset.repeat(), steps_per_epoch=100, epochs=1000, callbacks=[StopAtStep(50_000)])`.
+    The global step is the optimizer's `iterations`, which counts the updates by all workers since the model was made. It is
+    checked after each batch; with `steps_per_execution`, after so many batches. A worker whose `fit` begins later trains no
+    batch. Give the callback to every worker, and allow enough epochs: `fit(dataset.repeat(), steps_per_epoch=100,
+    epochs=1000, callbacks=[StopAtStep(50_000)])`.
 
-    In one process, with CollectiveAllReduceStrategy and with SyncReplicasStrategy without backup workers training ends with
-    exactly this step; with backup workers one more may be taken. Asynchronous workers that are in a batch when it is reached
-    finish it: N workers end with up to N - 1 more.
+    In one process, with CollectiveAllReduceStrategy, and with SyncReplicasStrategy without backup workers, training ends with
+    exactly this step. With backup workers one more step may be taken. Asynchronous workers finish the batch they are in, so N
+    workers may take up to N - 1 more steps.
 
     Args:
-        last_step: at which to stop, from 1.
+        last_step: the step at which to stop, from 1.
 
     Raises:
-        OptionsError: `last_step` is no such number.
+        OptionsError: `last_step` is not a whole number of at least 1.
     """
 
     def __init__(self, last_step: int) -> None:

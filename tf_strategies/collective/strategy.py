@@ -31,32 +31,38 @@ _STEP_LOSSES = ("mean", "sum")
 
 
 class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
-    """Every replica of every worker computes gradients on its part of the batch; all-reduce adds them up.
+    """Trains synchronously on several workers: all-reduce adds up the gradients of all replicas.
 
-    The workers are those that TF_CONFIG names (chief and workers); each runs the same script and makes this strategy once,
-    which waits until all are there. Without TF_CONFIG, with one worker, or in an evaluator, there is no network.
-    Variables made in `scope` start with the values of worker 0 and stay bit-identical on all workers, moving averages of batch
-    normalization included, which are averaged after each step. P workers with batch b train as one process with batch P*b:
-    batch sizes given to Keras and `experimental_distribute_dataset` are global.
-    As `train_distribute` of a tf.estimator.RunConfig it trains by `train_and_evaluate`, each replica with batches as `input_fn`
-    makes them; it may be `eval_distribute`, too.
-    To TensorFlow and Keras it is a MultiWorkerMirroredStrategy, so that they gather predictions of all workers.
+    The workers are the chief and the workers of TF_CONFIG. Each process runs the same script and makes this strategy, which
+    waits until all workers are connected. Without TF_CONFIG, with one worker, and in an evaluator, it uses no network.
+
+    Variables that are made in `scope` start with the values of worker 0. They stay bit-identical on all workers. Moving
+    averages of batch normalization are averaged over the workers after each step.
+
+    P workers with batches of b rows train as one process with batches of P*b rows. Batch sizes that are given to Keras and to
+    `experimental_distribute_dataset` are global.
+
+    The strategy is a subclass of MultiWorkerMirroredStrategy. On TensorFlow 2.15 it can be the `train_distribute` and the
+    `eval_distribute` of a tf.estimator.RunConfig; each replica then trains with batches as `input_fn` makes them.
 
     Args:
-        communication_options: algorithm, pack size, deadline; the default suits most.
-        compression: one of `tfs.compression`, which makes gradients smaller on the way; the same on all workers. It acts on what
-            optimizers add up, of this worker's replicas together; on what you reduce yourself it does not.
-        step_losses: what a loss of a `train_step` in Keras `fit` is. "mean": a mean over the rows that the step sees, as in a
-            program for one process; gradients are those of the mean over the joint batch. "sum": a part of a sum over all
-            replicas, already divided by the global batch size or the number of replicas, as tf.distribute asks of loops with
-            `strategy.run`. Those loops always have the second meaning.
-        devices: this worker's devices, the same number on each; by default all its GPUs, or its CPU.
-        cluster: the workers, in place of what TF_CONFIG says.
+        communication_options: the algorithm, the size of packs and the timeout. The defaults suit most.
+        compression: one of `tfs.compression`, which reduces the bytes that are sent; the same on all workers. It applies to
+            gradients that an optimizer applies. It does not apply to values that you reduce yourself.
+        step_losses: the meaning of a loss in the `train_step` of Keras `fit`. "mean": the mean over the rows that the step
+            sees, as in a program for one process. Gradients are then those of the mean over the joint batch. "sum": a part of
+            a sum over all replicas, which is already divided by the global batch size or by the number of replicas. Loops with
+            `strategy.run` always have the second meaning, as with tf.distribute.
+        devices: this worker's devices; the same number on each worker. By default all its GPUs, or else its CPU.
+        cluster: the workers, instead of those of TF_CONFIG.
 
     Raises:
         ClusterConfigError: TF_CONFIG is wrong, or this task is a parameter server.
-        OptionsError: an argument has a value it cannot have.
-        BootstrapError: the workers did not meet within the deadline, or disagree on options.
+        OptionsError: an argument has a value that is not allowed.
+        BootstrapError: the workers did not connect within the timeout, or they use different options.
+
+    References:
+        Rabenseifner 2004, "Optimization of collective reduction operations" (binary blocks).
 
     Example:
         >>> strategy = CollectiveAllReduceStrategy()
@@ -130,7 +136,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         return self._group.size
 
     def name_of(self, rank: int) -> str:
-        """Returns how messages name a worker: `worker 1 (10.0.0.2:2222)`."""
+        """Returns the name of a worker in messages, such as `worker 1 (10.0.0.2:2222)`."""
         return self._group.name_of(rank)
 
     def state_of_gradients(self, variables):
@@ -140,24 +146,28 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         self.extended.name_variables(variables)
 
     def communication_stats(self) -> CommunicationStats:
-        """Returns what this worker has sent and received since it joined the others, by which algorithm and transport."""
+        """Returns what this worker has sent and received since it joined the group, by algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
 
     def close(self) -> None:
-        """Leaves the workers, unless another strategy of this process is among them; what communicates later fails.
+        """Leaves the group. Later collectives of this strategy fail.
 
-        Happens by itself when the program ends.
+        The connection stays open as long as another strategy of this process uses it. The end of the program closes it, too.
         """
         scope_check.closed(self)
         self._group.leave(self)
 
     def scope(self):
-        """Does the same as `tf.distribute.Strategy.scope`."""
+        """Returns a context in which variables are made on all workers, as `tf.distribute.Strategy.scope` does."""
         self._teach_keras()
         return super().scope()
 
     def run(self, fn, args=(), kwargs=None, options=None):
-        """Does the same as `tf.distribute.Strategy.run`."""
+        """Runs `fn` on each replica of this worker, as `tf.distribute.Strategy.run` does.
+
+        Raises:
+            WorkerLostError: another worker was lost while this one waited for it.
+        """
         self._agreed.clear()
         with self._naming_lost_workers():
             return super().run(fn, args=args, kwargs=kwargs, options=options)
@@ -166,22 +176,35 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         with self._naming_lost_workers():
             return function(*args)
 
-    def experimental_distribute_dataset(self, dataset, options=None):
-        """Does the same as `tf.distribute.Strategy.experimental_distribute_dataset`."""
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """Splits a dataset between all replicas, as `tf.distribute.Strategy.experimental_distribute_dataset` does.
+
+        Args:
+            dataset: with batches of the global size; the same on all workers, unless its AutoShardPolicy is OFF.
+            options: a tf.distribute.InputOptions.
+
+        Raises:
+            ValueError: the datasets of the workers differ.
+            WorkerLostError: another worker was lost while this one waited for it.
+        """
         self._teach_keras()
         with self._naming_lost_workers():
             return super().experimental_distribute_dataset(dataset, options)
 
-    def gather(self, value, axis):
-        """Does the same as `tf.distribute.Strategy.gather`, from the replicas of all workers."""
+    def gather(self, value: Any, axis: int) -> Any:
+        """Returns the values of all replicas of all workers, concatenated along an axis.
+
+        Args:
+            value: a value for each replica, of equal shapes but for the axis.
+            axis: the axis.
+        """
         with self._naming_lost_workers():
             return super().gather(value, axis)
 
-    def reduce(self, reduce_op, value, axis=None):
-        """Does the same as `tf.distribute.Strategy.reduce`, over the replicas of all workers.
+    def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
+        """Returns the sum or mean of a value over the replicas of all workers, as `tf.distribute.Strategy.reduce` does.
 
-        Two calls that Keras makes differ: what all workers have agreed on stays what it is, and the mean over axis 0 of scalars
-        is their mean.
+        A value that all workers have agreed on is returned as it is. The mean over axis 0 of scalars is their mean.
         """
         if id(value) in self._read:
             return self._read[id(value)]

@@ -74,18 +74,18 @@ class Gradient(NamedTuple):
 
 
 class Compressor(abc.ABC):
-    """Base of the compressors. All workers are given equal ones.
+    """Is the base of all compressors. All workers must be given equal ones.
 
     Attributes:
-        takes_slices: whether `tf.IndexedSlices` are taken too, as whole gradients; else they are exchanged row by row.
-        shows_what_is_not_finite: whether what is received tells of every entry that it is not.
+        takes_slices: whether `tf.IndexedSlices` are compressed too, as dense gradients. Otherwise they are sent row by row.
+        shows_what_is_not_finite: whether entries that are not finite are still not finite after the exchange.
 
     Args:
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
     """
 
     takes_slices = False

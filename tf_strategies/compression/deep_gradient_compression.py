@@ -18,33 +18,33 @@ __all__ = ["DeepGradientCompression"]
 
 
 class DeepGradientCompression(Compressor):
-    """Only the largest entries travel, of velocities instead of gradients: 99.9 % sparse at the accuracy of SGD with momentum.
+    """Sends the largest entries of velocities instead of gradients: 99.9 % sparse at the accuracy of SGD with momentum.
 
-    Each worker keeps of each variable a velocity u ← momentum · u + g and what has not been sent, v ← v + u; it sends the k
-    largest entries of v, and there zeroes v and u. So the optimizer must be SGD without momentum; with another `fit` refuses.
-    What goes uncompressed (biases, small variables) gets its momentum after it was added up. Rows of embeddings
-    (`tf.IndexedSlices`) become whole gradients first. Where all entries are sent (ratio 1), nothing is zeroed: that is SGD with
-    momentum.
+    For each variable a worker keeps a velocity u ← momentum · u + g, and v ← v + u, which is what it has not sent yet. It
+    sends the k largest entries of v, and sets v and u to zero there. The optimizer must therefore be SGD without momentum;
+    `fit` refuses any other. Variables that are not compressed (biases, small ones) get their momentum after the sum. Rows of
+    embeddings (`tf.IndexedSlices`) are made dense first. With ratio 1 nothing is set to zero; that is SGD with momentum.
 
     Args:
         ratio: the part of the entries that is sent, above 0 and at most 1.
         momentum: from 0 to below 1.
-        clip_norm: the limit of the whole gradient's norm; each of the P workers whose gradients make up a step (1 where they
-            are asynchronous) limits its own part to clip_norm / √P before it is added to u. None for none.
-        warmup_steps: in four equal stages of these, 1/4, 1/16, 1/64 and 1/256 of the entries are sent. The paper takes 4 epochs.
-        nesterov: u ← momentum · (u + g), v ← v + u + g.
-        value_format: how values are written: "float32", "float16" or "int8", as in TopK; what rounding changes stays in v.
-        exchange: how entries are added up: "all_gather" or "reduce_scatter", as in TopK; what is not applied is added to v of one
-            of the workers.
-        sampled: find the threshold from a sample: between 0.8 k and 1.25 k entries.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        clip_norm: the limit of the norm of the whole gradient. Each of P workers limits its own part to clip_norm / √P
+            before it is added to u. P is 1 if the workers are asynchronous. None: no limit.
+        warmup_steps: the number of steps of the warm-up. It has four equal stages, which send 1/4, 1/16, 1/64 and 1/256
+            of the entries. The paper takes 4 epochs.
+        nesterov: whether u ← momentum · (u + g), v ← v + u + g.
+        value_format: "float32", "float16" or "int8", as in TopK. Rounding errors stay in v.
+        exchange: "all_gather" or "reduce_scatter", as in TopK. Sums that are not applied are added to v of one worker.
+        sampled: whether the threshold is estimated from a sample; then 0.8 k to 1.25 k entries are sent.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
-        Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for distributed training", algorithm 4.
+        Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for distributed training",
+        algorithm 4.
     """
 
     takes_slices = True

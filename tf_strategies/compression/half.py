@@ -14,18 +14,18 @@ _DTYPES = ("float16", "bfloat16")
 
 
 class Half(Compressor):
-    """Half the bytes: each worker rounds its gradients to 16 bits, and sums are rounded again wherever they are sent on.
+    """Sends gradients in 16 bits. Sums are rounded again whenever they are sent on.
 
-    Each sum of two is formed in float32. Nothing is remembered.
+    Each sum of two values is computed in float32. There is no error feedback.
 
     Args:
-        dtype: "float16" (11 significant bits; beyond 65,504 infinite, below 6e-8 nothing) or "bfloat16" (8 bits; the range of
-            float32).
-        min_elements: as in every compressor; by default all gradients are taken.
-        predicate: as in every compressor.
+        dtype: "float16" (11 significant bits; infinite above 65,504, zero below 6e-8) or "bfloat16" (8 significant bits; the
+            range of float32).
+        min_elements: variables with fewer elements are not compressed. By default all gradients are.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
     """
 
     shows_what_is_not_finite = True

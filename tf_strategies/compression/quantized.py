@@ -59,43 +59,43 @@ class _Quantized(Compressor):
 
 
 class Quantize8(_Quantized):
-    """Each entry in 8 bits: one of 127 levels of either sign up to the largest magnitude of its bucket, rounded at random.
+    """Sends each entry in 8 bits: a level from -127 to 127 of the largest magnitude of its bucket, with stochastic rounding.
 
-    Rounding is unbiased, so that nothing need be remembered.
+    The rounding is unbiased, so error feedback is not needed.
 
     Args:
         bucket: how many entries share a scale.
-        seed: of the rounding.
-        error_feedback: whether what rounding changed is kept and added to the next gradient.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        seed: the seed of the rounding.
+        error_feedback: whether rounding errors are kept and added to the next gradient.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
-        Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", section 3.2; the scale
-        is the maximum norm.
+        Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", section 3.2; the
+        scale is the maximum norm.
     """
 
     method = "stochastic8"
 
 
 class Ternary(_Quantized):
-    """Each entry in 2 bits: -1, 0 or 1 times the largest magnitude of its bucket, at random.
+    """Sends each entry in 2 bits: -1, 0 or 1 times the largest magnitude of its bucket, with stochastic rounding.
 
-    Unbiased, and noisy: the fewer entries share a scale, the less.
+    The rounding is unbiased but noisy. Smaller buckets are less noisy.
 
     Args:
         bucket: how many entries share a scale.
-        seed: of the draws.
-        error_feedback: whether what rounding changed is kept and added to the next gradient; it can grow without bound where
-            the largest entry of a bucket is far above the others.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        seed: the seed of the rounding.
+        error_feedback: whether rounding errors are kept and added to the next gradient. They can grow without bound if the
+            largest entry of a bucket is far above the others.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
         Wen et al. 2017, "TernGrad: ternary gradients to reduce communication in distributed deep learning".
@@ -105,20 +105,20 @@ class Ternary(_Quantized):
 
 
 class SignSGD(_Quantized):
-    """Each entry in 1 bit: its sign, times the mean magnitude of its bucket; what that leaves is added to the next gradient.
+    """Sends each entry in 1 bit: its sign, times the mean magnitude of its bucket. The error is added to the next gradient.
 
     Args:
         bucket: how many entries share a scale.
-        error_feedback: whether what is left is kept. Without, signs alone are biased, and training may not converge.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        error_feedback: whether the error is kept. Without it, signs are biased, and training may not converge.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
-        Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD and other
-        gradient compression schemes", algorithm 2.
+        Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD and
+        other gradient compression schemes", algorithm 2.
     """
 
     method = "sign"

@@ -16,20 +16,21 @@ _KEYS_APART = 1_000_003  # of two gradients of one exchange
 
 
 class RandomK(Compressor):
-    """Of each gradient k = ratio · n entries travel that are drawn anew each step, by all workers alike.
+    """Sends k = ratio · n random entries of each gradient of n elements. All workers draw the same entries, anew each step.
 
-    So no indices are sent, and an all-reduce adds up: what a worker receives does not grow with their number.
+    No indices are sent, and an all-reduce adds up the entries. The bytes that a worker receives do not grow with the number
+    of workers.
 
     Args:
         ratio: the part of the entries that is sent, above 0 and at most 1; or a function of the step, [] int64.
-        error_feedback: whether what is not sent is kept and added to the next gradient. Without, what is sent is multiplied by
-            n / k, which makes the sum right on average, and noisy.
-        seed: of the draws.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        error_feedback: whether entries that are not sent are kept and added to the next gradient. Without it, entries are
+            multiplied by n / k, which makes the sum unbiased but noisy.
+        seed: the seed of the draws.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
         Stich et al. 2018, "Sparsified SGD with memory", definition 2.1 (random-k).

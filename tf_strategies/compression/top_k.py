@@ -16,26 +16,27 @@ __all__ = ["TopK"]
 
 
 class TopK(Compressor):
-    """Of each gradient only the entries of largest magnitude travel; the rest is added to the next one (error feedback).
+    """Sends the entries of largest magnitude of each gradient. The others are added to the next gradient (error feedback).
 
     Each worker sends k = ratio · n entries of a variable of n elements.
 
     Args:
-        ratio: the part of the entries that is sent, above 0 and at most 1; or a function of the step, [] int64, a
-            learning-rate schedule for example.
-        error_feedback: whether what is not sent is kept and added to the next gradient. Without, training hardly works.
-        value_format: how values are written: "float32"; "float16", or "int8" with a scale for each 256 values, both rounded to
-            the nearest; what that changes is kept too. An index takes about log2(n / k) + 2 bits.
-        exchange: "all_gather": a worker receives the entries of all others, and applies their sum. "reduce_scatter": each adds
-            up a region of equal length and sends on its largest sums, so that a worker receives about 2 k entries however many
-            workers there are (more where the entries crowd in one region), and about k are applied; the worker that added the
-            others up keeps them. On parameter servers, which receive from each by itself, both are the same.
-        sampled: find the threshold from a sample: between 0.8 k and 1.25 k entries.
-        min_elements: variables with fewer elements, and those of less than two dimensions, are exchanged as they are.
-        predicate: `(name, shape) -> bool` chooses the variables instead.
+        ratio: the part of the entries that is sent, above 0 and at most 1; or a function of the step, [] int64, such as a
+            learning-rate schedule.
+        error_feedback: whether entries that are not sent are kept and added to the next gradient. Without it, training hardly
+            works.
+        value_format: how values are encoded: "float32", "float16", or "int8" with a scale for each 256 values. The last two
+            round to the nearest, and error feedback keeps the rounding errors. An index takes about log2(n / k) + 2 bits.
+        exchange: how entries are added up. "all_gather": each worker receives the entries of all others and applies
+            their sum. "reduce_scatter": each worker adds up one region and sends its largest sums. A worker then receives
+            about 2 k entries for any number of workers, and about k are applied; the worker of the region keeps the other
+            sums. On parameter servers both are the same.
+        sampled: whether the threshold is estimated from a sample; then 0.8 k to 1.25 k entries are sent.
+        min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
+        predicate: `(name, shape) -> bool`; chooses the variables that are compressed instead.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
 
     References:
         Aji & Heafield 2017, "Sparse communication for distributed gradient descent"; Stich et al. 2018, "Sparsified SGD with

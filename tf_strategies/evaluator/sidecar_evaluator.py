@@ -26,13 +26,14 @@ _WHOLE_WITHIN_SECONDS = 30.0
 
 
 class Evaluation(NamedTuple):
-    """One checkpoint's.
+    """Holds the result of one evaluation.
 
     Attributes:
-        path: of the checkpoint.
-        step: how many steps training had taken; where the checkpoint does not tell, the last number in its name, or else how
-            many checkpoints were evaluated.
-        logs: loss and metrics by name.
+        path: the checkpoint.
+        step: the number of steps of training. If the checkpoint does not have it, the last number in its name; if there is
+        none,
+            the number of evaluations so far.
+        logs: the loss and the metrics, by name.
     """
 
     path: Path
@@ -41,28 +42,28 @@ class Evaluation(NamedTuple):
 
 
 class SidecarEvaluator:
-    """Follows the checkpoints in a folder, in a process of its own: the task "evaluator" of TF_CONFIG, or any.
+    """Evaluates the checkpoints that appear in a folder, in a process of its own.
 
-    Understood are `training.checkpoint` of `tfs.callbacks.BackupAndRestore`, what ModelCheckpoint of any Keras writes (`.keras`,
-    `.weights.h5`, `.h5`; weights in TensorFlow's format), and `tf.train.Checkpoint`'s of the model. Each is evaluated once, as
-    soon as it is whole; of several that have appeared meanwhile the newest, and older ones never. After each a line is printed,
-    and the scalars `evaluation/<name>` are written for TensorBoard, over steps.
+    The process is the task "evaluator" of TF_CONFIG, or any other. It reads `training.checkpoint` of
+    `tfs.callbacks.BackupAndRestore`, the files of ModelCheckpoint (`.keras`, `.weights.h5`, `.h5`, and TensorFlow's format),
+    and those of `tf.train.Checkpoint`. Each is evaluated once, as soon as it is complete. If several have appeared, only the
+    newest is. After each evaluation it prints a line, and writes the scalars `evaluation/<name>` for TensorBoard, over steps.
 
     Attributes:
-        evaluations: those made so far, in order.
+        evaluations: the evaluations so far, in order.
 
     Args:
-        model: that which is trained, built and compiled; in the scope of a strategy, or not.
-        data: as `model.evaluate` takes it: a dataset, or a tuple of arrays (x, y).
-        checkpoint_dir: the folder. It may appear later; the trainer's disk must be seen from here.
-        steps: of `model.evaluate`; None: all of the data.
-        max_evaluations: after how many `start` returns; None: any number.
-        callbacks: of `model.evaluate`.
-        log_dir: for TensorBoard; None: the folder `evaluator` in `checkpoint_dir`.
-        idle_timeout: seconds without a new checkpoint after which `start` returns; None: any.
+        model: the model that is trained, built and compiled; in the scope of a strategy, or not.
+        data: the data as `model.evaluate` takes them: a dataset, or a tuple of arrays (x, y).
+        checkpoint_dir: the folder. It may appear later. This process must be able to read the trainer's disk.
+        steps: as of `model.evaluate`; None: all data.
+        max_evaluations: the number of evaluations after which `start` returns; None: no limit.
+        callbacks: as of `model.evaluate`.
+        log_dir: the folder for TensorBoard; None: the folder `evaluator` in `checkpoint_dir`.
+        idle_timeout: the seconds without a new checkpoint after which `start` returns; None: no limit.
 
     Raises:
-        OptionsError: an argument has a value it cannot have.
+        OptionsError: an argument has a value that is not allowed.
         ClusterConfigError: TF_CONFIG is wrong.
 
     Example:
@@ -110,14 +111,16 @@ class SidecarEvaluator:
         self._servers = ServersWatch(cluster.addresses.get("ps", ()) if cluster else ())
 
     def start(self) -> Dict[str, float]:
-        """Evaluates until training has ended: `max_evaluations` are made, the parameter servers of TF_CONFIG were there and are
-        gone, or for `idle_timeout` nothing new has come. What was written last is evaluated before.
+        """Evaluates until training has ended.
+
+        Training has ended after `max_evaluations`, when the parameter servers of TF_CONFIG have ended, or when there was no
+        new checkpoint for `idle_timeout` seconds. The last checkpoint is evaluated before.
 
         Returns:
-            Loss and metrics of the last evaluation.
+            The loss and the metrics of the last evaluation, by name.
 
         Raises:
-            CheckpointError: a checkpoint is another model's, or cannot be read within 30 seconds; or none has come.
+            CheckpointError: a checkpoint belongs to another model, or could not be read for 30 seconds; or there was none.
         """
         writer = tf.summary.create_file_writer(str(self._log_dir))
         try:

@@ -23,31 +23,39 @@ DEFAULT_COMPENSATION = 0.04
 
 
 class AsyncParameterServerStrategy(ParameterServerStrategy):
-    """Asynchronous SGD on parameter servers (Dean et al. 2012, "Large scale distributed deep networks", Downpour SGD).
+    """Trains asynchronously on parameter servers.
 
-    Variables and the optimizer's slots live on the `ps` tasks of TF_CONFIG. Chief and workers run the same script; each reads the
-    variables, computes gradients on its own share of the data, and has them applied where the variables are, without
-    waiting for anybody. Batch sizes are those of one worker, and a dataset's batches are dealt out to the workers in turn;
-    `evaluate` and `predict` see all of the data on every worker. In a `ps` process making the strategy serves, and ends the
-    process when all workers are done. Without TF_CONFIG all is in this process.
+    Variables and the slots of the optimizer live on the `ps` tasks of TF_CONFIG. The chief and the workers run the same script.
+    Each worker reads the variables, computes gradients on its own share of the data, and the servers apply them at once. No
+    worker waits for another.
+
+    Batch sizes are those of one worker. The batches of a dataset are dealt out to the workers in turn. `evaluate` and `predict`
+    see all data on each worker. In a `ps` process, the constructor serves until all workers are done, and then ends the
+    process. Without TF_CONFIG everything is in this process.
 
     Args:
-        max_staleness: how many steps a worker may be ahead of the slowest that is in `fit`, after which it waits (stale
-            synchronous parallel, Ho et al. 2013); None: any number.
-        damping: what happens to stale gradients: None, or "divide": by their staleness where it is above 1 (Zhang et al. 2016,
-            "Staleness-aware async-SGD"; with plain SGD the same as dividing the learning rate, with Adam and its like of no use);
-            or "compensate": corrected to first order for what others have changed (Zheng et al. 2017, "Asynchronous SGD
-            with delay compensation", arXiv:1609.08326, equation 10). Servers keep what a worker has read until its update.
-        compensation: the strength of "compensate", the paper's lambda, from 0; when None 0.04, where the paper begins.
-        compression: one of `tfs.compression`, which makes gradients smaller on their way to the servers, the same on all workers.
-            What is not sent is remembered by each worker, and lost with it.
-        options: placement of variables, timeout.
-        cluster: the tasks, in place of what TF_CONFIG says.
+        max_staleness: how many steps a worker may be ahead of the slowest worker in `fit`. A worker that is further ahead waits
+            (stale synchronous parallel). None: there is no limit.
+        damping: how stale gradients are corrected. None: not at all. "divide": a gradient is divided by its staleness if that
+            is above 1. With plain SGD this divides the learning rate; with Adam it has no effect. "compensate": a first-order
+            correction for the updates of other workers (DC-ASGD). Servers then keep the values that a worker has read until
+            its update arrives.
+        compensation: the strength of "compensate", lambda in the paper; 0 or more. None means 0.04, the paper's first value.
+        compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
+            Each worker keeps what it has not sent yet. It is lost if the worker ends.
+        options: the placement of variables, the transport and the timeout.
+        cluster: the tasks, instead of those of TF_CONFIG.
 
     Raises:
         ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
-        OptionsError: an argument has a value it cannot have.
-        BootstrapError: a server did not answer in time, or workers disagree on arguments.
+        OptionsError: an argument has a value that is not allowed.
+        BootstrapError: a server did not answer within the timeout, or the workers use different arguments.
+
+    References:
+        Dean et al. 2012, "Large scale distributed deep networks" (Downpour SGD).
+        Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section 3.
+        Zhang et al. 2016, "Staleness-aware async-SGD for distributed deep learning".
+        Zheng et al. 2017, "Asynchronous SGD with delay compensation", arXiv:1609.08326, equation 10.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ __all__ = ["ServerLostError"]
 
 
 class ServerLostError(tf.errors.UnavailableError):
-    """A parameter server no longer answers, and what it held is lost: names it, its address and the remedy."""
+    """Says that a parameter server no longer answers, and what it held is lost. Names it, its address and the remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, None, message)

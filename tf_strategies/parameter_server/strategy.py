@@ -118,7 +118,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
                 self._compressed.name(variable.value, variable.path)
 
     def scope(self):
-        """Does the same as `tf.distribute.Strategy.scope`."""
+        """Returns a context in which variables are made on the servers, as `tf.distribute.Strategy.scope` does."""
         bridge.install()
         self.extended.access.begin_model()
         if is_coordinated() and not self._takes_part:
@@ -157,7 +157,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         raise NotImplementedError
 
     def close(self) -> None:
-        """Tells the servers that this worker is done for good. Happens by itself when the program ends."""
+        """Tells the servers that this worker is done for good. The end of the program does so, too."""
         scope_check.closed(self)
         self._servers.close()
 

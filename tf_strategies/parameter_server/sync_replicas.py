@@ -20,11 +20,11 @@ __all__ = ["GradientCounts", "SyncReplicasStrategy"]
 
 @dataclasses.dataclass(frozen=True)
 class GradientCounts:
-    """What became of the gradients that workers brought.
+    """Counts the gradients of each worker that were applied, and those that were dropped.
 
     Attributes:
-        counted: how many of each worker, by rank, were averaged and applied.
-        dropped: how many of each worker, by rank, came too late for their step.
+        counted: [workers], by rank: gradients that were averaged and applied.
+        dropped: [workers], by rank: gradients that came too late for their step.
     """
 
     counted: Tuple[int, ...]
@@ -32,27 +32,32 @@ class GradientCounts:
 
 
 class SyncReplicasStrategy(ParameterServerStrategy):
-    """Synchronous SGD with backup workers (Chen et al. 2016, "Revisiting distributed synchronous SGD").
+    """Trains synchronously on parameter servers, with backup workers.
 
-    As `AsyncParameterServerStrategy`, but that gradients are averaged before they are applied: of each step the first
-    `replicas_to_aggregate`; those that come later are dropped, and their workers go on with the next step. Batch sizes are
-    global: each worker takes its share of every batch. Without backup workers N workers train as one process does. A worker that
-    ends, is lost or has no more data is waited for no longer. With backup workers `fit` ends on all when the servers have taken
-    as many steps as there are batches, also where a slow worker has some left.
+    Variables, servers and data are those of `AsyncParameterServerStrategy`, but gradients are averaged before they are
+    applied. A step takes the first `replicas_to_aggregate` gradients. Gradients that come later are dropped, and their workers
+    continue with the next step.
+
+    Batch sizes are global: each worker takes its share of every batch. Without backup workers, N workers train as one process
+    does. The others do not wait for a worker that ended, was lost, or has no more data. With backup workers, `fit` ends on all
+    workers when the servers have applied as many steps as there are batches, even if a slow worker has batches left.
 
     Args:
-        replicas_to_aggregate: how many gradients make a step, from 1 to the number of workers; by default all workers less the
-            backup workers.
-        backup_workers: how many of the slowest are not waited for in each step.
-        compression: one of `tfs.compression`, which makes gradients smaller on their way to the servers, the same on all workers.
-            What is not sent is remembered by each worker, and lost with it; what is dropped is not sent again.
-        options: placement of variables, timeout.
-        cluster: the tasks, in place of what TF_CONFIG says.
+        replicas_to_aggregate: how many gradients make a step, from 1 to the number of workers. By default the number of workers
+            less the backup workers.
+        backup_workers: how many of the slowest workers a step does not wait for.
+        compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
+            Each worker keeps what it has not sent yet. It is lost if the worker ends. Dropped gradients are not sent again.
+        options: the placement of variables, the transport and the timeout.
+        cluster: the tasks, instead of those of TF_CONFIG.
 
     Raises:
         ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
-        OptionsError: an argument has a value it cannot have.
-        BootstrapError: a server did not answer in time, or workers disagree on arguments.
+        OptionsError: an argument has a value that is not allowed.
+        BootstrapError: a server did not answer within the timeout, or the workers use different arguments.
+
+    References:
+        Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981.
     """
 
     def __init__(

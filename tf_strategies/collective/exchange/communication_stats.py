@@ -10,15 +10,15 @@ __all__ = ["CollectiveStats", "CommunicationStats"]
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveStats:
-    """One kind of collective under one algorithm.
+    """Counts the collectives of one kind and algorithm.
 
     Attributes:
         kind: "all_reduce", "broadcast", "all_gather", "all_to_all" or "barrier".
-        algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`; for other kinds than all_reduce what the
-            communicator reports.
-        calls: how often.
-        bytes: payload, summed over calls: this worker's, for an all_gather that of all workers, for an all_to_all what it gets.
-        seconds: from submission to completion, summed over calls (calls overlap, so this may exceed the time passed).
+        algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`.
+        calls: the number of calls.
+        bytes: the payload of all calls: this worker's; for an all_gather that of all workers; for an all_to_all what it
+            receives.
+        seconds: the time from submission to completion, summed over calls. Calls overlap, so it may exceed the time passed.
     """
 
     kind: str
@@ -30,13 +30,13 @@ class CollectiveStats:
 
 @dataclasses.dataclass(frozen=True)
 class CommunicationStats:
-    """Counters of this worker since the strategy was made.
+    """Counts what this worker has communicated since the strategy was made.
 
     Attributes:
         transport: what carries the bytes, in words; "none" for a single worker.
-        bytes_sent: bytes this worker sent to others.
-        bytes_received: bytes this worker received.
-        collectives: one entry a kind and algorithm used.
+        bytes_sent: the bytes that this worker has sent.
+        bytes_received: the bytes that this worker has received.
+        collectives: one entry for each kind and algorithm.
     """
 
     transport: str

@@ -12,13 +12,13 @@ __all__ = ["StalenessStats"]
 
 @dataclasses.dataclass(frozen=True)
 class StalenessStats:
-    """The staleness of a gradient: how many updates others made between the reading of the weights and its own update.
+    """Describes the staleness of gradients: the updates by other workers between reading the weights and applying the gradient.
 
     Attributes:
-        count: how many gradients were applied.
-        mean: their mean staleness; 0.0 when there was none.
-        maximum: the largest.
-        histogram: how many had staleness 0, 1, 2, ...; the last of its 256 entries counts all from 255.
+        count: the number of gradients that were applied.
+        mean: their mean staleness; 0.0 if there were none.
+        maximum: the largest staleness.
+        histogram: [256] the numbers of gradients with staleness 0, 1, 2, …; the last entry counts all from 255.
     """
 
     count: int
