@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -23,6 +25,7 @@ from tf_strategies.parameter_server import (  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
+KERAS = importlib.metadata.version("tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else "keras")
 BATCH, STEPS, EPOCHS = 8, 5, 3
 
 
@@ -192,7 +195,7 @@ def test_a_loop_of_ones_own_is_told_what_to_use_instead(strategy, tmp_path: Path
 def test_it_is_refused_where_an_epoch_cannot_be_begun_in_its_middle(tmp_path: Path) -> None:
     model = make_model(CollectiveAllReduceStrategy())
     fit = {"epochs": 1, "verbose": 0, "callbacks": [callbacks.BackupAndRestore(tmp_path)]}
-    if keras.__version__.startswith(("3.3.", "3.4.", "3.5.", "3.6.")):
+    if KERAS.startswith(("3.3.", "3.4.", "3.5.", "3.6.")):
         with pytest.raises(OptionsError, match=r'needs Keras 3.7 or newer.*pip install "keras>=3.7"'):
             model.fit(dataset().batch(BATCH), **fit)
     else:
