@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from typing import Iterator, Tuple
+
+import pytest
 
 import tf_strategies as tfs
 
@@ -38,3 +42,25 @@ def test_version_is_a_version():
 def test_public_names_are_explained():
     unexplained = {name for name in PUBLIC - {"__version__"} if not getattr(tfs, name).__doc__}
     assert unexplained == set()
+
+
+def public_classes() -> Iterator[Tuple[str, type]]:
+    for name in sorted(PUBLIC - {"estimator"}):
+        value = getattr(tfs, name)
+        for inner in getattr(value, "__all__", ()):
+            yield f"{name}.{inner}", getattr(value, inner)
+        if inspect.isclass(value) and value.__module__.startswith("tf_strategies"):
+            yield name, value
+
+
+@pytest.mark.parametrize(("name", "kind"), [pytest.param(*each, id=each[0]) for each in public_classes()])
+def test_docstrings_of_classes_name_every_argument(name, kind):
+    text = inspect.cleandoc(kind.__doc__)
+    first = text.split()[0].rstrip(".,:;")
+    assert first[0].isupper() and first.endswith("s"), (
+        f"{name} must start with a verb: {text.splitlines()[0]}"
+    )
+    if not issubclass(kind, Exception):
+        arguments = set(inspect.signature(kind.__init__).parameters) - {"self"}
+        missing = {each for each in arguments if not re.search(rf"^ +{each}: \S", text, re.MULTILINE)}
+        assert missing == set()
