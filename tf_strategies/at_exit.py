@@ -1,4 +1,4 @@
-"""What this process does when its interpreter ends; a child that it forks does not, for the connections are not the child's."""
+"""Runs functions when the interpreter of this process ends, but not in a forked child, which does not own the connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How workers communicate, as data: one frozen object, validated once."""
+"""Options of communication: frozen objects that are validated when they are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Docstrings of functions start with a verb in the third person: "Returns the rows of …"."""
+"""Docstrings of functions start with a verb in the third person: "Returns the rows of …". None starts as a question."""
 
 from __future__ import annotations
 
@@ -13,6 +13,21 @@ from tests.support.processes import REPOSITORY
 pytestmark = pytest.mark.any_line
 
 PACKAGE = REPOSITORY / "tf_strategies"
+QUESTIONS = {
+    "all",
+    "as",
+    "how",
+    "of",
+    "what",
+    "when",
+    "where",
+    "whether",
+    "which",
+    "while",
+    "who",
+    "whose",
+    "why",
+}
 NO_VERBS = {"as", "bytes", "gradients", "is", "its", "rows", "seconds", "this", "values", "whatever"}
 
 
@@ -24,6 +39,17 @@ def functions(path: Path) -> Iterator[Tuple[str, str]]:
             text = ast.get_docstring(node)
             if text and not decorators & {"property", "cached_property"}:
                 yield node.name, text
+
+
+def test_no_docstring_starts_as_a_question() -> None:
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef)):
+                text = ast.get_docstring(node)
+                if text and text.split()[0].lower() in QUESTIONS:
+                    wrong.append(f"{path.relative_to(PACKAGE)}: {text.splitlines()[0]}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the rest of the package uses of the private side of TensorFlow, under one name."""
+"""Gathers, under one name, what the package uses of the private side of TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline of tf.data is made of, and how it is distributed."""
+"""Inspects pipelines of tf.data, and distributes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a replica function runs on this worker's devices."""
+"""Runs a replica function on this worker's devices."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _OnlyReplica(tf.distribute.ReplicaContext):
 
 
 class LiftedFunctions:
-    """For a `tf.function` given to `Strategy.run`: one around all replicas, made once.
+    """Keeps, for each `tf.function` given to `Strategy.run`, one function around all replicas.
 
     Replicas cannot meet inside a function that each of them traces on its own.
     """

@@ -1,4 +1,4 @@
-"""How the state of training is kept and given back: what `BackupAndRestore` asks for."""
+"""Saves and restores the state of training, for `BackupAndRestore`."""
 
 from __future__ import annotations
 

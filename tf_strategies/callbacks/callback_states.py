@@ -1,4 +1,4 @@
-"""What Keras's own callbacks remember of an epoch for the next."""
+"""Saves and restores the state that Keras's own callbacks keep between epochs."""
 
 from __future__ import annotations
 

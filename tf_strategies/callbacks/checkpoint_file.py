@@ -30,7 +30,7 @@ class CheckpointError(TfStrategiesError, RuntimeError):
 
 
 class Checkpoint(NamedTuple):
-    """What a file holds.
+    """Holds the content of a checkpoint file.
 
     Attributes:
         facts: plain data, as JSON keeps it.

@@ -17,7 +17,7 @@ __all__ = ["GroupBackup"]
 
 
 class GroupBackup(Backup):
-    """All methods are collectives; errors are raised on all workers.
+    """Saves and restores on all workers. All methods are collectives, and raise their errors on all workers.
 
     Args:
         path: of the chief's file.

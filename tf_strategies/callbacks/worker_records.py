@@ -1,4 +1,4 @@
-"""Where each worker goes on, by what the workers recorded.
+"""Finds out where each worker continues, from what the workers recorded.
 
 A record is a checkpoint of one worker: its position (epoch, batches, stopped, place), what its callbacks remember, and the
 variables it has to itself. None stands for a worker that has recorded nothing.

@@ -1,4 +1,4 @@
-"""What a strategy knows of its workers: the interface of `SingleWorker` and `ConnectedWorkers`."""
+"""Defines the interface of a group of workers, for `SingleWorker` and `ConnectedWorkers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gradients are made small before they travel: give one of these to a strategy as `compression=`.
+"""Compressors of gradients. Pass one of them to a strategy as `compression=`.
 
 Example:
     strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.TopK(ratio=0.01))

@@ -1,4 +1,4 @@
-"""What every compressor is: which gradients it takes, what it remembers of each, and how it adds them up over workers."""
+"""Defines the interface of compressors: the gradients they take, the state they keep, and how they add up over workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Predicate = Callable[[str, Tuple[int, ...]], bool]
 
 
 class Workers(Protocol):
-    """Those whose gradients are added up together; each method is a collective.
+    """Exchanges values between the workers whose gradients are added up. Each method is a collective.
 
     Attributes:
         rank: this one's number.

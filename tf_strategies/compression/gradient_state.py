@@ -1,4 +1,4 @@
-"""What a compressor remembers of the gradients of each variable, on this worker."""
+"""Keeps the state of a compressor for the gradients of each variable, on this worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All entries of each gradient, in few bits."""
+"""Compressors that send every entry of a gradient in few bits."""
 
 from __future__ import annotations
 

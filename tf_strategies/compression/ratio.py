@@ -1,4 +1,4 @@
-"""How many entries of a gradient are sent: a fixed part of them, or one that changes as training goes on."""
+"""The part of a gradient's entries that is sent: a constant, or a function of the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the workers of a group meet, agree, and learn of each other's end.
+"""Forms the group of workers, compares their settings, and tells each about the end of another.
 
 Rank 0 serves on its TF_CONFIG address; every other rank holds one stream to it for the life of the group (a
 star). The stream carries small JSON messages; tensors never pass here. From the top down:

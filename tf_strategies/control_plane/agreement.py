@@ -1,4 +1,4 @@
-"""What all members must have in common, and the sentence that says what they do not."""
+"""Compares what all members must have in common, and describes the differences."""
 
 from __future__ import annotations
 

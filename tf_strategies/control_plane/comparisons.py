@@ -1,4 +1,4 @@
-"""What members have said about the same thing, which the coordinator compares as it comes in."""
+"""Compares what members say about the same thing, on the coordinator."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _FIRST_PROGRESS_SECONDS = 5.0
 
 
 class Callbacks(NamedTuple):
-    """What a member asks of its owner; see ControlPlane.join."""
+    """The functions that a member calls on its owner; see ControlPlane.join."""
 
     on_abort: Callable[[int, str], None]
     describe: Callable[[int], str]

@@ -29,7 +29,7 @@ PROTOCOL = 4
 
 
 class Failure(NamedTuple):
-    """Why a group failed."""
+    """The reason why a group failed."""
 
     code: Code
     message: str

@@ -1,4 +1,4 @@
-"""Who is in the group: the coordinator's list of members."""
+"""The coordinator's list of the members of the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the members of a group stop a training at the same place, when one of them or several want to.
+"""Stops a training at the same place on all members when one or several of them want to.
 
 A training passes places where it can stop, counted from 1: after each step and after each epoch. A member that wants to stop
 waits at its next place and asks. Rank 0 asks all members for the first place at which each can still stop, and the last of

@@ -1,4 +1,4 @@
-"""Whether training has ended, as far as the parameter servers tell: they end when all workers have finished."""
+"""Finds out whether training has ended: parameter servers end when all workers have finished."""
 
 from __future__ import annotations
 

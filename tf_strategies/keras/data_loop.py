@@ -1,4 +1,4 @@
-"""How Keras walks through data: as many steps as there are.
+"""Makes Keras take as many steps of the data as there are.
 
 Keras counts the steps of an epoch before the data are split between workers. Here it counts after. Workers that take every step
 together count what they have agreed on, so that those whose own data differ in length take the same steps.

@@ -1,4 +1,4 @@
-"""What the bridge to Keras asks of a strategy whose workers train in step."""
+"""Defines what the bridge to Keras needs of a strategy whose workers train in step."""
 
 from __future__ import annotations
 

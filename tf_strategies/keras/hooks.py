@@ -12,7 +12,7 @@ def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class Hooks:
-    """As `keras.callbacks.Callback`, but of no particular Keras, since one process may have two.
+    """Is like `keras.callbacks.Callback`, but independent of which Keras is used; a process may have two.
 
     Attributes:
         model: the model whose `fit` calls.

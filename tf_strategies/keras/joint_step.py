@@ -26,7 +26,7 @@ _this_thread = threading.local()
 
 
 class JointStep:
-    """What the replicas of one step share.
+    """Holds what the replicas of one step share.
 
     Args:
         replicas: the number of replicas of all workers.

@@ -76,7 +76,7 @@ def _drop(iterator: Any, count: tf.Tensor) -> None:
 
 
 class RunningFit(abc.ABC):
-    """What the two kinds of Keras have in common.
+    """Defines what a running `fit` has in Keras 2 and in Keras 3.
 
     Attributes:
         callbacks: the list that `fit` calls; what it holds can be changed.
@@ -233,7 +233,7 @@ class _Keras2Fit(RunningFit):
 
 
 class _Counters:
-    """What `fit` of Keras 2 asks for where to start."""
+    """Holds where a `fit` of Keras 2 starts."""
 
     def __init__(self, epoch: int, batches: int) -> None:
         self._start = epoch, batches
@@ -246,7 +246,7 @@ class _Counters:
 
 
 class _Parts:
-    """What a `fit` has made so far.
+    """Holds the objects that a `fit` has made so far.
 
     Attributes:
         model: whose `fit` it is.

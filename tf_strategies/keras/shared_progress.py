@@ -1,4 +1,4 @@
-"""Where the workers of a fit leave how far they are, when variables outlive the workers."""
+"""Keeps the progress of the workers of a fit, for variables that outlive the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Pace", "RefusedError", "SharedProgress"]
 
 
 class Pace(enum.Enum):
-    """How the workers of a fit go through their batches.
+    """Says how the workers of a fit go through their batches.
 
     Attributes:
         OWN: each has batches of its own.
@@ -28,7 +28,7 @@ class RefusedError(Exception):
 
 
 class SharedProgress(abc.ABC):
-    """What the workers of one fit leave on the servers while it runs, besides the variables: a record of each, any bytes.
+    """Keeps a record of bytes for each worker of one fit on the servers while it runs.
 
     It is open from when the chief has said that the variables hold what training begins or goes on with, for as long as all
     servers live.

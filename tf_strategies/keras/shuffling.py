@@ -1,4 +1,4 @@
-"""Where Keras itself shuffles, it shuffles alike on all workers: each keeps its share of every batch of one order.
+"""Makes Keras shuffle alike on all workers, since each keeps its share of every batch of one order.
 
 Arrays are shuffled by tf.random.shuffle in a dataset that is made when the loop starts; the batches of a `PyDataset` or
 `Sequence` by Python's `random`, epoch by epoch.

@@ -1,4 +1,4 @@
-"""Which versions of Keras and TensorFlow have been tested together, and what is done about others.
+"""Lists the versions of Keras and TensorFlow that were tested together, and checks the installed ones.
 
 `make test-matrix` runs what docs/versions.md and tests/matrix/versions.txt list; a test compares both with this table.
 """

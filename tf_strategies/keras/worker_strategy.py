@@ -1,4 +1,4 @@
-"""What the bridge to Keras asks of a strategy whose model is trained by several workers."""
+"""Defines what the bridge to Keras needs of a strategy whose model is trained by several workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs where: from the counts on the command line to TF_CONFIG for each process."""
+"""Plans which process runs where: from the counts on the command line to TF_CONFIG of each process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAINING_ROLES = ("chief", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How many processes of each role."""
+    """The number of processes of each role."""
 
     workers: int
     chief: bool = False

@@ -1,4 +1,4 @@
-"""Which of the given hosts is this one."""
+"""Finds out which of the given hosts is this one."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def close_channels_to(worker: str) -> None:
 
 
 class _Side(NamedTuple):
-    """What one end is called in its own process, and where its operations run."""
+    """Names one end of a channel in its own process, and the device of its operations."""
 
     channel: int
     device: str

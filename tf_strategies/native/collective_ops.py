@@ -14,7 +14,7 @@ from tf_strategies.native.communicator import Communicator
 
 
 class AllToAll(NamedTuple):
-    """What `all_to_all` brings.
+    """The result of `all_to_all`.
 
     Attributes:
         received: [n, ...], what the workers sent to this one, along axis 0 by rank.

@@ -17,7 +17,7 @@ _ADDRESS_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """What the data plane saw go wrong, before the control plane has judged it."""
+    """A failure that the data plane saw, before the control plane has judged it."""
 
     code: Code
     message: str

@@ -11,7 +11,7 @@ from tf_strategies.native import loader
 
 
 class EncodedEntries(NamedTuple):
-    """What `encode_entries` writes.
+    """The result of `encode_entries`.
 
     Attributes:
         message: [m] uint8. Messages laid one after another can be read again: each says how long it is.
@@ -23,7 +23,7 @@ class EncodedEntries(NamedTuple):
 
 
 class EncodedRegions(NamedTuple):
-    """What `encode_regions` writes.
+    """The result of `encode_regions`.
 
     Attributes:
         messages: [m] uint8, one message a region, one after another.

@@ -1,4 +1,4 @@
-"""What a worker must know of its host before it opens a transport."""
+"""Checks this host before a transport is opened."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Decision(enum.IntEnum):
 
 
 class Submission(NamedTuple):
-    """What `submit` yields.
+    """The result of `submit`.
 
     Attributes:
         decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by another worker.
@@ -97,7 +97,7 @@ class Submission(NamedTuple):
 
 
 class Staleness(NamedTuple):
-    """How stale the gradients were that have been pushed, all int64.
+    """The staleness of the gradients that were pushed; all int64.
 
     Attributes:
         histogram: [256] updates by staleness; the last counts 255 or more.
@@ -113,7 +113,7 @@ class Staleness(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many submissions of each worker were dropped and counted: [size] int64 each; [0] before a worker has joined."""
+    """The numbers of dropped and counted submissions: [size] int64 each; [0] before a worker has joined."""
 
     dropped: tf.Tensor
     counted: tf.Tensor

@@ -10,7 +10,7 @@ from tf_strategies.native import loader
 
 
 class TopK(NamedTuple):
-    """What `top_k` selects.
+    """The result of `top_k`.
 
     Attributes:
         indices: [k] int64, ascending: positions in the flattened gradient.

@@ -1,4 +1,4 @@
-"""How a worker reads and writes what servers hold: in a step, every value travels once."""
+"""Reads and writes variables of servers. Within a step each value is sent once."""
 
 from __future__ import annotations
 

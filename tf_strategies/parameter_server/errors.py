@@ -1,4 +1,4 @@
-"""What is raised when a server is gone."""
+"""The error for a server that is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameter-server strategies have in common: roles, the connection to the servers, the face to Keras."""
+"""The common base of the parameter-server strategies: roles, the connection to the servers, the interface to Keras."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _made = itertools.count()
 
 
 class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strategy):
-    """Made in a `ps` process it serves, and ends the process when the workers are done; elsewhere it trains.
+    """Serves in a `ps` process, until the workers are done and the process ends. Trains in any other process.
 
     Args:
         kind: of the strategy, for messages and names.

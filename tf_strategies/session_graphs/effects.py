@@ -1,4 +1,4 @@
-"""What a step does beyond its results: in a graph that a session runs, only what is asked for runs."""
+"""Collects the side effects of a step: a session runs only what is asked for."""
 
 from __future__ import annotations
 

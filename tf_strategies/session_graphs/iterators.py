@@ -1,4 +1,4 @@
-"""What Estimator's `input_fn` returns, as an iterator of the only replica of a worker."""
+"""Turns the result of Estimator's `input_fn` into an iterator of the only replica of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Estimator makes of a strategy by the name of its class."""
+"""Makes Estimator recognize a strategy, which it does by the name of the class."""
 
 from __future__ import annotations
 

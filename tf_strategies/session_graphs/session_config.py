@@ -1,4 +1,4 @@
-"""How sessions see the devices that this process works with."""
+"""Configures sessions for the devices of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every step of training does beside the user's `train_op`."""
+"""Adds to every step of training what it does besides the user's `train_op`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What workers exchange: dense, sparse and compressed values, and checks that all workers mean the same."""
+"""Exchanges dense, sparse and compressed values between workers, and checks that the workers agree."""

@@ -1,4 +1,4 @@
-"""What a strategy has communicated so far, as data."""
+"""Counts what a strategy has communicated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values are reduced and gathered: over the local replicas first, then between workers.
+"""Reduces and gathers values over the local replicas first, then between workers.
 
 Each element's sum is formed once by the collective and copied, so all replicas on all workers get the same bits. Sums are
 scaled once, at the end, for a mean.

@@ -1,4 +1,4 @@
-"""Which tensors travel together: a plan from sizes and dtypes alone. Imports no TensorFlow."""
+"""Plans which tensors are sent together, from sizes and dtypes alone. Imports no TensorFlow."""
 
 from __future__ import annotations
 

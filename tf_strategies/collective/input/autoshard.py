@@ -45,7 +45,7 @@ _OTHERS = {AutoShardPolicy.FILE: "DATA", AutoShardPolicy.OFF: "AUTO"}
 
 
 class Sharding(NamedTuple):
-    """What was decided for a dataset.
+    """Describes the decision for a dataset.
 
     Attributes:
         policy: FILE, DATA, OFF or HINT.

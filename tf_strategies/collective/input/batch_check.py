@@ -57,7 +57,7 @@ _REMEDY = (
 
 
 class Sample(NamedTuple):
-    """What is compared of one component of a batch.
+    """Holds what is compared of one component of a batch.
 
     Attributes:
         real: whether the numbers are compared within a tolerance.

@@ -1,4 +1,4 @@
-"""What several local replicas reduce together, in a graph that a session runs."""
+"""Reduces values of several local replicas in a graph that a session runs."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class _Statistic(compat.MirroredVariable):
 
 
 class _StatisticWhenRead(WorkerVariable):
-    """The same for the variables of Keras 2, whose replicas average when they are read."""
+    """Does the same for variables of Keras 2, whose replicas are averaged when they are read."""
 
     def _update_replica(self, update_fn, value, **kwargs):
         self._distribute_strategy.extended.statistics.note(self)

@@ -1,4 +1,4 @@
-"""Which variables a part of a graph writes, also inside functions that were traced long before."""
+"""Finds the variables that a part of a graph writes, also inside functions that were traced before."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WrittenVariables:
 
 
 class _Captures:
-    """What tensors inside functions stand for outside of all."""
+    """Maps tensors inside functions to those outside of all functions."""
 
     def __init__(self) -> None:
         self._of_graph: Dict[int, Dict[int, Any]] = {}

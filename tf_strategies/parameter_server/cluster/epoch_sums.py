@@ -1,4 +1,4 @@
-"""What the metrics of all workers have counted in an epoch: each leaves its sums on the first server, and reads the others'."""
+"""Adds up the metrics of all workers for an epoch: each writes its sums to the first server and reads the others'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EPOCHS_KEPT = 16  # how far behind others a worker may be and still count what 
 
 
 class EpochSums(Hooks):
-    """Of one fit, whose callback it is to know the epoch.
+    """Adds up the metrics of one fit, whose callback knows the epoch.
 
     Args:
         servers: the servers, and this worker's place among those that use them.

@@ -1,4 +1,4 @@
-"""Whether other processes are alive: each runs TensorFlow's gRPC server, which answers a question that costs nothing."""
+"""Asks other processes whether they are alive, through TensorFlow's gRPC server, by a request that costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the other workers leave on a server at about the same time as this one."""
+"""Reads what the other workers write to a server at about the same time as this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each worker is in a fit, kept on the servers: one that is started again goes on from there.
+"""Keeps the progress of each worker in a fit on the servers, so that a restarted worker continues from there.
 
 Every server holds a mark, the same on all, which the chief writes once the variables are ready. A server that was started anew
 has none, so that workers see that what the servers hold does not belong together, and wait for the chief to restore it.
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.05
 
 
 class ServerProgress(SharedProgress):
-    """Of one fit, on the servers.
+    """Keeps the progress of one fit on the servers.
 
     Args:
         servers: the servers, and this worker's place among those that use them.

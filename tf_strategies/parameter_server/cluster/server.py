@@ -1,4 +1,4 @@
-"""What a `ps` process does: it holds variables for the workers until all of them are done."""
+"""Runs a `ps` process, which holds variables until all workers are done."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.02
 
 
 class Servers(abc.ABC):
-    """Where variables live.
+    """Defines what a worker knows of the parameter servers.
 
     Attributes:
         name: of what the workers share, the same on all of them; names of variables are told apart by it.

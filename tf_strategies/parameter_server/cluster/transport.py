@@ -1,4 +1,4 @@
-"""What carries tensors between a worker and the servers."""
+"""Carries tensors between a worker and the servers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How gradients change the variables on servers: asynchronously, or synchronously with backup workers."""
+"""Applies gradients to the variables on servers, asynchronously or synchronously with backup workers."""

@@ -22,7 +22,7 @@ __all__ = ["Application", "Update", "at_once"]
 
 
 class Update(NamedTuple):
-    """What the worker that applies a step does to a variable.
+    """The update of one variable by the worker that applies a step.
 
     Attributes:
         fn: called with the variable and `args`.
@@ -53,7 +53,7 @@ class _Job(NamedTuple):
 
 
 class Application:
-    """Of one step, built in the graph that runs if this worker is to apply it.
+    """Applies one step. It is built in the graph that runs if this worker is told to apply the step.
 
     Args:
         step: whose updates were put off.

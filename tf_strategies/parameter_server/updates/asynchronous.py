@@ -26,7 +26,7 @@ _GRADIENTS = (tf.Tensor, tf.IndexedSlices)
 
 
 class _Update(NamedTuple):
-    """What is to be done to a variable.
+    """The update of a variable.
 
     Attributes:
         fn: called with the variable and arguments.

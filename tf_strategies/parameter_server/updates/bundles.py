@@ -1,4 +1,4 @@
-"""What a worker leaves on a server for one step: a large tensor, rows, or several small tensors as one."""
+"""Bundles what a worker writes to a server for one step: a large tensor, rows, or several small tensors as one."""
 
 from __future__ import annotations
 

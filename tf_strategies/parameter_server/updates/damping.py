@@ -1,4 +1,4 @@
-"""What becomes of gradients that are stale when they reach a server."""
+"""Corrects gradients that are stale when they reach a server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _divided(values: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
 
 
 class _Read(NamedTuple):
-    """What a step has read of a part, on its server: all of it (`rows` is None), or rows [n] with values [n, ...]."""
+    """A read of a part on its server: of all of it (`rows` is None), or of rows [n] with values [n, ...]."""
 
     value: tf.Tensor
     rows: Optional[tf.Tensor]

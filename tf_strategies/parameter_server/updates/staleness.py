@@ -1,4 +1,4 @@
-"""How stale applied gradients were."""
+"""Reports the staleness of the gradients that were applied."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ __all__ = ["EntangledError", "Step", "current_step"]
 
 
 class EntangledError(Exception):
-    """What was to be done on one server needs what is done on another at the same time."""
+    """Says that an update on one server needs a value that is computed on another server at the same time."""
 
 
 class _OnServer(NamedTuple):
-    """What is built is a function that runs on one server.
+    """Marks that the function being built runs on one server.
 
     Attributes:
         graph: of the function.
@@ -33,7 +33,7 @@ class _OnServer(NamedTuple):
 
 
 class Step:
-    """What one call of a replica function shares.
+    """Holds what one call of a replica function shares.
 
     Attributes:
         pending: updates that were put off.

@@ -1,4 +1,4 @@
-"""When and how gradients change what servers hold: the one thing in which the parameter-server strategies differ."""
+"""Defines when and how gradients change variables on servers. Only this differs between the parameter-server strategies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["UpdateRule", "is_gradient", "run_on_part", "run_there", "to_put_off"
 
 
 class UpdateRule(abc.ABC):
-    """What happens when a step begins to read, updates a variable, writes one otherwise, and ends.
+    """Defines what happens when a step begins to read, updates a variable, writes one otherwise, and ends.
 
     Attributes:
         replicas_in_sync: over how many workers a batch is split, and a loss averaged; 1 where each has batches of its own.

@@ -1,4 +1,4 @@
-"""Which server holds a variable, and into how many parts it is cut."""
+"""Decides which server holds a variable, and into how many parts it is cut."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def take_apart(joined: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.T
 
 
 class FetchGroups:
-    """Which small variables are fetched together: those of one model on one server, such as its biases."""
+    """Groups small variables that are fetched together: those of one model on one server, such as its biases."""
 
     def __init__(self) -> None:
         self._groups: Dict[Hashable, List[weakref.ref]] = {}
