@@ -65,10 +65,19 @@ class Group {
   std::vector<std::unique_ptr<Communicator>> ranks_;
 };
 
-// The outcome of one request, to wait for with a deadline.
+// The outcome of one request, to wait for with a deadline. Its destructor waits too: a tensor declared before it then
+// outlives the collective that reads the tensor.
 class Outcome {
  public:
+  Outcome() = default;
+  Outcome(Outcome&&) = default;
+  Outcome& operator=(Outcome&&) = default;
+  ~Outcome() {
+    if (requested_ && future_.valid()) future_.wait_for(std::chrono::seconds(20));
+  }
+
   Communicator::Done Callback() {
+    requested_ = true;
     return [promise = promise_](const Status& status) { promise->set_value(status); };
   }
   Status Wait(double seconds = 20) {
@@ -79,6 +88,7 @@ class Outcome {
   }
 
  private:
+  bool requested_ = false;
   std::shared_ptr<std::promise<Status>> promise_ = std::make_shared<std::promise<Status>>();
   std::future<Status> future_ = promise_->get_future();
 };
