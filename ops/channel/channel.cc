@@ -1,10 +1,8 @@
 #include "ops/channel/channel.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/base/check.h"
-#include "ops/channel/huge_pages.h"
 
 namespace tf_strategies {
 namespace {
@@ -12,28 +10,22 @@ namespace {
 using channel::Message;
 using channel::MessageKind;
 
-// As the engine of a communicator: where processes outnumber cores, polling takes time from the peer.
-constexpr std::chrono::microseconds kSpin{5};
-constexpr int kSleepMs = 50;
 constexpr int kIdleSleepMs = 1000;
 constexpr std::chrono::milliseconds kCheckEvery{20};
-constexpr size_t kMostUnclaimed = 1 << 16;  // tensors that wait for a reception
 constexpr std::chrono::milliseconds kFarewell{
     100};  // in which a peer that listens hears why the channel ends
-
-// Messages have a tag of their own; so has each payload in flight.
-constexpr Tag kMessageTag{0, 0, 0};
-
-Tag PayloadTag(uint32_t payload) {
-  static_assert(channel::kPayloads >> kInstanceBits < 1 << kMessageBits, "the tag has room for all");
-  return {payload & ((1u << kInstanceBits) - 1), 1 + (payload >> kInstanceBits), 0};
-}
 
 std::string Seconds(double seconds) {
   std::string text = std::to_string(seconds);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
   return text + " s";
+}
+
+ProgressThread::Options ProgressOptions() {
+  ProgressThread::Options options;
+  options.idle_sleep_ms = kIdleSleepMs;
+  return options;
 }
 
 }  // namespace
@@ -43,9 +35,10 @@ Channel::Channel(std::unique_ptr<Transport> transport, std::string my_name, std:
       transport_(std::move(transport)),
       my_name_(std::move(my_name)),
       peer_name_(std::move(peer_name)),
-      peer_(1 - transport_->rank()) {
+      peer_(1 - transport_->rank()),
+      progress_(transport_.get(), this, ProgressOptions()) {
   TFS_CHECK_EQ(transport_->size(), 2);
-  thread_ = std::thread([this] { Run(); });
+  progress_.Start();
 }
 
 Channel::~Channel() { Close(); }
@@ -53,7 +46,7 @@ Channel::~Channel() { Close(); }
 void Channel::Close() {
   std::call_once(closed_, [this] {
     Fail(Aborted("it was closed"));
-    thread_.join();
+    progress_.Join();
   });
 }
 
@@ -94,7 +87,7 @@ void Channel::Submit(std::shared_ptr<Transfer> transfer) {
     if (refusal.ok()) commands_.push_back({transfer, 0});
   }
   if (!refusal.ok()) return transfer->request().done(refusal);
-  PollOnce();
+  if (!progress_.PollOnce()) progress_.WakeIfNotAwake();
 }
 
 void Channel::GiveUp(int64_t ticket) {
@@ -103,19 +96,7 @@ void Channel::GiveUp(int64_t ticket) {
     if (!cause_.ok()) return;
     commands_.push_back({nullptr, ticket});
   }
-  PollOnce();
-}
-
-// Does on the caller's thread what can be done at once. What then needs the progress thread wakes it.
-void Channel::PollOnce() {
-  std::unique_lock<std::mutex> engine(engine_, std::try_to_lock);
-  bool needs_progress = true;
-  if (engine.owns_lock()) {
-    if (!ended_) Poll();
-    needs_progress = ended_ || moving_ > 0;
-    Deliver(&engine);
-  }
-  if (needs_progress && sleeping_.load()) transport_->Wake();
+  if (!progress_.PollOnce()) progress_.WakeIfNotAwake();
 }
 
 void Channel::Fail(Status cause) {
@@ -123,7 +104,7 @@ void Channel::Fail(Status cause) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (verdict_.ok()) verdict_ = std::move(cause);
   }
-  transport_->Wake();
+  progress_.WakeUp();
 }
 
 Status Channel::status() const {
@@ -138,249 +119,25 @@ ChannelStats Channel::stats() const {
   return stats;
 }
 
-void Channel::Run() {
-  {
-    std::lock_guard<std::mutex> engine(engine_);
+bool Channel::Poll() {
+  if (!greeted_) {
+    greeted_ = true;
     ListenForMessages();
     Tell({});
   }
-  auto last_event = Clock::now();
-  for (;;) {
-    std::unique_lock<std::mutex> engine(engine_);
-    const bool moved = Poll();
-    if (ended_) return Deliver(&engine);
-    if (moved) {
-      last_event = Clock::now();
-      Deliver(&engine);
-    } else if (transfers_.empty() || Clock::now() - last_event > kSpin) {
-      Sleep(&engine);
-    } else {
-      engine.unlock();
-      std::this_thread::yield();
-    }
-  }
-}
-
-// Does what can be done without waiting. Returns whether anything happened.
-bool Channel::Poll() {
   bool moved = TakeCommands();
   moved = transport_->Progress() || moved;
   moved = HandleMessage() || moved;
   CheckForFailure();
-  return moved || !completed_.empty();
+  std::lock_guard<std::mutex> lock(mutex_);
+  stats_.outstanding = Outstanding();
+  stats_.unclaimed = static_cast<int64_t>(pairing_.announced());
+  return moved;
 }
 
-// Tells the callers, who may submit again from within: not while a mutex is held.
-void Channel::Deliver(std::unique_lock<std::mutex>* engine) {
-  std::vector<std::pair<Done, Status>> completed;
-  completed.swap(completed_);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stats_.outstanding = static_cast<int64_t>(transfers_.size());
-    stats_.unclaimed = static_cast<int64_t>(pairing_.announced());
-  }
-  engine->unlock();
-  for (auto& [done, status] : completed) done(status);
-}
-
-void Channel::Sleep(std::unique_lock<std::mutex>* engine) {
-  const int longest = transfers_.empty() ? kIdleSleepMs : kSleepMs;
-  sleeping_.store(true);
-  bool idle;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    idle = commands_.empty() && verdict_.ok();
-  }
-  idle = idle && transport_->Arm();
-  engine->unlock();
-  if (idle) transport_->Wait(longest);
-  sleeping_.store(false);
-}
-
-bool Channel::TakeCommands() {
-  std::vector<Command> commands;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    commands.swap(commands_);
-  }
-  for (Command& command : commands) {
-    if (command.begin != nullptr) {
-      Begin(std::move(command.begin));
-    } else {
-      StopWaiting(command.give_up);
-    }
-  }
-  return !commands.empty();
-}
-
-void Channel::Begin(std::shared_ptr<Transfer> transfer) {
-  Transfer* const begun = transfer.get();
-  transfers_[begun->ticket] = std::move(transfer);
-  if (begun->sends) {
-    BeginSend(begun);
-  } else {
-    BeginReceive(begun);
-  }
-}
-
-void Channel::BeginSend(Transfer* transfer) {
-  const Outgoing& out = transfer->out;
-  const int64_t ticket = transfer->ticket;
-  Message message;
-  message.kind = MessageKind::kTensor;
-  message.id = out.id;
-  message.info = out.info;
-  message.carries_bytes = out.info.bytes <= channel::kInlineBytes;
-  if (message.carries_bytes) {
-    message.body.assign(static_cast<const char*>(out.data), out.info.bytes);
-    Tell(message);
-    return Finish(ticket, Status::Ok());
-  }
-  transfer->moving = true;
-  ++moving_;
-  transfer->payload = message.payload = next_payload_;
-  next_payload_ = (next_payload_ + 1) % channel::kPayloads;
-  Tell(message);
-  transport_->Send(peer_, PayloadTag(transfer->payload), out.data, out.info.bytes,
-                   [this, ticket](const Status& sent) {
-                     if (sent.ok()) return Finish(ticket, sent);
-                     SeeWireFailure(sent);
-                   });
-}
-
-void Channel::BeginReceive(Transfer* transfer) {
-  const auto message = pairing_.Expect(transfer->in.id, transfer->ticket);
-  if (message.has_value()) Pair(transfer, *message);
-}
-
-void Channel::StopWaiting(int64_t ticket) {
-  const auto found = transfers_.find(ticket);
-  if (found == transfers_.end()) return;
-  Transfer& transfer = *found->second;
-  if (transfer.sends) {
-    Message message;
-    message.kind = MessageKind::kCancel;
-    message.payload = transfer.payload;
-    Tell(message);
-  } else if (!transfer.moving) {
-    pairing_.GiveUp(transfer.in.id, ticket);
-    Finish(ticket, Cancelled(transfer.in.label + " was given up"));
-  }
-}
-
-void Channel::ListenForMessages() {
-  transport_->Receive(peer_, kMessageTag, inbox_.data(), inbox_.size(),
-                      [this](const Status& received, const Received& what) {
-                        if (!received.ok()) return SeeWireFailure(received);
-                        message_came_ = true;
-                        message_bytes_ = what.bytes;
-                      });
-}
-
-// One at a time: the next may complete within the call that listens for it.
-bool Channel::HandleMessage() {
-  bool any = false;
-  while (message_came_ && failure_.ok()) {
-    any = true;
-    message_came_ = false;
-    Message message;
-    const Status decoded = channel::Decode(inbox_.data(), message_bytes_, &message);
-    ListenForMessages();
-    if (!decoded.ok()) {
-      SeeFailure(decoded);
-    } else {
-      Handle(std::move(message));
-    }
-  }
-  return any;
-}
-
-void Channel::Handle(Message message) {
-  switch (message.kind) {
-    case MessageKind::kHello: {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ready_ = true;
-      changed_.notify_all();
-      return;
-    }
-    case MessageKind::kTensor: {
-      const auto ticket = pairing_.Announce(&message, Clock::now());
-      if (ticket.has_value()) return Pair(transfers_.at(*ticket).get(), message);
-      if (pairing_.announced() > kMostUnclaimed) {
-        SeeFailure(Mismatch("more than " + std::to_string(kMostUnclaimed) +
-                            " tensors have come for which there is no reception"));
-      }
-      return;
-    }
-    case MessageKind::kCancel:
-      if (pairing_.Cancel(message.payload)) DropPayload(message.payload);
-      return;
-    case MessageKind::kEnd:
-      peer_listens_ = false;
-      return SeeFailure(Status(message.code, peer_name_ + " ended it: " + message.body));
-  }
-}
-
-void Channel::Pair(Transfer* transfer, const Message& message) {
-  const int64_t ticket = transfer->ticket;
-  const auto stale = pairing_.TakeStale(message.id.key, message.id.step, Clock::now());
-  for (const Message& old : stale) Drop(old);
-  Incoming::Place place;
-  const Status placed = transfer->in.place(message.info, &place);
-  if (!placed.ok()) {
-    Drop(message);
-    return Finish(ticket, placed);
-  }
-  if (message.carries_bytes) {
-    if (!message.body.empty()) std::memcpy(place.data, message.body.data(), message.body.size());
-    return Finish(ticket, Status::Ok());
-  }
-  transfer->moving = true;
-  ++moving_;
-  transfer->keep_alive = std::move(place.keep_alive);
-  const size_t expected = message.info.bytes;
-  channel::PreferHugePages(place.data, expected);
-  transport_->Receive(peer_, PayloadTag(message.payload), place.data, expected,
-                      [this, ticket, expected](const Status& received, const Received& what) {
-                        if (!received.ok()) return SeeWireFailure(received);
-                        if (what.bytes == expected) return Finish(ticket, received);
-                        SeeFailure(Mismatch("a tensor of " + std::to_string(expected) + " bytes came with " +
-                                            std::to_string(what.bytes)));
-                      });
-}
-
-void Channel::Drop(const Message& message) {
-  if (!message.carries_bytes) DropPayload(message.payload);
-}
-
-// Takes the payload in with no room for it, which ends the sender's part as if it had been read.
-void Channel::DropPayload(uint32_t payload) {
-  transport_->Receive(peer_, PayloadTag(payload), inbox_.data(), 0,
-                      [this](const Status& received, const Received&) {
-                        if (!received.ok() && received.code() != Code::kMismatch) SeeWireFailure(received);
-                      });
-}
-
-void Channel::Tell(const Message& message) {
-  const auto encoded = outbox_.insert(outbox_.end(), channel::Encode(message));
-  transport_->Send(peer_, kMessageTag, encoded->data(), encoded->size(), [this, encoded](const Status& sent) {
-    if (!sent.ok()) return SeeWireFailure(sent);
-    outbox_.erase(encoded);
-  });
-}
-
-void Channel::Finish(int64_t ticket, const Status& status) {
-  const auto found = transfers_.find(ticket);
-  if (found == transfers_.end()) return;
-  const auto transfer = std::move(found->second);
-  transfers_.erase(found);
-  if (transfer->moving) --moving_;
-  if (status.ok()) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++(transfer->sends ? stats_.tensors_sent : stats_.tensors_received);
-  }
-  auto& request = transfer->sends ? static_cast<Request&>(transfer->out) : transfer->in;
-  completed_.emplace_back(std::move(request.done), status);
+bool Channel::HasNews() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !commands_.empty() || !verdict_.ok();
 }
 
 void Channel::SeeFailure(Status cause) {
@@ -446,7 +203,7 @@ void Channel::End(Status cause) {
   }
   for (auto& [ticket, transfer] : transfers_) {
     auto& request = transfer->sends ? static_cast<Request&>(transfer->out) : transfer->in;
-    completed_.emplace_back(std::move(request.done), named);
+    progress_.Complete(std::move(request.done), named);
     transfer->in.place = nullptr;
     abandoned_.push_back(std::move(transfer));
   }

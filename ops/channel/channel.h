@@ -20,13 +20,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ops/base/status.h"
 #include "ops/channel/message.h"
 #include "ops/channel/pairing.h"
+#include "ops/transport/progress_thread.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies {
@@ -39,7 +39,7 @@ struct ChannelStats {
   TransportCounters wire;
 };
 
-class Channel {
+class Channel : private ProgressThread::Work {
  public:
   using Done = std::function<void(const Status&)>;
 
@@ -68,7 +68,7 @@ class Channel {
 
   // names: of the two ends, for messages: "worker 0 (10.0.0.2:2222)", "ps 1 (10.0.0.9:2222)". The transport has two ranks.
   Channel(std::unique_ptr<Transport> transport, std::string my_name, std::string peer_name);
-  ~Channel();
+  ~Channel() override;
 
   // Fails what is outstanding with kAborted, tells the peer and joins the progress thread. Not from a completion. Safe to repeat.
   void Close();
@@ -115,13 +115,14 @@ class Channel {
   };
 
   void Submit(std::shared_ptr<Transfer> transfer);
-  void PollOnce();
-  void Run();
 
-  // These need `engine_`.
-  bool Poll();
-  void Deliver(std::unique_lock<std::mutex>* engine);
-  void Sleep(std::unique_lock<std::mutex>* engine);
+  // What the progress thread asks. These, but HasNews, and those below need its mutex.
+  bool Poll() override;
+  bool HasNews() const override;
+  int Moving() const override { return moving_; }
+  int Outstanding() const override { return static_cast<int>(transfers_.size()); }
+  bool Ended() const override { return ended_; }
+
   bool TakeCommands();
   void Begin(std::shared_ptr<Transfer> transfer);
   void BeginSend(Transfer* transfer);
@@ -150,9 +151,10 @@ class Channel {
   const int peer_;
   std::atomic<int64_t> last_ticket_{0};
 
-  std::mutex engine_;
-  std::map<int64_t, std::shared_ptr<Transfer>>
-      transfers_;  // guarded by engine_, as are the transport and what follows
+  ProgressThread progress_;
+  // Guarded by progress_.mutex(), as are the transport and what follows.
+  bool greeted_ = false;
+  std::map<int64_t, std::shared_ptr<Transfer>> transfers_;
   channel::Pairing pairing_;
   int moving_ = 0;  // of transfers_
   uint32_t next_payload_ = 0;
@@ -162,9 +164,7 @@ class Channel {
   bool peer_listens_ = true;
   bool ended_ = false;
   Clock::time_point next_check_;
-  std::vector<std::pair<Done, Status>> completed_;  // not told yet
 
-  std::atomic<bool> sleeping_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Command> commands_;  // guarded by mutex_, as is what follows
@@ -174,7 +174,6 @@ class Channel {
   ChannelStats stats_;
 
   std::once_flag closed_;
-  std::thread thread_;
 };
 
 }  // namespace tf_strategies

@@ -1,14 +1,13 @@
-// Engine: what a communicator is made of inside: the queue of submitted collectives, the progress thread that carries them
-// out over the transport, and the state it falls into after a failure.
+// Engine: what a communicator is made of inside: the queue of submitted collectives, those that run, and the state it falls
+// into after a failure. A progress thread drives it.
 //
-// Two mutexes: whoever holds `engine_` drives the transport (the progress thread, or a caller that lends its thread);
-// `mutex_` guards what callers and the engine share, is held for moments only, and may be taken while `engine_` is held.
+// Two mutexes: that of the progress thread guards what runs; `mutex_` guards what callers and the engine share, is held for
+// moments only, and may be taken while the other is held.
 #ifndef OPS_COMMUNICATOR_ENGINE_H_
 #define OPS_COMMUNICATOR_ENGINE_H_
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,15 +23,16 @@
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/execution.h"
 #include "ops/communicator/scratch.h"
+#include "ops/transport/progress_thread.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies {
 
-class Engine {
+class Engine : private ProgressThread::Work {
  public:
   Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options,
          std::function<void(const Failure&)> on_failure);
-  ~Engine();
+  ~Engine() override;
 
   // Fails what is outstanding with kCancelled and joins the progress thread, whoever else still holds the engine.
   void Close();
@@ -56,6 +55,10 @@ class Engine {
  private:
   using Clock = std::chrono::steady_clock;
 
+  static double SecondsSince(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
   struct Job {
     std::shared_ptr<const Collective> collective;
     Communicator::Request request;
@@ -73,21 +76,13 @@ class Engine {
     std::shared_ptr<const Collective> collective;
   };
 
-  // What the progress thread does: moves, waits for callers, who move themselves, or waits for the transport, too.
-  enum class State : uint8_t { kAwake, kParked, kAsleep };
+  // What the progress thread asks. These, but HasNews, and those below need its mutex.
+  bool Poll() override;
+  bool HasNews() const override;
+  int Moving() const override { return static_cast<int>(running_.size()); }
+  int Outstanding() const override { return Moving(); }
+  bool Ended() const override { return ended_; }
 
-  void Run();
-  bool PollOnCallersThread();
-  void Pause(Clock::time_point last_event) const;
-  void Unpark();
-
-  bool CallersPoll();  // for the progress thread alone
-
-  // These need `engine_`.
-  bool Poll();
-  void Deliver(std::unique_lock<std::mutex>* engine);
-  void Park(std::unique_lock<std::mutex>* engine);
-  void Sleep(std::unique_lock<std::mutex>* engine);
   bool StartSubmitted();
   void Start(Job job);
   void Refuse(Job job, const Status& why);
@@ -110,24 +105,18 @@ class Engine {
   const int rank_, size_;
   const CommunicatorOptions options_;
   const std::function<void(const Failure&)> on_failure_;
-  const bool crowded_;  // more ranks than cores
 
-  std::mutex engine_;
-  Plans plans_;                                  // guarded by engine_, as are the transport and what follows
-  std::vector<uint32_t> uses_;                   // by instance
+  ProgressThread progress_;
+  Plans plans_;                 // guarded by progress_.mutex(), as are the transport and what follows
+  std::vector<uint32_t> uses_;  // by instance
   std::list<std::unique_ptr<Running>> running_;  // in order of submission
-  std::vector<std::pair<Communicator::Done, Status>> completed_;  // not told yet
   Failure suspicion_;
   Clock::time_point suspected_at_;
+  bool ended_ = false;
 
   std::atomic<bool> stopping_{false};
-  std::atomic<State> state_{State::kAwake};
-  std::atomic<uint64_t> caller_polls_{0};  // how often a caller's thread did all there was to do
-  uint64_t caller_polls_before_ = 0;  // the progress thread's own: what caller_polls_ was when it last looked
   mutable std::mutex mutex_;
-  std::condition_variable unparked_;
-  bool unpark_ = false;  // guarded by mutex_, as is what follows
-  std::vector<Job> submitted_;
+  std::vector<Job> submitted_;  // guarded by mutex_, as is what follows
   std::deque<std::pair<int, std::shared_ptr<const Collective>>>
       recent_;  // by instance, the latest last; bounded
   Oldest oldest_;
@@ -137,7 +126,6 @@ class Engine {
   CommunicatorStats stats_;
 
   std::once_flag closed_;
-  std::thread thread_;
 };
 
 }  // namespace tf_strategies
