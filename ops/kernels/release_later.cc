@@ -1,12 +1,16 @@
 // TfStrategies>ReleaseLater: a resource that nobody else uses any more ends on a thread of its own.
+// TfStrategies>StopReleasing: the process ends, and what has not ended yet ends with it.
 //
 // In TensorFlow the end of an iterator of tf.data waits for the thread that tunes it. That thread can miss the signal, and
 // then sleeps for as long as the iterator has lived, a minute at most. Whoever drops the last handle waits for it, in Python with
 // the interpreter locked.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -26,19 +30,24 @@ using tensorflow::ResourceHandle;
 
 REGISTER_OP("TfStrategies>ReleaseLater")
     .Input("handle: resource")
-    .Attr("at_exit: bool = false")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Ends a resource on a thread of its own, as soon as nobody else has a handle of it.
+Ends a resource on a thread of its own, as soon as nobody else has a handle of it. After StopReleasing, keeps the resource.
 
 handle: [], of a resource that is counted by its handles; any other is left alone.
-at_exit: The process ends: this resource, and those that are still waited for, are left as they are.
+)doc");
+
+REGISTER_OP("TfStrategies>StopReleasing")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Prepares for the end of the process. Waits up to a second for resources that are ending, and keeps all others until then.
 )doc");
 
 constexpr std::chrono::milliseconds kFirstLook{5};
 constexpr std::chrono::milliseconds kLongestPause{500};
-constexpr std::chrono::milliseconds kAtExit{200};
+constexpr std::chrono::seconds kAtExit{1};
 
 // What all threads share; it is never destroyed, for the threads may outlive the statics.
 struct Shared {
@@ -54,8 +63,20 @@ Shared& TheShared() {
   return *shared;
 }
 
+thread_local bool is_release_thread = false;
+std::terminate_handler terminate_before = nullptr;
+
+// What a dataset keeps of Python's stack needs the interpreter when it is deleted. Once the interpreter ends, Python before 3.14
+// unwinds the stack of a thread that asks for it, and a destructor that is unwound ends the process with SIGABRT. A thread
+// that releases a dataset stays here instead, until the process has ended.
+void StayOrTerminate() {
+  while (is_release_thread) pause();
+  if (terminate_before != nullptr) terminate_before();
+}
+
 // Takes the only copy that the thread keeps: handles cannot be moved, so `std::thread` itself would keep another.
 void Release(std::unique_ptr<ResourceHandle> handle) {
+  is_release_thread = true;
   Shared& shared = TheShared();
   std::unique_lock<std::mutex> lock(shared.mutex);
   for (auto pause = kFirstLook; !shared.exits && !handle->resource()->RefCountIsOne();
@@ -73,43 +94,45 @@ void Release(std::unique_ptr<ResourceHandle> handle) {
   shared.changed.notify_all();
 }
 
-// The others get a moment to end what they have: its threads may need the interpreter, which goes soon.
-void KeepUntilTheEnd(ResourceHandle handle) {
-  Shared& shared = TheShared();
-  std::unique_lock<std::mutex> lock(shared.mutex);
-  shared.kept.push_back(std::move(handle));
-  if (!shared.exits) shared.changed.wait_for(lock, kAtExit, [&shared] { return shared.threads == 0; });
-  shared.exits = true;
-  shared.changed.notify_all();
-}
-
 class ReleaseLaterKernel final : public tensorflow::OpKernel {
  public:
-  explicit ReleaseLaterKernel(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("at_exit", &at_exit_));
-  }
+  using OpKernel::OpKernel;
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    ResourceHandle handle = context->input(0).scalar<ResourceHandle>()();
-    if (!handle.IsRefCounting()) return;
-    if (at_exit_) return KeepUntilTheEnd(std::move(handle));
+    auto handle = std::make_unique<ResourceHandle>(context->input(0).scalar<ResourceHandle>()());
+    if (!handle->IsRefCounting()) return;
     Shared& shared = TheShared();
     {
       const std::lock_guard<std::mutex> lock(shared.mutex);
+      if (shared.exits) return shared.kept.push_back(*handle);
       ++shared.threads;
     }
-    std::thread(Release, std::make_unique<ResourceHandle>(handle)).detach();
+    std::thread(Release, std::move(handle)).detach();
   }
 
   bool IsExpensive() override { return false; }
+};
 
- private:
-  bool at_exit_ = false;
+// The threads get a moment to end what they have, for they may need the interpreter, which goes soon.
+class StopReleasingKernel final : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tensorflow::OpKernelContext*) override {
+    Shared& shared = TheShared();
+    std::unique_lock<std::mutex> lock(shared.mutex);
+    shared.changed.wait_for(lock, kAtExit, [&shared] { return shared.threads == 0; });
+    shared.exits = true;
+    shared.changed.notify_all();
+    if (shared.threads > 0) terminate_before = std::set_terminate(StayOrTerminate);
+  }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>ReleaseLater").Device(tensorflow::DEVICE_CPU), ReleaseLaterKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>ReleaseLater").Device(tensorflow::DEVICE_GPU).HostMemory("handle"),
                         ReleaseLaterKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>StopReleasing").Device(tensorflow::DEVICE_CPU),
+                        StopReleasingKernel);
 
 }  // namespace
 }  // namespace tf_strategies

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Iterator
 
@@ -58,3 +60,38 @@ def test_an_iterator_that_is_dropped_in_the_middle_ends() -> None:
     assert not ended.is_set()
     del iterator
     assert ended.wait(_SECONDS)
+
+
+# The finalizer takes longer than the process waits for it, and ends while the interpreter is ending.
+_EXITS_EARLY = """
+import builtins, time
+import tensorflow as tf
+from tensorflow.python.data.ops.from_generator_op import _GeneratorDataset
+from tf_strategies.native.release import with_iterators_released
+
+class SlowEnd:
+    def __del__(self, sleep=time.sleep):
+        sleep(4)
+
+def finalize(size):
+    return tf.linalg.svd(tf.random.stateless_normal([size, size], [1, 2]), compute_uv=False)[0] > 0
+
+def use_an_iterator():
+    spec = tf.TensorSpec([], tf.int32)
+    dataset = _GeneratorDataset(tf.constant(3000), tf.identity, tf.identity, finalize, spec)
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    iterator = iter(with_iterators_released(dataset.with_options(options)))
+    assert next(iterator) == 3000
+
+builtins.slow_end = SlowEnd()
+use_an_iterator()
+print("dropped", flush=True)
+"""
+
+
+def test_a_process_ends_well_while_an_iterator_is_ending() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _EXITS_EARLY], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, "dropped\n"), run.stderr

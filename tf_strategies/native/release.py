@@ -8,6 +8,7 @@ between two epochs of `fit` for example, and all workers would wait for this one
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from typing import Any, Sequence, Set
 
@@ -41,24 +42,31 @@ def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:
         owner: the object that has been using the resources.
         handles: [] each, eager tensors of dtype resource, in the order in which they should end.
     """
-    if not _waiting:
-        at_exit.register(_keep_all)
+    _stop_at_exit()
     entry = weakref.finalize(owner, _release, handles)
     entry.atexit = False
     _waiting.add(entry)
     weakref.finalize(owner, _waiting.discard, entry).atexit = False
 
 
-def _release(handles: Sequence[tf.Tensor], keep: bool = False) -> None:
+def _release(handles: Sequence[tf.Tensor]) -> None:
     with contextlib.suppress(Exception):  # then the resource ends where its last handle is dropped
         for handle in handles:
             with tf.init_scope(), tf.device(handle.device):
-                loader.library().tf_strategies_release_later(handle=handle, at_exit=keep)
+                loader.library().tf_strategies_release_later(handle=handle)
 
 
-def _keep_all() -> None:
+@functools.cache
+def _stop_at_exit() -> None:
+    at_exit.register(_stop)
+
+
+def _stop() -> None:
+    """Keeps what is in use, and what is used no more but has not ended in time, until the process has ended."""
+    with contextlib.suppress(Exception), tf.init_scope(), tf.device("CPU:0"):
+        loader.library().tf_strategies_stop_releasing()
     for entry in list(_waiting):
         found = entry.detach()
         if found is not None:
-            _release(found[2][0], keep=True)
+            _release(found[2][0])
     _waiting.clear()
