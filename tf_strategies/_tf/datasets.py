@@ -13,11 +13,12 @@ __all__ = [
     "dataset_sources",
     "distribute_dataset",
     "distribute_datasets_from_function",
+    "element_of",
+    "flat_specs",
     "iterator_handles",
     "operations_of_functions",
     "optional_batches",
     "own_cardinality",
-    "random_numbers_of_iterators",
     "set_cardinality",
     "show_iterators",
     "shuffle_seeds",
@@ -84,22 +85,14 @@ def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs
     return _WatchedDataset(watch, input_workers, strategy, dataset, **kwargs)
 
 
-def random_numbers_of_iterators(seed):
-    """Returns a dataset of random numbers that differ between iterators.
+def flat_specs(element_spec):
+    """Returns the tf.TensorSpec of each component in which a dataset hands an element to an operation."""
+    return private.get_flat_tensor_specs(element_spec)
 
-    They are drawn from the seed and the count of iterators that were made before.
 
-    `Dataset.random` draws from `tf.random.set_seed`, too, which may differ between workers.
-    """
-    variant = tf.raw_ops.RandomDatasetV2(
-        seed=seed,
-        seed2=1,
-        seed_generator=tf.raw_ops.DummySeedGenerator(),
-        output_types=[tf.int64],
-        output_shapes=[[]],
-        rerandomize_each_iteration=True,
-    )
-    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.int64))
+def element_of(element_spec, components):
+    """Returns the element of a dataset that has these components."""
+    return private.from_compatible_tensor_list(element_spec, list(components))
 
 
 def operations_of_functions(dataset):

@@ -30,6 +30,10 @@ NAMES = {
     "data.ops.shuffle_op": {
         "_ShuffleDataset": "to find `shuffle` in a pipeline and its seeds",
     },
+    "data.util.structure": {
+        "from_compatible_tensor_list": "an element of a dataset from its components, in an operation of our own",
+        "get_flat_tensor_specs": "the components of an element of a dataset, as an operation gets them",
+    },
     "distribute.cross_device_ops": {
         "simple_broadcast": "to copy a tensor or IndexedSlices to the devices of a value",
     },

@@ -6,8 +6,8 @@ itself, or `map(deterministic=False)` hands on what is ready first, the orders d
 A watched dataset hands the first batches of each iteration to Python before they are split, where `row_numbers` are formed of
 each component. These samples go to worker 0 over the control plane, which compares them while training goes on. There is no
 collective, so nothing waits, and a worker that looks at its data alone does no harm. A difference ends the group with an error
-on all workers. Iterations are known by a random number that TensorFlow draws as it makes an iterator, the same on all workers,
-like the order of a seeded `shuffle`: an iterator that is made and not used counts as well.
+on all workers. Iterations are counted as TensorFlow makes an iterator, as it draws the order of a seeded `shuffle`: an iterator
+that is made and not used counts as well.
 
 A component that agrees, and whose rows are not all alike, shows that the order agrees: the others may differ by random
 augmentation. So does one whose rows are mostly alike, such as tokens of which some are masked at random. If all components
@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import ConnectedGroup
+from tf_strategies.native.first_batches import show_first_batches
 
 __all__ = ["BatchCheck", "Sample", "differ", "row_numbers"]
 
@@ -98,35 +99,24 @@ class BatchCheck:
                 method_of_living(*numbers)
             return np.int64(0)
 
-        # Little more than the call: TensorFlow prepares the functions of a dataset anew for each iterator.
-        @tf.autograph.experimental.do_not_convert
-        def step(mark: tf.Tensor, numbered: Any) -> Any:
-            batch, element = numbered
+        def show(iteration: tf.Tensor, batch: tf.Tensor, element: Any) -> None:
             flat = tf.nest.flatten(element, expand_composites=True)
-            parts = [flat[i] for i in self._components]
-            tf.cond(
-                batch < _BATCHES,
-                lambda: tf.numpy_function(tell, [mark, batch, *parts], tf.int64),
-                lambda: tf.constant(0, tf.int64),
-            )
-            return element
+            tf.numpy_function(tell, [iteration, batch, *(flat[i] for i in self._components)], tf.int64)
 
-        marks = compat.random_numbers_of_iterators(int(self._topic))
-        watched = tf.data.Dataset.zip((marks, dataset.enumerate())).map(step)
-        return watched if watched.element_spec == dataset.element_spec else dataset
+        return show_first_batches(dataset, _BATCHES, show)
 
-    def _tell(self, mark: np.ndarray, batch: np.ndarray, *parts: np.ndarray) -> None:
+    def _tell(self, iteration: np.ndarray, batch: np.ndarray, *parts: np.ndarray) -> None:
         """Sends the sample of a batch. Called by the threads of tf.data.
 
         Args:
-            mark: the random number that belongs to the batch.
+            iteration: the number of the iteration that the batch belongs to.
             batch: its number in its iteration.
             parts: the components that are looked at.
         """
         group = self._group()
         if group is not None:
             samples = [[is_real(part), row_numbers(part).tolist(), cells(part).tolist()] for part in parts]
-            group.compare(self._topic, f"{int(mark)} {int(batch)}", samples)
+            group.compare(self._topic, f"{int(iteration)} {int(batch)}", samples)
 
     def _judge(self, key: str, names: Sequence[str], samples: Sequence[Any]) -> Optional[str]:
         """Returns the error if two workers' samples of a batch differ, else None; on worker 0."""

@@ -1,0 +1,50 @@
+"""Shows the first batches of each iteration over a dataset to a function."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.native import loader
+
+__all__ = ["show_first_batches"]
+
+_numbers = itertools.count()
+
+
+def show_first_batches(
+    dataset: tf.data.Dataset, batches: int, show: Callable[[tf.Tensor, tf.Tensor, Any], None]
+) -> tf.data.Dataset:
+    """Returns a dataset with the same elements, the first of which are shown to a function in each iteration.
+
+    Iterations are counted as iterators are made, used or not.
+
+    Args:
+        dataset: what is iterated over.
+        batches: the number of elements shown.
+        show: is traced once, and called with the number of the iteration and of the element, both from 0 and [] int64, and the
+            element.
+    """
+    number = tf.TensorSpec([], tf.int64)
+
+    @tf.function(input_signature=[number, number, *compat.flat_specs(dataset.element_spec)], autograph=False)
+    def function(iteration: tf.Tensor, batch: tf.Tensor, *components: tf.Tensor) -> tf.Tensor:
+        show(iteration, batch, compat.element_of(dataset.element_spec, components))
+        return tf.constant(0)
+
+    traced = function.get_concrete_function()
+    variant = loader.library().tf_strategies_first_batches(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        other_arguments=traced.captured_inputs,
+        f=traced,
+        batches=batches,
+        watch=next(_numbers),
+        output_types=[spec.dtype for spec in compat.flat_specs(dataset.element_spec)],
+        output_shapes=[spec.shape for spec in compat.flat_specs(dataset.element_spec)],
+    )
+    shown = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
+    shown.function = traced  # TensorFlow forgets a function that nobody holds
+    return shown
