@@ -206,7 +206,8 @@ lint: $(TOOLS)/.installed ## ruff, mypy, clang-format: report only
 	$(TOOLS)/bin/ruff check .
 	$(TOOLS)/bin/ruff format --check .
 	$(TOOLS)/bin/mypy
-	$(TOOLS)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	@echo "clang-format: $(words $(CXX_FILES)) files"
+	@$(TOOLS)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 	$(TOOLS)/bin/ruff check --fix-only --select I,F401 .

@@ -29,10 +29,16 @@ def test_make_runs_every_test_file():
         for name in ("UNITS", "CLUSTERS")
         for folder in re.search(rf"^{name} := (.*)$", text, re.M)[1].split()
     }
-    present = {
-        str(path.parent.relative_to(layers.ROOT)) for path in (layers.ROOT / "tests").rglob("test_*.py")
-    }
-    assert run == present
+    files = [path.relative_to(layers.ROOT) for path in (layers.ROOT / "tests").rglob("test_*.py")]
+    assert run == {"/".join(path.parts[:2]) for path in files}
+
+
+@pytest.mark.parametrize("kind", ["unit", "cluster"])
+def test_folders_of_tests_are_named_as_what_they_test(kind: str):
+    tested = [layers.ROOT, layers.ROOT / "tf_strategies", layers.ROOT / "tests"]
+    names = {path.parent.name for path in (layers.ROOT / "tests" / kind).glob("*/test_*.py")}
+    unknown = {name for name in names if not any((folder / name).is_dir() for folder in tested)}
+    assert names and not unknown
 
 
 def test_setup_compiles_every_source():

@@ -51,7 +51,7 @@ def as_budgets(records: list[tuple[str, str, float]], old: dict[str, dict[str, f
     for name in sorted({*old, *measured}):
         values = dict(old.get(name, {}))
         values.update({line: max(_LEAST_SECONDS, math.ceil(taken)) for line, taken in measured[name].items()})
-        rows.append(f"{name:56}" + "".join(f"{_text(values.get(line)):>9}" for line in LINES))
+        rows.append(f"{name:66}" + "".join(f"{_text(values.get(line)):>9}" for line in LINES))
     return "\n".join(rows)
 
 

@@ -1,0 +1,115 @@
+"""Steps of a user's own, several models, layers with losses and states of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests.cluster.collective.modes.models import CLASSES, FEATURES, KERAS3, keras, rows
+from tests.support.replicas import require_equal_everywhere
+
+
+def check_a_custom_train_step(strategy: Any) -> None:
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = keras.layers.Dense(CLASSES)
+            self.normalize = keras.layers.BatchNormalization()
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            return self.normalize(self.hidden(inputs), training=training)
+
+        def train_step(self, data: Any) -> dict:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            self.optimizer.apply_gradients(
+                zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            )
+            return {"loss": loss}
+
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = Model()
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = rows(36)
+    history = model.fit(x, y, batch_size=12, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    require_equal_everywhere(strategy, model.weights)
+
+
+def check_two_models_in_one_step_given_as_a_function(strategy: Any) -> None:
+    """As a GAN is trained: two optimizers, and a tf.function handed to run, with a condition on a tensor in it."""
+    keras.utils.set_random_seed(2)
+    with strategy.scope():
+        first, second = keras.layers.Dense(FEATURES), keras.layers.Dense(1)
+        first.build((None, FEATURES))
+        second.build((None, FEATURES))
+        optimizers = [keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.1)]
+    x = tf.reshape(tf.cast(tf.range(12 * FEATURES), tf.float32), [12, FEATURES]) / 50.0
+
+    @tf.function
+    def step(batch: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape(persistent=True) as tape:
+            score = tf.reduce_mean(second(first(batch)))
+            if score > 1000.0:
+                score = score * 2.0
+        for optimizer, layer, sign in zip(optimizers, (first, second), (1.0, -1.0)):
+            grads = [sign * grad for grad in tape.gradient(score, layer.trainable_variables)]
+            optimizer.apply_gradients(zip(grads, layer.trainable_variables))
+        return score
+
+    dataset = strategy.experimental_distribute_dataset(
+        tf.data.Dataset.from_tensor_slices(x).batch(12).repeat(3)
+    )
+    before = [weight.numpy() for layer in (first, second) for weight in layer.trainable_variables]
+    for batch in dataset:
+        strategy.run(step, args=(batch,))
+    weights = [weight for layer in (first, second) for weight in layer.trainable_variables]
+    require_equal_everywhere(strategy, weights)
+    assert all((weight.numpy() != old).any() for weight, old in zip(weights, before))
+
+
+def check_layers_with_losses_weights_and_outputs_of_their_own(strategy: Any) -> None:
+    class Watching(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            if KERAS3:
+                self.seen = keras.Variable(0.0, trainable=False, synchronization="on_read", aggregation="sum")
+            else:
+                self.seen = self.add_weight(
+                    name="seen",
+                    shape=(),
+                    initializer="zeros",
+                    trainable=False,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.SUM,
+                )
+            self.mean = self.add_weight(name="mean", shape=(), initializer="zeros", trainable=False)
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if training:
+                self.seen.assign(self.seen + tf.cast(tf.shape(inputs)[0], tf.float32))
+                self.mean.assign(tf.reduce_mean(inputs))
+            self.add_loss(0.01 * tf.reduce_mean(tf.square(inputs)))
+            return inputs
+
+    x, y = rows(24)
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        inputs = keras.layers.Input((FEATURES,))
+        watching = Watching()
+        hidden = keras.layers.Dense(4)(watching(inputs))
+        model = keras.Model(inputs, [keras.layers.Dense(CLASSES)(hidden), keras.layers.Dense(1)(hidden)])
+        model.compile(
+            "sgd",
+            [keras.losses.SparseCategoricalCrossentropy(from_logits=True), "mse"],
+            loss_weights=[1.0, 0.5],
+        )
+    targets = (y, x[:, :1])
+    model.fit(x, targets, batch_size=12, shuffle=False, verbose=0)
+    total = watching.seen.value if KERAS3 else watching.seen
+    assert float(strategy.reduce("SUM", total, axis=None)) == 24.0
+    np.testing.assert_allclose(watching.mean.numpy(), x[12:].mean(), rtol=1e-5)
+    require_equal_everywhere(strategy, [*model.trainable_weights, watching.mean])

@@ -1,0 +1,106 @@
+"""Workers on two hosts: network namespaces, joined by one link."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.collective.hierarchical_worker import SHAPES
+from tests.cluster.compression.compressed_traffic_worker import STEPS
+from tests.support.namespaces import TwoHosts, missing
+from tests.support.processes import ProcessGroup, tf_config
+
+_PORT = 22022
+pytestmark = pytest.mark.any_line
+_START_SECONDS = 120
+_NOTICE_SECONDS = 5
+_SMALL_MESSAGES = 2000  # in a step: heartbeats, acknowledgements
+
+
+@pytest.fixture
+def hosts() -> Iterator[TwoHosts]:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with TwoHosts() as made:
+        yield made
+
+
+def start(group: ProcessGroup, hosts: TwoHosts, module: str, *arguments: str, on_each: int = 1) -> None:
+    """Starts `on_each` workers on each host."""
+    addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(on_each)]
+    for index in range(len(addresses)):
+        group.start_preloaded(
+            f"worker{index}",
+            module,
+            *arguments,
+            env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+            namespace=hosts.name(index // on_each),
+        )
+
+
+@pytest.mark.quick
+def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.native.native_ops_worker", "tcp")
+        assert set(group.wait_all(timeout=180).values()) == {0}
+        for index in range(2):
+            transport = group[f"worker{index}"].log().partition("transport: ")[2]
+            assert "tcp" in transport
+            assert "between hosts" in transport
+
+
+def test_what_compressed_gradients_send_is_what_the_interfaces_count(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.compression.compressed_traffic_worker")
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        for index in range(2):
+            found = dict(re.findall(r"^(\w+) (\[.*\])$", group[f"worker{index}"].log(), re.M))
+            assert set(found) == {"dense", "gathered", "scattered", "quantized"}
+            for name, text in found.items():
+                told, counted = json.loads(text)
+                assert told <= counted <= 1.06 * told + STEPS * _SMALL_MESSAGES, (name, told, counted)
+
+
+def test_hosts_with_two_workers_each_send_the_buffer_once(hosts: TwoHosts, tmp_path: Path) -> None:
+    """Hierarchical: 2(H−1)/H = 1 times its bytes leave a host; binary blocks: 2(H−1)/H times by each of its workers."""
+    with ProcessGroup(tmp_path) as group:
+        algorithms = ("auto", "hierarchical", "binary_blocks")
+        start(group, hosts, "tests.cluster.collective.hierarchical_worker", *algorithms, on_each=2)
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        size = 4 * sum(math.prod(shape) for shape in SHAPES)
+        for index in range(4):
+            sent = json.loads(group[f"worker{index}"].log().partition(" sent ")[2])
+            for algorithm, times in (("auto", 1), ("hierarchical", 1), ("binary_blocks", 2)):
+                assert times * size <= sent[algorithm] <= 1.1 * times * size, sent
+
+
+def test_hierarchical_is_refused_where_a_host_has_one_worker(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.collective.hierarchical_worker", "hierarchical")
+        assert set(group.wait_all(timeout=60).values()) == {1}
+        for index in range(2):
+            log = group[f"worker{index}"].log()
+            assert re.search(r"BootstrapError: .*needs as many workers.* on hosts 0, 1; use", log), log
+
+
+def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.collective.failing_fit_worker", "none")
+        for index in range(2):
+            group[f"worker{index}"].wait_for_text(r"^step 20$", timeout=_START_SECONDS)
+        cut_at = time.monotonic()
+        hosts.cut()
+        for index in range(2):
+            process = group[f"worker{index}"]
+            assert process.wait(timeout=30) == 3, process.log()
+            found = re.search(r"ended at (\S+) with \w+ lost=True: (.*)", process.log())
+            assert found is not None, process.log()
+            assert f"worker {1 - index} ({hosts.addresses[1 - index]}:{_PORT})" in found[2]
+            assert float(found[1]) - cut_at < _NOTICE_SECONDS

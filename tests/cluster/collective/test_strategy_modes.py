@@ -1,0 +1,38 @@
+"""Layers and modes of training, in real processes, on the Keras that is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.collective.modes import MODULES
+from tests.support.checks import names_of_checks, require_checks
+
+# Checks that trace many models run with one number of local replicas.
+ONLY_WITH_REPLICAS = {
+    "check_mixed_precision_trains_alike": 1,
+    "check_a_custom_train_step": 1,
+    "check_fit_evaluate_freeze_and_fit_again": 2,
+    "check_run_eagerly_and_steps_per_execution_change_nothing": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("workers", "replicas"),
+    [pytest.param(3, 1, marks=pytest.mark.any_line), pytest.param(2, 2, marks=pytest.mark.keras)],
+)
+def test_layers_and_modes_on_workers_with_so_many_replicas(
+    workers: int, replicas: int, tmp_path: Path
+) -> None:
+    every = [name for module in MODULES for name in names_of_checks(module)]
+    assert set(ONLY_WITH_REPLICAS) < set(every)
+    names = [name for name in every if ONLY_WITH_REPLICAS.get(name, replicas) == replicas]
+    require_checks(
+        tmp_path,
+        "tests.cluster.collective.strategy_modes_worker",
+        str(replicas),
+        *names,
+        workers=workers,
+        expected=names,
+    )

@@ -1,0 +1,209 @@
+"""What SyncReplicasStrategy promises: checks of three workers with two servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+from tests.cluster.parameter_server.server_models import (
+    CLASSES,
+    LARGE_BYTES,
+    STEPS,
+    Partitioner,
+    compiled,
+    dense_model,
+    numbers,
+    own_data,
+    scalar_loss,
+    servers_of,
+    word_model,
+    words,
+)
+from tests.support.servers import wait_for_all
+
+keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
+
+
+def check_synchronous_training_equals_one_process(folder: Path) -> None:
+    cut = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
+    for name, make, data, loss, options in (
+        ("dense", dense_model, numbers, scalar_loss, tfs.ParameterServerOptions(timeout=30)),
+        ("words", word_model, words, None, cut),
+    ):
+        strategy = tfs.SyncReplicasStrategy(options=options)
+        keras.utils.set_random_seed(7 + strategy.rank)
+        with strategy.scope():
+            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
+        first = model.get_weights()
+        wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
+        x, y = data(36 * STEPS // 2)
+        logs = model.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
+        wait_for_all(folder, f"{name} trained", strategy.rank, strategy.size)
+        assert int(model.optimizer.iterations.numpy()) == STEPS
+        counts = strategy.gradient_counts()
+        assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
+        with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+            plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
+        plain.set_weights(first)
+        expected = plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
+        assert len(expected) == 2
+        for metric, values in expected.items():
+            np.testing.assert_allclose(logs[metric], values, rtol=0, atol=1e-5, err_msg=metric)
+        moved = 0.0
+        for mine, alone, before in zip(model.get_weights(), plain.get_weights(), first):
+            np.testing.assert_allclose(mine, alone, rtol=0, atol=1e-5, err_msg=name)
+            moved = max(moved, float(np.abs(alone - before).max()))
+        assert moved > 0.05, moved
+        wait_for_all(folder, f"{name} compared", strategy.rank, strategy.size)
+        strategy.close()
+
+
+def check_normalization_and_validation_when_synchronous(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    keras.utils.set_random_seed(7)
+    layers = [keras.layers.Input((8,)), keras.layers.Dense(16), keras.layers.BatchNormalization()]
+    layers += [keras.layers.Dropout(0.1), keras.layers.Dense(CLASSES)]
+    with strategy.scope():
+        model = compiled(keras.Sequential(layers), keras.optimizers.Adam(0.02))
+    x, y = numbers(480)
+    history = model.fit(x, y, batch_size=48, epochs=3, verbose=0, validation_data=(x, y)).history
+    wait_for_all(folder, "normalized", strategy.rank, strategy.size)
+    assert history["val_loss"][2] < history["val_loss"][0]
+    weights = wait_for_all(
+        folder, "weights", strategy.rank, strategy.size, repr([w.tolist() for w in model.get_weights()])
+    )
+    assert set(weights) == {weights[0]}
+    assert np.abs(model.layers[-3].moving_mean.numpy()).max() > 0.01
+    strategy.close()
+
+
+def check_moving_statistics_are_the_mean_of_the_workers(folder: Path) -> None:
+    steps, rows, momentum = 6, 10, 0.8
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    layers = [keras.layers.Input((8,)), keras.layers.BatchNormalization(momentum=momentum)]
+    with strategy.scope():
+        model = compiled(keras.Sequential([*layers, keras.layers.Dense(CLASSES)]), keras.optimizers.SGD(0.1))
+    x, y = numbers(steps * rows * 3)
+    x *= np.linspace(0.5, 3, len(x), dtype="float32")[:, None]
+    x, y = x.reshape(3, steps, rows, 8), y.reshape(3, steps * rows)
+    mine = x[strategy.rank].reshape(-1, 8), y[strategy.rank]
+    model.fit(tf.data.Dataset.from_tensor_slices(mine).batch(rows).with_options(own_data()), verbose=0)
+    wait_for_all(folder, "moved", strategy.rank, strategy.size)
+    mean, variance = np.zeros(8), np.ones(8)
+    for step in range(steps):
+        mean += (1 - momentum) * (x[:, step].mean(axis=1).mean(axis=0) - mean)
+        variance += (1 - momentum) * (x[:, step].var(axis=1).mean(axis=0) - variance)
+    normalization = model.layers[-2]
+    np.testing.assert_allclose(normalization.moving_mean.numpy(), mean, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(normalization.moving_variance.numpy(), variance, rtol=1e-5)
+    assert np.abs(mean).max() > 0.05 and variance.max() > 2, (mean, variance)
+    wait_for_all(folder, "moved alike", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_another_model_is_an_error_that_names_both(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    rank = strategy.rank
+    if rank != 1:
+        with strategy.scope():
+            dense_model()
+    wait_for_all(folder, "models", rank, strategy.size)
+    if rank == 1:
+        error = ""
+        try:
+            with strategy.scope():
+                keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(17)])
+        except ValueError as found:
+            error = str(found)
+        for text in ("(8, 16)", "(8, 17)", "worker 1 ("):
+            assert text in error, error
+        assert "worker 0 (" in error or "worker 2 (" in error, error
+    wait_for_all(folder, "refused", rank, strategy.size)
+    strategy.close()
+
+
+def check_what_servers_cannot_do_is_refused(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for arguments, compiling, text in (
+        ({"clipnorm": 2.0}, {}, "clipnorm=2.0"),
+        ({}, {"jit_compile": True}, "jit_compile=True"),
+    ):
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(CLASSES)])
+            model.compile(keras.optimizers.Adam(0.01, **arguments), loss, **compiling)
+        error = ""
+        try:
+            model.fit(*numbers(24), batch_size=12, verbose=0)
+        except tfs.OptionsError as found:
+            error = str(found)
+        assert text in error, error
+        if arguments:
+            model.evaluate(*numbers(24), batch_size=12, verbose=0)
+    wait_for_all(folder, "refused all", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_other_models_made_before_do_no_harm_and_collectives_in_a_step_are_refused(folder: Path) -> None:
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    if strategy.rank == 1:
+        keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(3), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    normalization = keras.layers.BatchNormalization(synchronized=True)
+    for number, layers in enumerate(([], [normalization])):
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((8,)), *layers, keras.layers.Dense(CLASSES)])
+            model.compile(keras.optimizers.Adam(0.01), loss)
+        error = ""
+        try:
+            model.fit(*numbers(24), batch_size=12, verbose=0)
+        except NotImplementedError as found:
+            error = str(found)
+        assert int(model.optimizer.iterations.numpy()) == (0 if layers else 2)
+        assert ("CollectiveAllReduceStrategy" in error) == bool(layers), error
+        wait_for_all(folder, f"fitted {number}", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_updates_see_what_others_before_them_have_written(folder: Path) -> None:
+    """`follower` is on the other server than `leader`, whose update comes before, and than `count`, which replicas write."""
+    strategy = tfs.SyncReplicasStrategy(
+        options=tfs.ParameterServerOptions(timeout=30, placement="round_robin")
+    )
+    with strategy.scope():
+        leader, follower = (tf.Variable(tf.zeros([4]), name=name) for name in ("leader", "follower"))
+        count = tf.Variable(tf.zeros([4]), name="count", trainable=False)
+    assert servers_of(leader) == servers_of(count) != servers_of(follower)
+
+    @tf.function(autograph=False)
+    def train(leads: bool) -> None:
+        def update(strategy: tf.distribute.Strategy) -> None:
+            gradient = tf.fill([4], 1 / strategy.num_replicas_in_sync)
+            if leads:
+                strategy.extended.update(
+                    leader, lambda variable, value: variable.assign_add(value), (gradient,)
+                )
+            source = leader if leads else count
+            strategy.extended.update(
+                follower,
+                lambda variable, value: variable.assign(value + 2 * source.read_value()),
+                (gradient,),
+            )
+
+        def replica() -> None:
+            count.assign_add(tf.ones([4]))
+            tf.distribute.get_replica_context().merge_call(update)
+
+        strategy.run(replica)
+
+    for step in range(1, 7):
+        leads = step > 3
+        train(leads)
+        assert set(count.numpy()) == {step}
+        assert set(follower.numpy()) == {1 + 2 * (step - 3 if leads else step)}
+        wait_for_all(folder, f"seen {step}", strategy.rank, strategy.size)
+    assert set(leader.numpy()) == {3}
+    strategy.close()
