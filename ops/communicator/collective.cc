@@ -64,6 +64,7 @@ const char* CollectiveKindName(CollectiveKind kind) {
 
 std::string Collective::Describe() const {
   std::string text = std::string(CollectiveKindName(kind)) + " '" + name + "'";
+  if (!layout.empty()) text += " (" + layout + ")";
   if (kind == CollectiveKind::kBarrier) return text;
   text += std::string(": ") + DTypeName(dtype) + " " +
           (shape.empty() ? "[" + std::to_string(count) + "]" : shape);
@@ -81,6 +82,7 @@ uint32_t Collective::Signature(uint32_t uses) const {
     for (int64_t offset : offsets) hash.Mix(offset);
   }
   for (char character : shape) hash.Mix(static_cast<unsigned char>(character));
+  for (char character : layout) hash.Mix(static_cast<unsigned char>(character));
   for (char character : name) {
     if (character != '_' && (character < '0' || character > '9'))
       hash.Mix(static_cast<unsigned char>(character));

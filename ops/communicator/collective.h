@@ -26,6 +26,7 @@ const char* CollectiveKindName(CollectiveKind kind);
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   std::string name;
+  std::string layout;  // how the elements are to be read; must agree to the letter
   std::string shape;
   ReduceOp op = ReduceOp::kNone;
   DType dtype = DType::kByte;

@@ -15,6 +15,7 @@ Collective Describe(CollectiveKind kind, const Communicator::Request& request) {
   Collective collective;
   collective.kind = kind;
   collective.name = request.name;
+  collective.layout = request.layout;
   collective.shape = request.shape;
   collective.dtype = request.dtype;
   collective.count = request.count;

@@ -67,7 +67,9 @@ class Communicator {
   };
 
   struct Request {
-    std::string name;   // for messages: "gradients/3"
+    std::string name;  // for messages: "gradients/3"
+    std::string
+        layout;  // how the elements are to be read, if that may differ: "float32[3] by int64"; must agree
     std::string shape;  // must agree between ranks: "[128,10]", "[3,3] [3]"; part of messages
     int instance =
         0;  // 0..65535; the same on all ranks for the same collective, unique among those in flight

@@ -27,6 +27,7 @@ REGISTER_OP("TfStrategies>AllGather")
     .Attr("communicator: int")
     .Attr("instance: int >= 0")
     .Attr("label: string")
+    .Attr("layout: string = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
@@ -46,6 +47,7 @@ gathered: The concatenation, the same on every rank.
 communicator: Its id.
 instance: Names this collective, and instance + 1 the exchange of the first dimensions.
 label: For messages.
+layout: How the elements are to be read; must agree.
 )doc");
 
 class AllGatherKernel final : public CollectiveKernel {

@@ -31,6 +31,7 @@ REGISTER_OP("TfStrategies>AllReduce")
     .Attr("communicator: int")
     .Attr("instance: int >= 0")
     .Attr("label: string")
+    .Attr("layout: string = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
@@ -46,6 +47,7 @@ reduction: `mean` is the sum divided by the number of ranks once.
 communicator: Its id.
 instance: Names this collective: the same on all ranks, unique among those in flight.
 label: For messages.
+layout: How the elements are to be read; must agree.
 )doc");
 
 // Copying so many bytes within the cache takes as long as a message.

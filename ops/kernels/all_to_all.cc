@@ -32,6 +32,7 @@ REGISTER_OP("TfStrategies>AllToAll")
     .Attr("communicator: int")
     .Attr("instance: int >= 0")
     .Attr("label: string")
+    .Attr("layout: string = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
@@ -55,6 +56,7 @@ received_lengths: [size], how many rows each of them sent.
 communicator: Its id.
 instance: Names this collective, and instance + 1 the exchange of the lengths.
 label: For messages.
+layout: How the elements are to be read; must agree.
 )doc");
 
 absl::Status CheckLengths(const Tensor& tensor, const Tensor& lengths, int size) {

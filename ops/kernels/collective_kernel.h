@@ -22,13 +22,16 @@ inline Status CannotBegin(const std::string& label, const absl::Status& why) {
 
 // An async kernel that submits to a communicator. For a small message it lends its thread, until nothing of it has come for a
 // millisecond, and 10 ms at most.
-// Attributes: communicator (its id), instance, label (for messages).
+// Attributes: communicator (its id), instance, label (for messages), layout (where there is one).
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction) : AsyncOpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("communicator", &communicator_));
     OP_REQUIRES_OK(construction, construction->GetAttr("instance", &instance_));
     OP_REQUIRES_OK(construction, construction->GetAttr("label", &label_));
+    if (construction->HasAttr("layout")) {
+      OP_REQUIRES_OK(construction, construction->GetAttr("layout", &layout_));
+    }
   }
 
   // So it is submitted at once by whoever made its last input, and not when an inter-op thread has time: packs leave early.
@@ -49,6 +52,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   Communicator::Request MakeRequest() const {
     Communicator::Request request;
     request.name = label_;
+    request.layout = layout_;
     request.instance = static_cast<int>(instance_);
     return request;
   }
@@ -71,6 +75,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   int64_t communicator_ = 0;
   int64_t instance_ = 0;
   std::string label_;
+  std::string layout_;
 };
 
 }  // namespace tf_strategies

@@ -1,306 +1,14 @@
 #include "ops/transport/ucx.h"
 
-#include <poll.h>
-#include <ucp/api/ucp.h>
-
-#include <chrono>
 #include <cstdlib>
-#include <mutex>
-#include <set>
-#include <unordered_set>
 #include <utility>
 
 #include "ops/base/check.h"
-#include "ops/transport/counters.h"
 #include "ops/transport/transport_list.h"
+#include "ops/transport/ucx_handles.h"
 
 namespace tf_strategies {
-
-struct UcxWorker::Handles {
-  ucp_context_h context = nullptr;
-  ucp_worker_h worker = nullptr;
-  int event_fd = -1;
-  std::string address;
-  bool shares_memory = false;
-
-  ~Handles() {
-    if (worker != nullptr) ucp_worker_destroy(worker);
-    if (context != nullptr) ucp_cleanup(context);
-  }
-};
-
 namespace {
-
-Status FromUcx(ucs_status_t status, const std::string& what) {
-  const std::string message = what + ": UCX says \"" + ucs_status_string(status) + "\"";
-  switch (status) {
-    case UCS_ERR_MESSAGE_TRUNCATED: return Mismatch(message);
-    case UCS_ERR_CANCELED: return Cancelled(message);
-    case UCS_ERR_IO_ERROR:
-    case UCS_ERR_SHMEM_SEGMENT:
-    case UCS_ERR_CONNECTION_RESET:
-    case UCS_ERR_ENDPOINT_TIMEOUT:
-    case UCS_ERR_NOT_CONNECTED:
-    case UCS_ERR_REJECTED:
-    case UCS_ERR_UNREACHABLE:
-    case UCS_ERR_TIMED_OUT: return Unavailable(message);
-    default: return Internal(message);
-  }
-}
-
-#define TFS_RETURN_IF_UCX_ERROR(call, what)                         \
-  do {                                                              \
-    const ucs_status_t ucx_status_ = (call);                        \
-    if (ucx_status_ != UCS_OK) return FromUcx(ucx_status_, (what)); \
-  } while (false)
-
-static_assert(kSourceBits + kInstanceBits + kMessageBits + kSignatureBits == 64, "a UCX tag has 64 bits");
-constexpr ucp_tag_t kUnmatchedBits = (ucp_tag_t{1} << kSignatureBits) - 1;
-
-ucp_tag_t Encode(int source, const Tag& tag) {
-  ucp_tag_t encoded = static_cast<ucp_tag_t>(source);
-  encoded = encoded << kInstanceBits | tag.instance;
-  encoded = encoded << kMessageBits | tag.message;
-  return encoded << kSignatureBits | tag.signature;
-}
-
-uint32_t SignatureOf(ucp_tag_t tag) { return static_cast<uint32_t>(tag & kUnmatchedBits); }
-
-class UcxTransport final : public Transport {
- public:
-  UcxTransport(std::unique_ptr<UcxWorker::Handles> handles, int rank, std::vector<std::string> addresses,
-               std::vector<bool> same_host)
-      : handles_(std::move(handles)),
-        rank_(rank),
-        addresses_(std::move(addresses)),
-        same_host_(std::move(same_host)),
-        peers_(addresses_.size()) {
-    for (size_t peer = 0; peer < peers_.size(); ++peer) peers_[peer].transport = this;
-  }
-
-  ~UcxTransport() override {
-    if (!cancelled_) Flush();
-    Cancel();
-    handles_.reset();
-    for (Operation* operation : outstanding_) delete operation;  // UCX will not come back to them
-  }
-
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(addresses_.size()); }
-
-  void Send(int peer, Tag tag, const void* data, size_t bytes, SendDone done) override {
-    const Status connected = Connect(peer);
-    if (!connected.ok()) return done(connected);
-    counters_.Sent(bytes);
-    auto* operation = new Operation{this, peer, nullptr, std::move(done), nullptr};
-    ucp_request_param_t param = Parameters(operation);
-    param.cb.send = &UcxTransport::OnSent;
-    void* request = ucp_tag_send_nbx(peers_[peer].endpoint, data, bytes, Encode(rank_, tag), &param);
-    if (request == nullptr) return operation->FinishSend(UCS_OK);
-    if (UCS_PTR_IS_ERR(request)) return operation->FinishSend(UCS_PTR_STATUS(request));
-    operation->request = request;
-    outstanding_.insert(operation);
-  }
-
-  void Receive(int peer, Tag tag, void* data, size_t bytes, ReceiveDone done) override {
-    if (peers_[peer].lost != UCS_OK && !HasArrived(peer, tag)) return done(LostPeer(peer), Received{});
-    auto* operation = new Operation{this, peer, nullptr, nullptr, std::move(done)};
-    ucp_request_param_t param = Parameters(operation);
-    param.cb.recv = &UcxTransport::OnReceived;
-    ucp_tag_recv_info_t info{};
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
-    param.recv_info.tag_info = &info;
-    void* request =
-        ucp_tag_recv_nbx(handles_->worker, data, bytes, Encode(peer, tag), ~kUnmatchedBits, &param);
-    if (request == nullptr) return operation->FinishReceive(UCS_OK, info);
-    if (UCS_PTR_IS_ERR(request)) return operation->FinishReceive(UCS_PTR_STATUS(request), info);
-    operation->request = request;
-    outstanding_.insert(operation);
-  }
-
-  bool Progress() override {
-    const bool moved = ucp_worker_progress(handles_->worker) != 0;
-    if (newly_lost_) FailReceptionsFromLostPeers();
-    return moved;
-  }
-
-  bool Arm() override { return ucp_worker_arm(handles_->worker) == UCS_OK; }
-
-  void Wait(int timeout_ms) override {
-    pollfd event{handles_->event_fd, POLLIN, 0};
-    poll(&event, 1, timeout_ms);
-  }
-
-  void Wake() override { ucp_worker_signal(handles_->worker); }
-
-  void Cancel() override {
-    if (cancelled_) return;
-    cancelled_ = true;
-    const std::vector<Operation*> operations(outstanding_.begin(), outstanding_.end());
-    for (Operation* operation : operations) {
-      if (operation->received) ucp_request_cancel(handles_->worker, operation->request);
-    }
-    for (int round = 0; round < kCancelRounds; ++round) ucp_worker_progress(handles_->worker);
-  }
-
-  std::string Describe() const override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::string text;
-    for (const std::string& name : used_) text += (text.empty() ? "" : ", ") + name;
-    return text.empty() ? "none yet" : text;
-  }
-
-  TransportCounters counters() const override { return counters_.Read(); }
-
- private:
-  static constexpr int kCancelRounds = 64;
-  static constexpr std::chrono::seconds kFlushTime{2};
-
-  // A completed send may still lie in a buffer of UCX: let it leave before the worker goes.
-  void Flush() {
-    ucp_request_param_t param{};
-    void* request = ucp_worker_flush_nbx(handles_->worker, &param);
-    if (request == nullptr || UCS_PTR_IS_ERR(request)) return;
-    const auto end = std::chrono::steady_clock::now() + kFlushTime;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end) {
-      ucp_worker_progress(handles_->worker);
-    }
-    ucp_request_free(request);
-  }
-
-  struct Peer {
-    UcxTransport* transport = nullptr;
-    ucp_ep_h endpoint = nullptr;
-    ucs_status_t lost = UCS_OK;
-  };
-
-  struct Operation {
-    UcxTransport* transport;
-    int peer;
-    void* request;
-    SendDone sent;
-    ReceiveDone received;
-
-    void FinishSend(ucs_status_t status) {
-      const std::unique_ptr<Operation> self(this);
-      if (transport->cancelled_) return;
-      sent(status == UCS_OK ? Status::Ok() : FromUcx(status, "sending to rank " + std::to_string(peer)));
-    }
-
-    void FinishReceive(ucs_status_t status, const ucp_tag_recv_info_t& info) {
-      const std::unique_ptr<Operation> self(this);
-      if (transport->cancelled_) return;
-      const Received got{SignatureOf(info.sender_tag), info.length};
-      if (status == UCS_OK) {
-        transport->counters_.Received(info.length);
-        received(Status::Ok(), got);
-      } else if (status == UCS_ERR_CANCELED && transport->peers_[peer].lost != UCS_OK) {
-        received(transport->LostPeer(peer), got);
-      } else {
-        received(FromUcx(status, "receiving from rank " + std::to_string(peer)), got);
-      }
-    }
-  };
-
-  static ucp_request_param_t Parameters(Operation* operation) {
-    ucp_request_param_t param{};
-    param.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    param.user_data = operation;
-    param.memory_type = UCS_MEMORY_TYPE_HOST;
-    return param;
-  }
-
-  static void OnSent(void* request, ucs_status_t status, void* user_data) {
-    auto* operation = static_cast<Operation*>(user_data);
-    operation->transport->outstanding_.erase(operation);
-    ucp_request_free(request);
-    operation->FinishSend(status);
-  }
-
-  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                         void* user_data) {
-    auto* operation = static_cast<Operation*>(user_data);
-    operation->transport->outstanding_.erase(operation);
-    const ucp_tag_recv_info_t copy = info != nullptr ? *info : ucp_tag_recv_info_t{};
-    ucp_request_free(request);
-    operation->FinishReceive(status, copy);
-  }
-
-  static void OnPeerError(void* arg, ucp_ep_h, ucs_status_t status) {
-    auto* peer = static_cast<Peer*>(arg);
-    peer->lost = status;
-    peer->transport->newly_lost_ = true;
-  }
-
-  // Of one that has gone since: what it had sent is here.
-  bool HasArrived(int peer, const Tag& tag) const {
-    ucp_tag_recv_info_t info;
-    return ucp_tag_probe_nb(handles_->worker, Encode(peer, tag), ~kUnmatchedBits, 0, &info) != nullptr;
-  }
-
-  Status LostPeer(int peer) const {
-    return FromUcx(peers_[peer].lost, "the connection to rank " + std::to_string(peer) + " broke");
-  }
-
-  void FailReceptionsFromLostPeers() {
-    newly_lost_ = false;
-    const std::vector<Operation*> operations(outstanding_.begin(), outstanding_.end());
-    for (Operation* operation : operations) {
-      if (operation->received && peers_[operation->peer].lost != UCS_OK) {
-        ucp_request_cancel(handles_->worker, operation->request);
-      }
-    }
-  }
-
-  Status Connect(int peer) {
-    Peer& to = peers_[peer];
-    if (to.lost != UCS_OK) return LostPeer(peer);
-    if (to.endpoint != nullptr) return Status::Ok();
-    ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-    params.address = reinterpret_cast<const ucp_address_t*>(addresses_[peer].data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-    if (!same_host_[peer]) {
-      params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER;
-      params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-      params.err_handler.cb = &UcxTransport::OnPeerError;
-      params.err_handler.arg = &to;
-    }
-    TFS_RETURN_IF_UCX_ERROR(ucp_ep_create(handles_->worker, &params, &to.endpoint),
-                            "connecting to rank " + std::to_string(peer));
-    RecordTransports(to.endpoint, same_host_[peer]);
-    return Status::Ok();
-  }
-
-  void RecordTransports(ucp_ep_h endpoint, bool same_host) {
-    ucp_transport_entry_t entries[16];
-    ucp_ep_attr_t attr{};
-    attr.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
-    attr.transports.entries = entries;
-    attr.transports.num_entries = 16;
-    attr.transports.entry_size = sizeof(ucp_transport_entry_t);
-    if (ucp_ep_query(endpoint, &attr) != UCS_OK) return;
-    std::set<std::string> names;
-    for (unsigned i = 0; i < attr.transports.num_entries; ++i) names.insert(entries[i].transport_name);
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
-    std::lock_guard<std::mutex> lock(mutex_);
-    used_.insert(text + (same_host ? " (same host)" : " (between hosts)"));
-  }
-
-  std::unique_ptr<UcxWorker::Handles> handles_;
-  const int rank_;
-  const std::vector<std::string> addresses_;
-  const std::vector<bool> same_host_;
-  std::vector<Peer> peers_;
-  std::unordered_set<Operation*> outstanding_;
-  bool newly_lost_ = false;
-  bool cancelled_ = false;
-  WireCounters counters_;
-  mutable std::mutex mutex_;
-  std::set<std::string> used_;  // guarded by mutex_
-};
 
 Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& value) {
   if (value.empty()) return Status::Ok();
@@ -354,7 +62,24 @@ Status OpenContext(const UcxOptions& options, const TransportList& transports, u
 
 }  // namespace
 
-UcxWorker::UcxWorker(std::unique_ptr<Handles> handles) : handles_(std::move(handles)) {}
+Status FromUcx(ucs_status_t status, const std::string& what) {
+  const std::string message = what + ": UCX says \"" + ucs_status_string(status) + "\"";
+  switch (status) {
+    case UCS_ERR_MESSAGE_TRUNCATED: return Mismatch(message);
+    case UCS_ERR_CANCELED: return Cancelled(message);
+    case UCS_ERR_IO_ERROR:
+    case UCS_ERR_SHMEM_SEGMENT:
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_TIMED_OUT: return Unavailable(message);
+    default: return Internal(message);
+  }
+}
+
+UcxWorker::UcxWorker(std::unique_ptr<UcxHandles> handles) : handles_(std::move(handles)) {}
 UcxWorker::~UcxWorker() = default;
 
 const std::string& UcxWorker::address() const { return handles_->address; }
@@ -364,7 +89,7 @@ Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* wo
   const char* environment = std::getenv("UCX_TLS");
   const TransportList transports(options.transports.empty() && environment != nullptr ? environment
                                                                                       : options.transports);
-  auto handles = std::make_unique<Handles>();
+  auto handles = std::make_unique<UcxHandles>();
   handles->shares_memory = transports.SharesMemory();
   TFS_RETURN_IF_ERROR(OpenContext(options, transports, &handles->context));
   ucp_worker_params_t params{};
@@ -401,8 +126,8 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
                              std::to_string(addresses[peer].size()) + " bytes");
     }
   }
-  transport->reset(
-      new UcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host)));
+  *transport =
+      MakeUcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host));
   return Status::Ok();
 }
 

@@ -15,6 +15,8 @@ struct UcxOptions {
   std::string net_devices;  // UCX_NET_DEVICES: "" for all, "lo", "eth0", ...
 };
 
+struct UcxHandles;
+
 // An opened UCX worker whose peers are not known yet: first the ranks learn each other's addresses, then Connect.
 class UcxWorker {
  public:
@@ -33,11 +35,9 @@ class UcxWorker {
   static Status Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses,
                         std::vector<bool> same_host, std::unique_ptr<Transport>* transport);
 
-  struct Handles;
-
  private:
-  explicit UcxWorker(std::unique_ptr<Handles> handles);
-  std::unique_ptr<Handles> handles_;
+  explicit UcxWorker(std::unique_ptr<UcxHandles> handles);
+  std::unique_ptr<UcxHandles> handles_;
 };
 
 }  // namespace tf_strategies

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from typing import Any, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
-from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps, checked_axis
+from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.input.datasets import DatasetDistributor
-from tf_strategies.collective.input.uneven_batches import EmptyBatchGuard
-from tf_strategies.collective.op_seeds import op_seeds_of_worker
-from tf_strategies.collective.sessions.replica_gradients import apart
+from tf_strategies.collective.replica_reductions import ReplicaReductions
+from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.session_creator import GroupSessionCreator
 from tf_strategies.collective.sessions.session_input import EndsTogether
 from tf_strategies.collective.variables.embedding_table import look_up_in_place
 from tf_strategies.collective.variables.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
 from tf_strategies.collective.variables.worker_variable import keep_saving_local
+from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
-from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.session_graphs.coordinator import in_session_graph, is_coordinated, make_sessions_with
 from tf_strategies.session_graphs.kinds import adapt
 from tf_strategies.session_graphs.session_config import show_devices
-from tf_strategies.session_graphs.train_op import followed_by
 
 __all__ = ["CollectiveAllReduceExtended"]
 
@@ -51,7 +47,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self,
         strategy: tf.distribute.Strategy,
         *,
-        group,
+        group: WorkerGroup,
         options: CommunicationOptions,
         compressor: Optional[Compressor],
         devices: Optional[Sequence[str]],
@@ -65,20 +61,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack, compressor),
         )
         self._distributor = DatasetDistributor(group, len(self._devices))
-        self._guard = EmptyBatchGuard(group, len(self._devices))
-        self._metrics: list = []
-        self._lifted = LiftedFunctions(strategy)
-        self._replicas_run = False
-        self._make_step = None
-        self._step = None
-        self._shapes_are_agreed = False
-        self._alone = False
-        self._is_coordinated = False
-        self.statistics = ReplicaStatistics(
-            replicas=self._num_replicas_in_sync,
-            share=self._guard.share,
+        self._runs = ReplicaRuns(
+            strategy,
+            group,
+            self._devices,
             sum_between_workers=self._cross_device_ops.sum_between_workers,
         )
+        self._reductions = ReplicaReductions(group, self._devices, self._cross_device_ops, self._runs)
+        self._alone = False
+        self._is_coordinated = False
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -156,87 +147,23 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if self._workers.size > 1:
             keep_saving_local(variable)
         if not belongs_to_another:
-            self.statistics.adopt(variable)
+            self._runs.statistics.adopt(variable)
             look_up_in_place(variable)
         if _is_metric(variable):
-            self._metrics.append(weakref.ref(variable))
+            self._runs.keep_metric(variable)
         return variable
 
+    @property
+    def statistics(self) -> ReplicaStatistics:
+        """The variables that replicas average, such as those of batch normalization."""
+        return self._runs.statistics
+
     def _call_for_each_replica(self, fn, args, kwargs):
-        lifted = self._lifted.get(fn)
-        if lifted is not None:
-            return lifted(*args, **kwargs)
-        for_session = in_session_graph()
-        fn = fn if for_session else compat.converted_by_autograph(fn)
-        if self._replicas_run:
-            return self._run_replicas(fn, args, kwargs)
-        self._step = None if self._make_step is None else self._make_step()
-        if self._step is not None:
-            fn = self._step.within(fn)
-        try:
-            if self._num_replicas_in_sync == 1:
-                return self._run_replicas(fn, args, kwargs)
-            return self._run_all_replicas(fn, args, kwargs, for_session)
-        finally:
-            self._step = None
+        return self._runs.call(fn, args, kwargs, super()._call_for_each_replica)
 
-    def _run_all_replicas(self, fn, args, kwargs, for_session):
-        self._metrics = [reference for reference in self._metrics if reference() is not None]
-        metrics = [
-            variable for variable in (reference() for reference in self._metrics) if variable is not None
-        ]
-        arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
-        self._replicas_run = True
-        try:
-            with op_seeds_of_worker(self._workers.rank), arrival:
-                guarded = self._guard.watch(
-                    fn,
-                    (args, kwargs),
-                    [] if for_session else metrics,
-                    shapes_are_agreed=self._shapes_are_agreed or for_session,
-                )
-                watched = self.statistics.watch(guarded)
-                result = self._run_replicas(watched, args, kwargs)
-            if for_session:
-                parts = self._container_strategy().experimental_local_results
-                return followed_by(result, parts, self.statistics.agree)
-            self.statistics.agree()
-            return result
-        finally:
-            self._replicas_run = False
-            self._guard.forget()
-            self.statistics.forget()
-
-    def _run_replicas(self, fn, args, kwargs):
-        if len(self._devices) == 1:
-            return run_on_only_device(self._container_strategy(), self._devices[0], fn, args, kwargs)
-        return super()._call_for_each_replica(fn, args, kwargs)
-
-    @contextlib.contextmanager
-    def joint_steps(self, *, shapes_are_agreed, **how):
-        """Opens a context in which replica functions are steps of Keras.
-
-        Args:
-            how: arguments of `JointStep`.
-            shapes_are_agreed: batches of a static shape have that shape on all workers.
-        """
-
-        def make_step() -> JointStep:
-            return JointStep(
-                replicas=self._num_replicas_in_sync,
-                shares=self._guard.shares,
-                owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
-                local_replica=self._guard.local_replica,
-                is_recording=compat.is_differentiating,
-                **how,
-            )
-
-        before = self._make_step, self._shapes_are_agreed
-        self._make_step, self._shapes_are_agreed = make_step, shapes_are_agreed
-        try:
-            yield
-        finally:
-            self._make_step, self._shapes_are_agreed = before
+    def joint_steps(self, **how):
+        """Opens a context in which replica functions are steps of Keras; arguments as of `ReplicaRuns.joint_steps`."""
+        return self._runs.joint_steps(**how)
 
     @contextlib.contextmanager
     def alone(self):
@@ -270,7 +197,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
         None if the value is always 1.
         """
-        return self._guard.share()
+        return self._runs.guard.share()
 
     def _make_input_fn_iterator(
         self, input_fn, replication_mode=tf.distribute.InputReplicationMode.PER_WORKER
@@ -297,77 +224,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return compat.regroup(tuple(value_fn(context) for context in contexts), always_wrap=True)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
-        if self._reads_local_statistics(reduce_op, value):
-            return tf.add_n([tf.convert_to_tensor(part) for part in value.values]) / len(value.values)
-        return tf.nest.map_structure(
-            lambda part: self._reduce_one(reduce_op, part, destinations, options), value
-        )
-
-    def _reduce_one(self, reduce_op, value, destinations, options):
-        if compat.is_mirrored(value):
-            if reduce_op == tf.distribute.ReduceOp.MEAN:
-                return value
-            raise ValueError(
-                f"cannot reduce {value!r} with {reduce_op}: it is the same on every replica already; reduce what "
-                "`strategy.run` returned, or use ReduceOp.MEAN"
-            )
-        if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
-            return self._reduce_single_value(reduce_op, value, destinations)
-        return self._cross_device_ops.reduce(reduce_op, value, destinations=destinations)
-
-    def _reduce_single_value(self, reduce_op, value: Any, destinations):
-        if reduce_op == tf.distribute.ReduceOp.SUM and len(self._devices) > 1:
-            raise ValueError(
-                f"cannot reduce {value!r} with ReduceOp.SUM: it is one value, not one for each of the "
-                f"{len(self._devices)} replicas; reduce what `strategy.run` returned, or use ReduceOp.MEAN"
-            )
-        return compat.place(tf.convert_to_tensor(value), destinations)
-
-    def _reads_local_statistics(self, reduce_op, value) -> bool:
-        """Returns True if this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
-
-        Such a read stays on this worker, so that one worker alone can save a model. Metrics are sums and reduced over all.
-        """
-        return (
-            self._workers.size > 1
-            and reduce_op == tf.distribute.ReduceOp.MEAN
-            and compat.is_sync_on_read_variable(value)
-        )
+        del options
+        return self._reductions.reduce(reduce_op, value, destinations)
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
-        reduced = [value for value, _ in value_destination_pairs]
-        open_pairs = {
-            position: (
-                apart(self._summand(reduce_op, self._on_each_replica(value), where)),
-                self._placed(where),
-            )
-            for position, (value, where) in enumerate(value_destination_pairs)
-            if not self._is_joint(reduce_op, value)
-        }
-        sums = self._cross_device_ops.batch_reduce(reduce_op, list(open_pairs.values())) if open_pairs else []
-        for position, total in zip(open_pairs, sums):
-            reduced[position] = total
-        return reduced
-
-    def _is_joint(self, reduce_op, value) -> bool:
-        """Returns True for the sum of gradients that are joint already, also if `train_step` asks for it itself."""
-        if self._step is None or reduce_op != tf.distribute.ReduceOp.SUM:
-            return False
-        return self._step.is_joint(_parts(value))
-
-    def _summand(self, reduce_op, value, where):
-        """Returns what the local replicas add to a sum."""
-        value = self._guard.contributions(value)
-        if self._step is None or not _is_gradient(reduce_op, value, where):
-            return value
-        parts = _parts(value)
-        if len(parts) != len(self._devices):
-            return value
-        summands = self._step.as_summands(parts, compat.whole_variable(where))
-        if all(mine is given for mine, given in zip(summands, parts)):
-            return value
-        return compat.per_replica(tuple(summands))
+        return self._reductions.batch_reduce(reduce_op, value_destination_pairs)
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, tf.distribute.DistributedValues):
@@ -377,17 +239,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             )
         return super()._update(var, fn, args, kwargs, group)
 
-    def _placed(self, destinations):
-        """Returns the tensor, placed on this worker's first replica if it has no device yet.
-
-        A tensor in a graph may have no device yet.
-        """
-        device = destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
-        return self._devices[0] if device == "" else destinations
-
     def _batch_gather_to(self, value_destination_pairs, axis, options=None):
         """Gathers what replicas hand to `all_gather`."""
-        pairs = [(self._on_each_replica(value), where) for value, where in value_destination_pairs]
+        pairs = [(self._reductions.on_each_replica(value), where) for value, where in value_destination_pairs]
         return super()._batch_gather_to(
             [
                 (value, value if isinstance(value, tf.distribute.DistributedValues) else where)
@@ -397,40 +251,9 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             options,
         )
 
-    def _on_each_replica(self, value):
-        """Returns a value for each replica: TensorFlow takes a tensor that all replicas hand over for one value."""
-        if (
-            isinstance(value, tf.distribute.DistributedValues)
-            or len(self._devices) == 1
-            or not self._replicas_run
-        ):
-            return value
-        parts = []
-        for device in self._devices:
-            with tf.device(device):
-                parts.append(tf.identity(value))
-        return compat.per_replica(tuple(parts))
-
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
-        axis = checked_axis(value, axis)
-        if not isinstance(value, tf.distribute.DistributedValues) and self._workers.size == 1:
-            return value
-        return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
-
-
-def _parts(value) -> tuple:
-    """Returns the parts of the local replicas."""
-    return tuple(value.values) if isinstance(value, tf.distribute.DistributedValues) else (value,)
-
-
-def _is_gradient(reduce_op, value, where) -> bool:
-    """Returns True for a sum that goes to a variable, and is not formed of variables."""
-    if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
-        return False
-    if compat.whole_variable(where) is None:
-        return False
-    return not any(compat.whole_variable(part) is not None for part in _parts(value))
+        return self._reductions.gather(value, destinations, axis)
 
 
 def _whole(variable) -> Any:

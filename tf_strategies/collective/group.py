@@ -31,16 +31,18 @@ class SingleWorker:
     def name_of(self, rank: int) -> str:
         return f"worker {rank}"
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
-        del name
+    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
+        del name, layout
         return list(tensors)
 
-    def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        del name
+    def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
+        del name, layout
         return tensor
 
-    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
-        del name
+    def all_to_all(
+        self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
+        del name, layout
         return tensor, lengths
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
@@ -85,21 +87,27 @@ class ConnectedWorkers:
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
+    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
         refuse_xla(name)
         totals = self._ops.all_reduce(
-            list(tensors), communicator=self._communicator, reduction="sum", name=name
+            list(tensors), communicator=self._communicator, reduction="sum", name=name, layout=layout
         )
         _side_by_side(totals[0])
         return totals
 
-    def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
         refuse_xla(name)
-        return _side_by_side(self._ops.all_gather(tensor, communicator=self._communicator, name=name))
+        return _side_by_side(
+            self._ops.all_gather(tensor, communicator=self._communicator, name=name, layout=layout)
+        )
 
-    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
+    def all_to_all(
+        self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
         refuse_xla(name)
-        result = self._ops.all_to_all(tensor, lengths, communicator=self._communicator, name=name)
+        result = self._ops.all_to_all(
+            tensor, lengths, communicator=self._communicator, name=name, layout=layout
+        )
         _side_by_side(result.received)
         return result
 

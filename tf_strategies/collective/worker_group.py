@@ -13,7 +13,8 @@ __all__ = ["ConnectedGroup", "WorkerGroup"]
 class WorkerGroup(Protocol):
     """The workers that train together, as one of them sees them.
 
-    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must call them alike.
+    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must call them alike. Workers compare
+    the names without their digits, since Keras numbers layers, and a `layout` to the letter.
     """
 
     @property
@@ -31,19 +32,22 @@ class WorkerGroup(Protocol):
     def name_of(self, rank: int) -> str:
         """Returns how messages name a worker."""
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str) -> List[tf.Tensor]:
+    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
         """Returns the sum over workers of each tensor of one pack (all of one dtype)."""
 
-    def all_gather(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
         """Returns the tensors of all workers one after the other along axis 0; their first dimensions may differ."""
 
-    def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> Tuple[tf.Tensor, tf.Tensor]:
+    def all_to_all(
+        self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
         """Returns what the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
 
         Args:
             tensor: the rows for worker 0 first; dimensions agree but for the first.
             lengths: [workers] int64, how many rows each worker gets.
             name: for messages.
+            layout: how the rows are to be read, where that may differ.
         """
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:

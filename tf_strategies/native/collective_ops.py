@@ -26,7 +26,12 @@ class AllToAll(NamedTuple):
 
 
 def all_reduce(
-    tensors: Sequence[tf.Tensor], *, communicator: Communicator, reduction: str = "sum", name: str
+    tensors: Sequence[tf.Tensor],
+    *,
+    communicator: Communicator,
+    reduction: str = "sum",
+    name: str,
+    layout: str = "",
 ) -> list[tf.Tensor]:
     """Reduces a pack of tensors, elementwise, over all workers; every worker gets the same bits.
 
@@ -35,7 +40,8 @@ def all_reduce(
             between workers.
         communicator: the group.
         reduction: "sum", "mean" (the sum, divided once by the number of workers), "min" or "max".
-        name: for messages.
+        name: for messages. Digits in it may differ between workers.
+        layout: how the elements are to be read, where that may differ; workers with another layout are refused.
 
     Returns:
         One tensor of the same shape for each.
@@ -49,8 +55,9 @@ def all_reduce(
         tensors=list(tensors),
         reduction=reduction,
         communicator=communicator.id,
-        instance=communicator.next_instance(name),
+        instance=communicator.next_instance(name + layout),
         label=name,
+        layout=layout,
     )
 
 
@@ -68,18 +75,24 @@ def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root:
     )
 
 
-def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str) -> tf.Tensor:
+def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str, layout: str = "") -> tf.Tensor:
     """Concatenates the workers' tensors along axis 0, by rank; first dimensions may differ. Raises as `all_reduce`."""
     return loader.library().tf_strategies_all_gather(
         tensor=tensor,
         communicator=communicator.id,
-        instance=communicator.next_instance(name, count=2),
+        instance=communicator.next_instance(name + layout, count=2),
         label=name,
+        layout=layout,
     )
 
 
 def all_to_all(
-    tensor: tf.Tensor, lengths: tf.Tensor | Sequence[int], *, communicator: Communicator, name: str
+    tensor: tf.Tensor,
+    lengths: tf.Tensor | Sequence[int],
+    *,
+    communicator: Communicator,
+    name: str,
+    layout: str = "",
 ) -> AllToAll:
     """Sends some rows of a tensor to each worker, this one included; so each receives what is meant for it, and no more.
 
@@ -88,6 +101,7 @@ def all_to_all(
         lengths: [workers] int64, how many rows each worker gets; they add up to m.
         communicator: the group.
         name: for messages.
+        layout: as of `all_reduce`.
 
     Raises:
         tf.errors.InvalidArgumentError: lengths are negative or do not add up to m; the other workers are told.
@@ -99,8 +113,9 @@ def all_to_all(
             tensor=tensor,
             lengths=tf.cast(lengths, tf.int64),
             communicator=communicator.id,
-            instance=communicator.next_instance(name, count=2),
+            instance=communicator.next_instance(name + layout, count=2),
             label=name,
+            layout=layout,
         )
     )
 
@@ -124,4 +139,5 @@ def _all_reduce_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor]:
         communicator=communicators.find(op.get_attr("communicator")),
         reduction=reduction,
         name=f"{label}/gradient",
+        layout=op.get_attr("layout").decode(),
     )

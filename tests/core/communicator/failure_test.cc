@@ -222,6 +222,14 @@ TEST(Failure, AnotherNameIsAMismatchUnlessOnlyItsNumberDiffers) {
   EXPECT_EQ(gamma.Signature(0), second_gamma.Signature(0));
 }
 
+TEST(Failure, AnotherNumberInTheLayoutIsAMismatch) {
+  Collective three, four;
+  three.layout = "float32[3] by int64";
+  four.layout = "float32[4] by int64";
+  EXPECT_NE(three.Signature(0), four.Signature(0));
+  EXPECT_NE(three.Describe(), four.Describe());
+}
+
 TEST(Failure, AnotherReductionOnOneRankIsAMismatchOnAll) {
   const auto max = [](Communicator& communicator, Communicator::Request request) {
     communicator.AllReduce(ReduceOp::kMax, std::move(request));

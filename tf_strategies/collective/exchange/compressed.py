@@ -25,8 +25,7 @@ class CompressedGradients:
     Args:
         group: the workers.
         compressor: what makes gradients small.
-        add_up: gives the sums over workers of tensors and IndexedSlices as they are; a collective, whose name ends with the text
-            given, which must be the same on all of them.
+        add_up: gives the sums over workers of tensors and IndexedSlices as they are; a collective, with the layout given.
     """
 
     def __init__(
@@ -57,10 +56,10 @@ class CompressedGradients:
     def gather(
         self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        return then(self._group.all_gather(tensor, name=name + self._layout))
+        return then(self._group.all_gather(tensor, name=name, layout=self._layout))
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
-        return self._group.all_to_all(tensor, lengths, name=name + self._layout)[0]
+        return self._group.all_to_all(tensor, lengths, name=name, layout=self._layout)[0]
 
     def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
         """Returns the sums over workers of values, of which some are gradients.
@@ -79,7 +78,7 @@ class CompressedGradients:
             values[i] = value
         require_one_each([variables[i] for i in mine])
         taken = [i for i in mine if self._compression.takes(values[i], variables[i])]
-        self._layout = _in_letters([(i, i in taken, tuple(variables[i].shape)) for i in mine])
+        self._layout = _digest([(i, i in taken, tuple(variables[i].shape)) for i in mine])
         compressor = self._compression.compressor
         found: Dict[int, Any] = {}
         with tf.device(HOST):
@@ -120,7 +119,5 @@ class CompressedGradients:
         return [self._compression.step, *kept]
 
 
-def _in_letters(value: Any) -> str:
-    """Returns a digest of a value, without digits, which do not count where workers compare names."""
-    digest = hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
-    return " (" + digest.translate(str.maketrans("0123456789", "ghijklmnop")) + ")"
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()

@@ -143,8 +143,9 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         results: List[Any] = [None] * len(tensors)
         with tf.device(HOST):
             for number, pack in enumerate(packs):
-                name = f"pack {number} of {len(packs)}{layout}"
-                for position, total in zip(pack, self._group.all_reduce([wire[i] for i in pack], name=name)):
+                mine = [wire[i] for i in pack]
+                sums = self._group.all_reduce(mine, name=f"pack {number} of {len(packs)}", layout=layout)
+                for position, total in zip(pack, sums):
                     results[position] = tf.cast(total, tensors[position].dtype)
         return results
 

@@ -82,7 +82,7 @@ class SparseExchange:
         """Returns the number of rows of each worker and table, [workers, tables] int64."""
         mine = tf.stack([tf.size(table.indices, out_type=tf.int64) for table in tables])
         alone = tf.one_hot(self._group.rank, self._group.size, dtype=tf.int64)[:, tf.newaxis] * mine
-        return self._group.all_reduce([alone], name=f"rows of {_layout(tables)}")[0]
+        return self._group.all_reduce([alone], name="rows", layout=_layout(tables))[0]
 
     def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Any:
         """Returns a tensor [] bool; False where the table cannot go dense."""
@@ -100,7 +100,7 @@ class SparseExchange:
         message = tf.concat([_to_bytes(column[: mine[i]]) for i, column in enumerate(columns)], 0)
         everyone = tf.cond(
             tf.reduce_any(kept > 0),
-            lambda: self._group.all_gather(message, name=f"slices of {_layout(tables)}"),
+            lambda: self._group.all_gather(message, name="slices", layout=_layout(tables)),
             lambda: message,
         )
         bytes_a_row = tf.stack([tf.cast(_bytes_a_row(column), tf.int64) for column in columns])
@@ -122,7 +122,7 @@ class SparseExchange:
 
         def of_tables():
             sums = self._group.all_reduce(
-                list(to_dense(mine, number_of_rows(mine))), name=f"dense table of {_layout([mine])}"
+                list(to_dense(mine, number_of_rows(mine))), name="dense table", layout=_layout([mine])
             )
             slices = from_dense(*sums, like=mine)
             return slices.values, slices.indices
@@ -133,15 +133,11 @@ class SparseExchange:
 
 
 def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
-    """Names the bytes, so that no worker reads another's as what they are not.
-
-    Workers compare names without their digits, so those follow once more as letters.
-    """
-    text = ", ".join(
+    """Returns what the bytes of tables are, so that no worker reads another's as what they are not."""
+    return ", ".join(
         f"{table.values.dtype.name}{list(table.values.shape[1:])} by {table.indices.dtype.name}"
         for table in tables
     )
-    return f"{text} ({''.join(chr(ord('a') + int(digit)) for digit in text if digit.isdigit())})"
 
 
 def _bytes_a_row(column: tf.Tensor) -> Any:

@@ -1,0 +1,165 @@
+"""Reduces and gathers the values of all workers' replicas."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps, checked_axis
+from tf_strategies.collective.replica_runs import ReplicaRuns
+from tf_strategies.collective.sessions.replica_gradients import apart
+from tf_strategies.collective.worker_group import WorkerGroup
+
+__all__ = ["ReplicaReductions"]
+
+
+class ReplicaReductions:
+    """Carries out what `tf.distribute` asks for: reductions, reductions of several values at once, gathers.
+
+    Args:
+        group: the workers.
+        devices: this worker's devices, one for each local replica.
+        cross_device_ops: what adds up and gathers between devices and workers.
+        runs: what runs the replicas.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        devices: Sequence[str],
+        cross_device_ops: CollectiveCrossDeviceOps,
+        runs: ReplicaRuns,
+    ) -> None:
+        self._group = group
+        self._devices = devices
+        self._cross_device_ops = cross_device_ops
+        self._runs = runs
+
+    def reduce(self, reduce_op: tf.distribute.ReduceOp, value: Any, destinations: Any) -> Any:
+        """Returns the reduced value, or values of the same structure.
+
+        Raises:
+            ValueError: the value is the same on all replicas, and its sum is wanted.
+        """
+        if self._reads_local_statistics(reduce_op, value):
+            return tf.add_n([tf.convert_to_tensor(part) for part in value.values]) / len(value.values)
+        return tf.nest.map_structure(lambda part: self._reduce_one(reduce_op, part, destinations), value)
+
+    def batch_reduce(
+        self, reduce_op: tf.distribute.ReduceOp, value_destination_pairs: Sequence[tuple]
+    ) -> list:
+        """Returns the reduced value of each pair. Sums of gradients that are joint already stay as they are."""
+        reduced = [value for value, _ in value_destination_pairs]
+        open_pairs = {
+            position: (
+                apart(self._summand(reduce_op, self.on_each_replica(value), where)),
+                self._placed(where),
+            )
+            for position, (value, where) in enumerate(value_destination_pairs)
+            if not self._is_joint(reduce_op, value)
+        }
+        sums = self._cross_device_ops.batch_reduce(reduce_op, list(open_pairs.values())) if open_pairs else []
+        for position, total in zip(open_pairs, sums):
+            reduced[position] = total
+        return reduced
+
+    def gather(self, value: Any, destinations: Any, axis: int) -> Any:
+        """Returns the values of all replicas, one after the other along the axis.
+
+        Raises:
+            ValueError: the value has no such axis.
+        """
+        axis = checked_axis(value, axis)
+        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+            return value
+        return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
+
+    def on_each_replica(self, value: Any) -> Any:
+        """Returns a value for each replica: TensorFlow takes a tensor that all replicas hand over for one value."""
+        if (
+            isinstance(value, tf.distribute.DistributedValues)
+            or len(self._devices) == 1
+            or not self._runs.are_running
+        ):
+            return value
+        parts = []
+        for device in self._devices:
+            with tf.device(device):
+                parts.append(tf.identity(value))
+        return compat.per_replica(tuple(parts))
+
+    def _reduce_one(self, reduce_op, value, destinations):
+        if compat.is_mirrored(value):
+            if reduce_op == tf.distribute.ReduceOp.MEAN:
+                return value
+            raise ValueError(
+                f"cannot reduce {value!r} with {reduce_op}: it is the same on every replica already; reduce what "
+                "`strategy.run` returned, or use ReduceOp.MEAN"
+            )
+        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+            return self._reduce_single_value(reduce_op, value, destinations)
+        return self._cross_device_ops.reduce(reduce_op, value, destinations=destinations)
+
+    def _reduce_single_value(self, reduce_op, value, destinations):
+        if reduce_op == tf.distribute.ReduceOp.SUM and len(self._devices) > 1:
+            raise ValueError(
+                f"cannot reduce {value!r} with ReduceOp.SUM: it is one value, not one for each of the "
+                f"{len(self._devices)} replicas; reduce what `strategy.run` returned, or use ReduceOp.MEAN"
+            )
+        return compat.place(tf.convert_to_tensor(value), destinations)
+
+    def _reads_local_statistics(self, reduce_op, value) -> bool:
+        """Returns True if this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
+
+        Such a read stays on this worker, so that one worker alone can save a model. Metrics are sums and reduced over all.
+        """
+        return (
+            self._group.size > 1
+            and reduce_op == tf.distribute.ReduceOp.MEAN
+            and compat.is_sync_on_read_variable(value)
+        )
+
+    def _is_joint(self, reduce_op, value) -> bool:
+        """Returns True for the sum of gradients that are joint already, also if `train_step` asks for it itself."""
+        step = self._runs.step
+        return step is not None and reduce_op == tf.distribute.ReduceOp.SUM and step.is_joint(_parts(value))
+
+    def _summand(self, reduce_op, value, where):
+        """Returns what the local replicas add to a sum."""
+        value = self._runs.guard.contributions(value)
+        step = self._runs.step
+        if step is None or not _is_gradient(reduce_op, value, where):
+            return value
+        parts = _parts(value)
+        if len(parts) != len(self._devices):
+            return value
+        summands = step.as_summands(parts, compat.whole_variable(where))
+        if all(mine is given for mine, given in zip(summands, parts)):
+            return value
+        return compat.per_replica(tuple(summands))
+
+    def _placed(self, destinations: Any) -> Any:
+        """Returns the tensor, placed on this worker's first replica if it has no device yet.
+
+        A tensor in a graph may have no device yet.
+        """
+        device: Optional[str] = (
+            destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
+        )
+        return self._devices[0] if device == "" else destinations
+
+
+def _parts(value) -> tuple:
+    """Returns the parts of the local replicas."""
+    return tuple(value.values) if isinstance(value, tf.distribute.DistributedValues) else (value,)
+
+
+def _is_gradient(reduce_op, value, where) -> bool:
+    """Returns True for a sum that goes to a variable, and is not formed of variables."""
+    if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
+        return False
+    if compat.whole_variable(where) is None:
+        return False
+    return not any(compat.whole_variable(part) is not None for part in _parts(value))

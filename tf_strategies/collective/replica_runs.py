@@ -1,0 +1,150 @@
+"""Runs functions on this worker's replicas, each as a part of what all workers' replicas do."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
+from tf_strategies.collective.input.uneven_batches import EmptyBatchGuard
+from tf_strategies.collective.op_seeds import op_seeds_of_worker
+from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
+from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.keras.joint_step import JointStep
+from tf_strategies.session_graphs.coordinator import in_session_graph
+from tf_strategies.session_graphs.train_op import followed_by
+
+__all__ = ["ReplicaRuns"]
+
+_Run = Callable[[Callable[..., Any], Any, Any], Any]
+
+
+class ReplicaRuns:
+    """Runs replica functions, one at a time.
+
+    Args:
+        strategy: what the replicas belong to.
+        group: the workers.
+        devices: this worker's devices, one for each local replica.
+        sum_between_workers: as `ReplicaStatistics` takes it.
+
+    Attributes:
+        guard: what knows the rows of each replica's batch.
+        statistics: the variables that replicas average.
+        step: the step of Keras that is run; None outside of one.
+        are_running: whether replica functions are run by all workers' replicas at this moment.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        group: WorkerGroup,
+        devices: Sequence[str],
+        sum_between_workers: Callable[..., Any],
+    ) -> None:
+        self._strategy = weakref.ref(strategy)
+        self._group = group
+        self._devices = devices
+        self._replicas = group.size * len(devices)
+        self._lifted = LiftedFunctions(strategy)
+        self._metrics: List[weakref.ref] = []
+        self._make_step: Optional[Callable[[], JointStep]] = None
+        self._shapes_are_agreed = False
+        self.guard = EmptyBatchGuard(group, len(devices))
+        self.statistics = ReplicaStatistics(
+            replicas=self._replicas, share=self.guard.share, sum_between_workers=sum_between_workers
+        )
+        self.step: Optional[JointStep] = None
+        self.are_running = False
+
+    def keep_metric(self, variable: tf.Variable) -> None:
+        """Restores a metric's variable on replicas that have no rows in a batch."""
+        self._metrics.append(weakref.ref(variable))
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, run_on_devices: _Run) -> Any:
+        """Runs a function on each local replica; returns their results.
+
+        Args:
+            fn: the function.
+            args: its arguments, a value for each replica where they differ.
+            kwargs: its keyword arguments.
+            run_on_devices: runs a function with such arguments on several devices.
+        """
+        lifted = self._lifted.get(fn)
+        if lifted is not None:
+            return lifted(*args, **kwargs)
+        run = self._run_on_only_device if len(self._devices) == 1 else run_on_devices
+        for_session = in_session_graph()
+        fn = fn if for_session else compat.converted_by_autograph(fn)
+        if self.are_running:
+            return run(fn, args, kwargs)
+        self.step = None if self._make_step is None else self._make_step()
+        if self.step is not None:
+            fn = self.step.within(fn)
+        try:
+            if self._replicas == 1:
+                return run(fn, args, kwargs)
+            return self._run_with_other_replicas(run, fn, args, kwargs, for_session)
+        finally:
+            self.step = None
+
+    @contextlib.contextmanager
+    def joint_steps(self, *, shapes_are_agreed: bool, **how: Any) -> Iterator[None]:
+        """Opens a context in which replica functions are steps of Keras.
+
+        Args:
+            shapes_are_agreed: batches of a static shape have that shape on all workers.
+            how: arguments of `JointStep`.
+        """
+
+        def make_step() -> JointStep:
+            return JointStep(
+                replicas=self._replicas,
+                shares=self.guard.shares,
+                owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
+                local_replica=self.guard.local_replica,
+                is_recording=compat.is_differentiating,
+                **how,
+            )
+
+        before = self._make_step, self._shapes_are_agreed
+        self._make_step, self._shapes_are_agreed = make_step, shapes_are_agreed
+        try:
+            yield
+        finally:
+            self._make_step, self._shapes_are_agreed = before
+
+    def _run_with_other_replicas(self, run, fn, args, kwargs, for_session):
+        arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
+        self.are_running = True
+        try:
+            with op_seeds_of_worker(self._group.rank), arrival:
+                guarded = self.guard.watch(
+                    fn,
+                    (args, kwargs),
+                    [] if for_session else self._living_metrics(),
+                    shapes_are_agreed=self._shapes_are_agreed or for_session,
+                )
+                watched = self.statistics.watch(guarded)
+                result = run(watched, args, kwargs)
+            if for_session:
+                parts = self._strategy().experimental_local_results
+                return followed_by(result, parts, self.statistics.agree)
+            self.statistics.agree()
+            return result
+        finally:
+            self.are_running = False
+            self.guard.forget()
+            self.statistics.forget()
+
+    def _living_metrics(self) -> List[tf.Variable]:
+        self._metrics = [reference for reference in self._metrics if reference() is not None]
+        variables = (reference() for reference in self._metrics)
+        return [variable for variable in variables if variable is not None]
+
+    def _run_on_only_device(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return run_on_only_device(self._strategy(), self._devices[0], fn, args, kwargs)

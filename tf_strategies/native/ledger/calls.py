@@ -1,0 +1,94 @@
+"""Calls the operations of the ledger: eagerly, in a graph, and on a server that has few threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Callable, Dict, Tuple, Union
+
+import tensorflow as tf
+
+from tf_strategies.native import loader
+
+__all__ = ["Caller", "Integer", "names_of", "run", "run_apart"]
+
+_DTYPES = {
+    "worker": tf.int32,
+    "incarnation": tf.int64,
+    "size": tf.int32,
+    "names": tf.string,
+    "options": tf.string,
+    "key": tf.string,
+    "text": tf.string,
+    "finished": tf.bool,
+    "generation": tf.int64,
+    "max_staleness": tf.int64,
+    "step": tf.int64,
+    "rows": tf.int64,
+    "quorum": tf.int32,
+    "timeout": tf.float64,
+}
+
+Integer = Union[int, tf.Tensor]
+_Spec = Tuple[str, tf.DType, Tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """The process that calls.
+
+    Attributes:
+        ledger: the name of the ledger.
+        worker: its number.
+        incarnation: tells this process from others of the same worker; any int64.
+    """
+
+    ledger: str
+    worker: int
+    incarnation: int
+
+
+def run(operation: str, **inputs: Any) -> Any:
+    """Runs an operation of the ledger or adds it to the graph; returns its outputs."""
+    outputs = getattr(loader.library(), f"tf_strategies_ledger_{operation}")(**inputs)
+    if tf.executing_eagerly():
+        tf.nest.flatten(outputs)[0].numpy()
+    return outputs
+
+
+def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
+    """Does the same as `run`, for an operation that may wait, or fail when other workers are at fault.
+
+    Eagerly it runs as a function of its own. A server gives each eager operation one of its few threads until it is done, and
+    would soon serve nobody; and one that fails also fails what was sent there after it, before the error was known here.
+    """
+    if not tf.executing_eagerly():
+        return run(operation, ledger=ledger, **inputs)
+    device = tf.constant(0).device
+    with tf.device(None):
+        tensors = {name: tf.convert_to_tensor(value, _DTYPES[name]) for name, value in inputs.items()}
+        specs = tuple((name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items())
+        outputs = _function_of(operation, ledger, device, specs)(*tensors.values())
+        outputs[0].numpy()
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+@functools.lru_cache(maxsize=256)
+def _function_of(operation: str, ledger: str, device: str, specs: Tuple[_Spec, ...]) -> Callable[..., Any]:
+    def call(*inputs: tf.Tensor) -> Any:
+        with tf.device(device):
+            named = {name: value for (name, _, _), value in zip(specs, inputs)}
+            return tuple(tf.nest.flatten(run(operation, ledger=ledger, **named)))
+
+    return tf.function(call, autograph=False).get_concrete_function(
+        *(tf.TensorSpec(shape, dtype) for _, dtype, shape in specs)
+    )
+
+
+def names_of(caller: Caller) -> Dict[str, Any]:
+    """Returns the inputs and attributes of an operation that say who calls."""
+    return {
+        "ledger": caller.ledger,
+        "worker": caller.worker,
+        "incarnation": tf.constant(caller.incarnation, tf.int64),
+    }

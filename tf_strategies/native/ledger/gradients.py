@@ -1,0 +1,110 @@
+"""Gradients that a server holds until their step is applied, also on servers whose ledger nobody joins."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Union
+
+import tensorflow as tf
+
+from tf_strategies.native.ledger.calls import Integer, run
+
+__all__ = ["accumulate", "accumulate_rows", "discard", "gather_rows", "sum_gradients"]
+
+Shape = Union[tf.TensorShape, Sequence[Optional[int]]]
+
+
+def accumulate(
+    tensors: Sequence[tf.Tensor], *, ledger: str, key: str, worker: Integer, step: Integer
+) -> tf.Tensor:
+    """Keeps a worker's gradients under a key, in place of its former ones. Copies nothing.
+
+    Args:
+        tensors: one or more, all float16, bfloat16, float32 or float64. Number, shapes and dtype agree between workers.
+        ledger: its name.
+        key: what they are gradients of: a variable, or a pack of variables.
+        worker: whose they are.
+        step: at which it read the weights.
+
+    Returns:
+        Scalar int64: how many gradients this server keeps for the ledger.
+
+    Raises:
+        tf.errors.InvalidArgumentError: another worker's have other shapes; both are named.
+    """
+    return run("accumulate", worker=worker, step=step, tensors=list(tensors), ledger=ledger, key=key)
+
+
+def sum_gradients(
+    members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, shapes: Sequence[Shape]
+) -> List[tf.Tensor]:
+    """Returns the sum of the members' gradients for a step, added in the order of their numbers: the same bits each time.
+
+    float16 and bfloat16 are rounded after every addition.
+
+    Args:
+        members: [m] int32, ascending.
+        ledger: its name.
+        key: as at `accumulate`.
+        step: of the gradients.
+        dtype: of the accumulated tensors.
+        shapes: of the accumulated tensors, as far as known.
+
+    Returns:
+        One sum for each tensor of a gradient.
+
+    Raises:
+        tf.errors.FailedPreconditionError: a member has no gradient for this step here; it is named.
+    """
+    return run(
+        "sum_gradients",
+        members=members,
+        step=step,
+        T=dtype,
+        N=len(shapes),
+        shapes=list(shapes),
+        ledger=ledger,
+        key=key,
+    )
+
+
+def accumulate_rows(
+    slices: tf.IndexedSlices, *, ledger: str, key: str, worker: Integer, step: Integer
+) -> tf.Tensor:
+    """Does the same as `accumulate` for rows: indices [n] (converted to int64), values [n, ...]. n may differ, and may be 0."""
+    return run(
+        "accumulate_rows",
+        worker=worker,
+        step=step,
+        indices=tf.cast(slices.indices, tf.int64),
+        values=slices.values,
+        ledger=ledger,
+        key=key,
+    )
+
+
+def gather_rows(
+    members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, row_shape: Shape
+) -> tf.IndexedSlices:
+    """Returns the members' rows for a step, in the order of the members' numbers.
+
+    Indices may repeat. The rows are kept.
+    """
+    indices, values = run(
+        "gather_rows",
+        members=members,
+        step=step,
+        T=dtype,
+        row_shape=row_shape,
+        ledger=ledger,
+        key=key,
+    )
+    return tf.IndexedSlices(values, indices)
+
+
+def discard(ledger: str, step: Integer) -> tf.Tensor:
+    """Frees the gradients of this step and of all steps before it, under every key, on this server.
+
+    Returns:
+        Scalar int64: how many gradients it still keeps for the ledger.
+    """
+    return run("discard", step=step, ledger=ledger)
