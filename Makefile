@@ -15,6 +15,7 @@ NEW := .venv/tf-newest
 TOOLS := .venv/tools
 PEERS := .venv/peers
 DOCS := .venv/docs
+UPSTREAM := .venv/upstream
 find_python = $(if $(PYTHON),echo $(PYTHON),python3 tools/find_python.py $(1) $(2) 3.11)
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
@@ -76,6 +77,15 @@ $(NEW)/.installed: Makefile
 	@tools/quietly.sh pip-tf-newest $(NEW)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
 	@tools/quietly.sh tensorflow-newest $(NEW)/bin/python -m pip install $(foreach name,$(TENSORFLOW_NEWEST),"$(name)")
 	@tools/quietly.sh programs-need $(NEW)/bin/python -m pip install --no-deps $(foreach name,$(PROGRAMS_NEED),"$(name)")
+	@touch $@
+
+# What Keras's own tests import beside TensorFlow: some gigabytes. Triton's LLVM and TensorFlow's end a process that loads both.
+$(UPSTREAM)/.installed: Makefile
+	@python=$$($(call find_python,3.10,3.13)) && tools/quietly.sh venv-upstream $$python -m venv $(UPSTREAM)
+	@tools/quietly.sh pip-upstream $(UPSTREAM)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
+	@tools/quietly.sh tensorflow-upstream $(UPSTREAM)/bin/python -m pip install $(foreach name,$(TENSORFLOW_NEWEST),"$(name)")
+	@tools/quietly.sh keras-upstream-needs $(UPSTREAM)/bin/python -m pip install jax torch grain orbax-checkpoint pandas scipy requests
+	@tools/quietly.sh without-triton $(UPSTREAM)/bin/python -m pip uninstall --yes triton
 	@touch $@
 
 $(TOOLS)/.installed: Makefile
@@ -172,8 +182,8 @@ smoke-old: $(OLD)/.built ## a few tests of each kind, on TensorFlow 2.15
 smoke-keras2: $(NEW)/.built ## a few tests of each kind, on tf_keras
 	$(ON_KERAS2) -m smoke $(UNITS) $(CLUSTERS)
 
-test-keras-upstream: $(NEW)/.built ## Keras's own tests, with our bridge and without it: they must end alike (10 minutes)
-	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.upstream
+test-keras-upstream: $(UPSTREAM)/.built ## Keras's own tests, with our bridge and without it: they must end alike (10 minutes)
+	$(TEST_ENVIRON) KERAS_BACKEND=tensorflow $(UPSTREAM)/bin/python -m tests.upstream
 
 test-gpu: $(NEW)/.built ## the tests that need a GPU
 	TFS_TEST_GPU=1 $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST) -m gpu
