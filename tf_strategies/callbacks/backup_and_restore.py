@@ -70,7 +70,8 @@ class BackupAndRestore(Hooks):
         BootstrapError: from `fit`, with parameter servers: the chief did not begin it within the timeout of the strategy.
 
     Example:
-        >>> model.fit(dataset, epochs=90, callbacks=[tfs.callbacks.BackupAndRestore("backup", save_freq=500)])
+        >>> backup = tfs.callbacks.BackupAndRestore("backup", save_freq=500)
+        >>> history = model.fit(dataset, epochs=90, verbose=0, callbacks=[backup])
     """
 
     def __init__(

@@ -25,6 +25,12 @@ class StalenessTensorBoard(Hooks):
 
     Raises:
         OptionsError: from `fit`, if the strategy of the model is not an AsyncParameterServerStrategy.
+
+    Example:
+        >>> with tfs.AsyncParameterServerStrategy().scope():
+        ...     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        >>> history = model.fit(dataset, verbose=0, callbacks=[tfs.callbacks.StalenessTensorBoard("logs")])
     """
 
     def __init__(self, log_dir: Union[str, os.PathLike[str]]) -> None:

@@ -30,6 +30,12 @@ class StopAtStep(Hooks):
 
     Raises:
         OptionsError: `last_step` is not a whole number of at least 1.
+
+    Example:
+        >>> stop = tfs.callbacks.StopAtStep(25)
+        >>> history = model.fit(dataset.repeat(), steps_per_epoch=10, epochs=1000, verbose=0, callbacks=[stop])
+        >>> int(model.optimizer.iterations.numpy())
+        25
     """
 
     def __init__(self, last_step: int) -> None:

@@ -65,9 +65,13 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         Rabenseifner 2004, "Optimization of collective reduction operations" (binary blocks).
 
     Example:
-        >>> strategy = CollectiveAllReduceStrategy()
-        >>> strategy.num_replicas_in_sync
-        1
+        >>> strategy = tfs.CollectiveAllReduceStrategy()
+        >>> strategy.rank, strategy.size
+        (0, 1)
+        >>> with strategy.scope():
+        ...     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        >>> history = model.fit(dataset, epochs=2, verbose=0)
     """
 
     _collective_key_base = 0

@@ -86,6 +86,9 @@ class Compressor(abc.ABC):
 
     Raises:
         OptionsError: an argument has a value that is not allowed.
+
+    Example:
+        >>> compression = tfs.compression.Quantize8(predicate=lambda name, shape: "embedding" not in name)
     """
 
     takes_slices = False

@@ -45,6 +45,14 @@ class DeepGradientCompression(Compressor):
     References:
         Lin et al. 2018, "Deep gradient compression: reducing the communication bandwidth for distributed training",
         algorithm 4.
+
+    Example:
+        >>> compression = tfs.compression.DeepGradientCompression(0.001, momentum=0.9, warmup_steps=2000)
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=compression)
+        >>> with strategy.scope():
+        ...     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        ...     model.compile(keras.optimizers.SGD(0.1), "mse")
+        >>> history = model.fit(dataset, verbose=0)
     """
 
     takes_slices = True

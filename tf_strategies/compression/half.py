@@ -26,6 +26,9 @@ class Half(Compressor):
 
     Raises:
         OptionsError: an argument has a value that is not allowed.
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.Half("bfloat16"))
     """
 
     shows_what_is_not_finite = True

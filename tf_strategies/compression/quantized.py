@@ -76,6 +76,9 @@ class Quantize8(_Quantized):
     References:
         Alistarh et al. 2017, "QSGD: communication-efficient SGD via gradient quantization and encoding", section 3.2; the
         scale is the maximum norm.
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.Quantize8())
     """
 
     method = "stochastic8"
@@ -99,6 +102,9 @@ class Ternary(_Quantized):
 
     References:
         Wen et al. 2017, "TernGrad: ternary gradients to reduce communication in distributed deep learning".
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.Ternary(bucket=256))
     """
 
     method = "ternary"
@@ -119,6 +125,9 @@ class SignSGD(_Quantized):
     References:
         Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD and
         other gradient compression schemes", algorithm 2.
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.SignSGD())
     """
 
     method = "sign"

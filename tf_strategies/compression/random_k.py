@@ -34,6 +34,9 @@ class RandomK(Compressor):
 
     References:
         Stich et al. 2018, "Sparsified SGD with memory", definition 2.1 (random-k).
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.RandomK(0.05))
     """
 
     def __init__(

@@ -41,6 +41,9 @@ class TopK(Compressor):
     References:
         Aji & Heafield 2017, "Sparse communication for distributed gradient descent"; Stich et al. 2018, "Sparsified SGD with
         memory"; for "reduce_scatter" Li & Hoefler 2022, "Near-optimal sparse allreduce for distributed deep learning".
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(compression=tfs.compression.TopK(0.01, value_format="float16"))
     """
 
     def __init__(

@@ -30,9 +30,8 @@ class Evaluation(NamedTuple):
 
     Attributes:
         path: the checkpoint.
-        step: the number of steps of training. If the checkpoint does not have it, the last number in its name; if there is
-        none,
-            the number of evaluations so far.
+        step: the number of steps of training. If the checkpoint does not have it, the last number in its name; without such
+            a number, how many evaluations there were before.
         logs: the loss and the metrics, by name.
     """
 
@@ -67,7 +66,8 @@ class SidecarEvaluator:
         ClusterConfigError: TF_CONFIG is wrong.
 
     Example:
-        >>> tfs.SidecarEvaluator(model, test_dataset, "checkpoints", idle_timeout=600).start()
+        >>> evaluator = tfs.SidecarEvaluator(model, test_dataset, "checkpoints", idle_timeout=600)
+        >>> evaluator.start()  # doctest: +SKIP
     """
 
     def __init__(

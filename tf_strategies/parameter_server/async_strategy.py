@@ -56,6 +56,13 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section 3.
         Zhang et al. 2016, "Staleness-aware async-SGD for distributed deep learning".
         Zheng et al. 2017, "Asynchronous SGD with delay compensation", arXiv:1609.08326, equation 10.
+
+    Example:
+        >>> strategy = tfs.AsyncParameterServerStrategy(max_staleness=4)
+        >>> with strategy.scope():
+        ...     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        >>> history = model.fit(dataset, epochs=2, verbose=0)
     """
 
     def __init__(

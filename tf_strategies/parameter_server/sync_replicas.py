@@ -58,6 +58,13 @@ class SyncReplicasStrategy(ParameterServerStrategy):
 
     References:
         Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981.
+
+    Example:
+        >>> strategy = tfs.SyncReplicasStrategy(backup_workers=0)
+        >>> with strategy.scope():
+        ...     model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        ...     model.compile("adam", "mse")
+        >>> history = model.fit(dataset, epochs=2, verbose=0)
     """
 
     def __init__(
