@@ -136,7 +136,7 @@ class FirstBatchesDataset final : public DatasetBase {
 
    protected:
     std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-        IteratorContext* context, tensorflow::data::model::Node::Args arguments) const override {
+        IteratorContext*, tensorflow::data::model::Node::Args arguments) const override {
       return tensorflow::data::model::MakeKnownRatioNode(std::move(arguments), 1);
     }
     absl::Status SaveInternal(tensorflow::data::SerializationContext* context,
