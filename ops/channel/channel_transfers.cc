@@ -11,7 +11,9 @@ namespace {
 using channel::Message;
 using channel::MessageKind;
 
-constexpr size_t kMostUnclaimed = 1 << 16;  // tensors that wait for a reception
+// Tensors that wait for a reception, and the bytes that came with them.
+constexpr size_t kMostUnclaimed = 1 << 16;
+constexpr size_t kMostUnclaimedBytes = size_t{64} << 20;
 // Messages have a tag of their own; so has each payload in flight.
 constexpr Tag kMessageTag{0, 0, 0};
 
@@ -131,9 +133,10 @@ void Channel::Handle(Message message) {
     case MessageKind::kTensor: {
       const auto ticket = pairing_.Announce(&message, Clock::now());
       if (ticket.has_value()) return Pair(transfers_.at(*ticket).get(), message);
-      if (pairing_.announced() > kMostUnclaimed) {
-        SeeFailure(Mismatch("more than " + std::to_string(kMostUnclaimed) +
-                            " tensors have come for which there is no reception"));
+      if (pairing_.announced() > kMostUnclaimed || pairing_.announced_bytes() > kMostUnclaimedBytes) {
+        SeeFailure(Mismatch(std::to_string(pairing_.announced()) + " tensors with " +
+                            std::to_string(pairing_.announced_bytes()) +
+                            " bytes have come for which there is no reception"));
       }
       return;
     }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x31534654;  // "TFS1" where the lowest byte comes first
 constexpr uint32_t kCarriesBytes = kPayloads;
+constexpr uint64_t kMostItemBytes = 16;  // of one element: two doubles
 
 struct Head {
   uint32_t magic;
@@ -42,9 +43,16 @@ Status CheckHead(const Head& head, size_t bytes) {
 }
 
 Status CheckTensor(const Message& message) {
+  uint64_t elements = 1;
+  bool fits = true;
   for (int64_t dim : message.info.dims) {
     if (dim < 0) return Malformed("a dimension of " + std::to_string(dim));
+    fits = fits && !__builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements);
   }
+  const uint64_t bytes = message.info.bytes;
+  const bool agrees =
+      elements == 0 ? bytes == 0 : bytes % elements == 0 && bytes / elements <= kMostItemBytes;
+  if (!fits || !agrees) return Malformed(Number(bytes) + " bytes for dimensions that do not fit them");
   const size_t inside = message.body.size();
   if (message.carries_bytes ? inside != message.info.bytes : inside != 0 || message.info.bytes == 0) {
     return Malformed(Number(inside) + " bytes of a tensor of " + Number(message.info.bytes));

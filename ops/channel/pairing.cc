@@ -7,11 +7,17 @@
 
 namespace tf_strategies::channel {
 
+void Pairing::Count(const Message& message, int sign) {
+  announced_count_ += sign;
+  announced_bytes_ += sign * message.body.size();
+}
+
 std::optional<int64_t> Pairing::Announce(Message* message, Clock::time_point now) {
   const auto expected = expected_.find(message->id);
   if (expected == expected_.end()) {
-    announced_[message->id].push_back({std::move(*message), now});
-    ++announced_count_;
+    Count(*message, 1);
+    auto& queue = announced_[message->id];
+    queue.push_back({std::move(*message), now});
     return std::nullopt;
   }
   const int64_t ticket = expected->second.front();
@@ -28,7 +34,7 @@ std::optional<Message> Pairing::Expect(const TransferId& id, int64_t ticket) {
   }
   Message message = std::move(announced->second.front().message);
   announced->second.pop_front();
-  --announced_count_;
+  Count(message, -1);
   if (announced->second.empty()) announced_.erase(announced);
   return message;
 }
@@ -48,8 +54,8 @@ bool Pairing::Cancel(uint32_t payload) {
       return !each.message.carries_bytes && each.message.payload == payload;
     });
     if (found == queue.end()) continue;
+    Count(found->message, -1);
     queue.erase(found);
-    --announced_count_;
     if (queue.empty()) announced_.erase(entry);
     return true;
   }
@@ -64,7 +70,7 @@ std::vector<Message> Pairing::TakeStale(uint32_t key, int64_t step, Clock::time_
     while (entry->first.step != step && !queue.empty() && now - queue.front().since > kOld) {
       stale.push_back(std::move(queue.front().message));
       queue.pop_front();
-      --announced_count_;
+      Count(stale.back(), -1);
     }
     entry = queue.empty() ? announced_.erase(entry) : std::next(entry);
   }

@@ -38,7 +38,9 @@ class Pairing {
   // Takes out the announcements of the key from other steps that came before now - kOld.
   std::vector<Message> TakeStale(uint32_t key, int64_t step, Clock::time_point now);
 
+  // How many announcements wait, and the bytes that they carry.
   size_t announced() const { return announced_count_; }
+  size_t announced_bytes() const { return announced_bytes_; }
 
  private:
   struct Announced {
@@ -46,9 +48,12 @@ class Pairing {
     Clock::time_point since;
   };
 
+  void Count(const Message& message, int sign);
+
   std::map<TransferId, std::deque<Announced>> announced_;
   std::map<TransferId, std::deque<int64_t>> expected_;
   size_t announced_count_ = 0;
+  size_t announced_bytes_ = 0;
 };
 
 }  // namespace tf_strategies::channel

@@ -112,7 +112,7 @@ void Engine::Abort(Status cause) {
 
 std::string Engine::DescribeInstance(int instance) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (oldest_.instance == instance) return oldest_.collective->Describe();
+  if (oldest_.collective != nullptr && oldest_.instance == instance) return oldest_.collective->Describe();
   for (auto entry = recent_.rbegin(); entry != recent_.rend(); ++entry) {
     if (entry->first == instance) return entry->second->Describe();
   }

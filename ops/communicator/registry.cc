@@ -1,9 +1,12 @@
 #include "ops/communicator/registry.h"
 
+#include <pthread.h>
+
 #include <map>
 #include <mutex>
 #include <random>
 #include <utility>
+#include <vector>
 
 namespace tf_strategies {
 namespace {
@@ -15,9 +18,27 @@ struct Registry {
   std::map<int64_t, std::shared_ptr<Communicator>> communicators;
 };
 
+Registry& TheRegistry();
+
+void LockBeforeFork() { TheRegistry().mutex.lock(); }
+void UnlockAfterFork() { TheRegistry().mutex.unlock(); }
+
+// A forked child has none of the threads that drive the parent's communicators. They are never destroyed there.
+void ForgetInChild() {
+  using Communicators = std::map<int64_t, std::shared_ptr<Communicator>>;
+  static auto* const left = new std::vector<Communicators>;
+  left->push_back(std::move(TheRegistry().communicators));
+  TheRegistry().communicators.clear();
+  UnlockAfterFork();
+}
+
 // Never destroyed: progress threads may outlive static destruction.
 Registry& TheRegistry() {
-  static Registry* registry = new Registry;
+  static Registry* const registry = [] {
+    auto* const made = new Registry;
+    pthread_atfork(LockBeforeFork, UnlockAfterFork, ForgetInChild);
+    return made;
+  }();
   return *registry;
 }
 

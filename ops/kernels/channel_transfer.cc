@@ -196,16 +196,17 @@ class ChannelReceiveKernel final : public ChannelKernel {
           expected.label, " expects ", DataTypeString(expected.dtype), expected.shape.DebugString(),
           ", but the other end sent ", DataTypeString(sent), shape.DebugString()));
     }
+    const size_t item = static_cast<size_t>(tensorflow::DataTypeSize(expected.dtype));
+    if (info.bytes % item != 0 || info.bytes / item != static_cast<size_t>(shape.num_elements())) {
+      return absl::InvalidArgumentError(absl::StrCat(expected.label, " received ", info.bytes, " bytes for ",
+                                                     DataTypeString(expected.dtype), shape.DebugString()));
+    }
     absl::Status allocated;
     Tensor* tensor = nullptr;
     const bool running = completion->WithContext(
         [&](OpKernelContext* context) { allocated = context->allocate_output(0, shape, &tensor); });
     if (!running) return absl::CancelledError(absl::StrCat(expected.label, " was given up"));
     TF_RETURN_IF_ERROR(allocated);
-    if (tensor->TotalBytes() != info.bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(expected.label, " received ", info.bytes,
-                                                     " bytes for a tensor of ", tensor->TotalBytes()));
-    }
     place->data = tensor->data();
     place->keep_alive = std::make_shared<Tensor>(*tensor);
     return absl::OkStatus();

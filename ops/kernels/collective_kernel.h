@@ -42,9 +42,10 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   std::shared_ptr<Communicator> GetCommunicator(tensorflow::OpKernelContext* context) const {
     auto communicator = FindCommunicator(communicator_);
     if (communicator == nullptr) {
-      context->SetStatus(absl::CancelledError(
-          absl::StrCat("collective '", label_,
-                       "' names a communicator that was closed: the strategy it belongs to has ended")));
+      context->SetStatus(absl::CancelledError(absl::StrCat(
+          "collective '", label_,
+          "' names a communicator that is not there: its strategy has ended, or this process was forked "
+          "after the strategy was made; make strategies in the process that uses them")));
     }
     return communicator;
   }

@@ -35,8 +35,8 @@ REGISTER_OP("TfStrategies>LedgerRunOnce")
     .Doc(R"doc(
 Calls a function on this device, unless it was called for the same part of the same update before. Waits while it is being called.
 
-ExactlyOnce begun, the function runs to its end, even if the step that asked for it is cancelled. If it fails, it is not called again for this
-update.
+Once begun, the function runs to its end, even if the step that asked for it is cancelled. If it fails, it is not called again
+for this update.
 
 update: As LedgerSubmit numbers it.
 arguments: Of the function.

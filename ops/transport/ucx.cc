@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/base/check.h"
+#include "ops/transport/sealed_address.h"
 #include "ops/transport/transport_list.h"
 #include "ops/transport/ucx_handles.h"
 
@@ -103,7 +104,7 @@ Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* wo
   size_t bytes = 0;
   TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_address(handles->worker, &address, &bytes),
                           "asking UCX for its address");
-  handles->address.assign(reinterpret_cast<const char*>(address), bytes);
+  handles->address = SealAddress(std::string(reinterpret_cast<const char*>(address), bytes));
   ucp_worker_release_address(handles->worker, address);
   worker->reset(new UcxWorker(std::move(handles)));
   return Status::Ok();
@@ -121,10 +122,15 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
   }
   TFS_CHECK_EQ(same_host.size(), addresses.size());
   for (int peer = 0; peer < size; ++peer) {
-    if (peer != rank && (addresses[peer].empty() || addresses[peer].size() > kMaxAddressBytes)) {
-      return InvalidArgument("the UCX address of rank " + std::to_string(peer) + " has " +
-                             std::to_string(addresses[peer].size()) + " bytes");
+    if (peer == rank) continue;
+    const std::string whose = "the UCX address of rank " + std::to_string(peer);
+    if (addresses[peer].size() > kMaxAddressBytes) {
+      return InvalidArgument(whose + " has " + std::to_string(addresses[peer].size()) + " bytes");
     }
+    std::string address;
+    const Status whole = UnsealAddress(addresses[peer], &address);
+    if (!whole.ok()) return InvalidArgument(whose + " is damaged: " + whole.message());
+    addresses[peer] = std::move(address);
   }
   *transport =
       MakeUcxTransport(std::move(worker->handles_), rank, std::move(addresses), std::move(same_host));

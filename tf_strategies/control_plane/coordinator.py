@@ -134,6 +134,7 @@ class Coordinator:
             if rank is not None:
                 self._on_closed(rank)
             return
+        connection.handled()
         try:
             if message["type"] == "hello":
                 self._on_hello(connection, message)

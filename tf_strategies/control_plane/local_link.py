@@ -44,3 +44,6 @@ class _LocalConnection:
 
     def end(self) -> None:
         """Does nothing: no stream needs ending."""
+
+    def handled(self) -> None:
+        """Does nothing: this process does not flood itself."""

@@ -21,6 +21,9 @@ class Connection(Protocol):
     def end(self) -> None:
         """Ends the stream once what is queued has gone out."""
 
+    def handled(self) -> None:
+        """Tells the stream that one of its messages has been handled, so that it may bring another."""
+
 
 @dataclasses.dataclass
 class Waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import queue
 import socket
@@ -21,8 +22,10 @@ import grpc  # noqa: E402  (reads its environment when it is imported)
 SERVICE = "tf_strategies.ControlPlane"
 METHOD = "Join"
 
-_SPARE_STREAMS = 16
+_SPARE_STREAMS = 16  # that may wait for their first message, beside those of the members
+_ENDING_STREAMS = 48
 _HELLO_SECONDS = 10.0
+_MOST_UNHANDLED = 16  # messages of one stream; further ones wait in its connection
 
 Post = Callable[[Connection, "Message | None"], None]
 
@@ -34,7 +37,8 @@ class ControlServer:
         name: this task, for messages.
         address: its "host:port" of TF_CONFIG.
         size: the number of ranks.
-        post: receives every message of every stream, and None when a stream ends.
+        post: receives every message of every stream, and None when a stream ends. Whoever has handled a message calls `handled`
+            of the stream.
 
     Raises:
         BootstrapError: when the address cannot be listened on.
@@ -42,12 +46,13 @@ class ControlServer:
 
     def __init__(self, name: str, address: str, size: int, post: Post) -> None:
         self._post = post
+        self._silent = _SilentStreams(size + _SPARE_STREAMS)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server = grpc.server(
             _ThreadPerStream(),
             handlers=[grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})],
             options=channel_options.server_options(size),
-            maximum_concurrent_rpcs=size + _SPARE_STREAMS,
+            maximum_concurrent_rpcs=2 * size + _SPARE_STREAMS + _ENDING_STREAMS,
         )
         for target in _listenable(name, address):
             try:
@@ -68,14 +73,18 @@ class ControlServer:
             target=self._read, args=(requests, stream), name="tf_strategies reader", daemon=True
         )
         reader.start()
-        if not stream.opened.wait(_HELLO_SECONDS):
-            return
+        with self._silent.holding(stream):
+            if not stream.opened.wait(_HELLO_SECONDS):
+                return
         yield from stream.outgoing()
 
     def _read(self, requests: Iterator[bytes], stream: _Stream) -> None:
         try:
             for data in requests:
-                self._post(stream, decode(data))
+                message = decode(data)
+                if not stream.may_post():
+                    break
+                self._post(stream, message)
                 stream.opened.set()
         except (ValueError, grpc.RpcError):
             pass
@@ -93,6 +102,8 @@ class _Stream:
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.opened = threading.Event()  # the first message has come, or never will
+        self._ended = threading.Event()
+        self._room = threading.Semaphore(_MOST_UNHANDLED)
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
 
     def send(self, message: Message) -> None:
@@ -100,7 +111,18 @@ class _Stream:
 
     def end(self) -> None:
         self._outgoing.put(None)
+        self._ended.set()
         self.opened.set()
+
+    def handled(self) -> None:
+        self._room.release()
+
+    def may_post(self) -> bool:
+        """Waits until few messages are unhandled. Returns False if the stream has ended before."""
+        while not self._room.acquire(timeout=1.0):
+            if self._ended.is_set():
+                return False
+        return True
 
     def outgoing(self) -> Iterator[bytes]:
         while True:
@@ -108,6 +130,29 @@ class _Stream:
             if message is None:
                 return
             yield encode(message)
+
+
+class _SilentStreams:
+    """The streams that have said nothing yet. Beyond a number, a new one ends the oldest, so that strangers hold no places."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._streams: list[_Stream] = []
+
+    @contextlib.contextmanager
+    def holding(self, stream: _Stream) -> Iterator[None]:
+        with self._lock:
+            self._streams.append(stream)
+            oldest = self._streams.pop(0) if len(self._streams) > self._most else None
+        if oldest is not None:
+            oldest.end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if stream in self._streams:
+                    self._streams.remove(stream)
 
 
 class _ThreadPerStream(futures.Executor):

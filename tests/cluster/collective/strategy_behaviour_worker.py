@@ -354,6 +354,10 @@ def check_a_forked_child_leaves_the_group_to_its_parent(strategy, folder) -> Non
     child = os.fork()
     if child == 0:
         try:
+            try:
+                strategy.reduce("SUM", tf.ones([]), axis=None)
+            except tf.errors.CancelledError as error:
+                (Path(folder) / f"told{strategy.rank}").write_text(str(error))
             strategy.close()
             atexit._run_exitfuncs()
         finally:
@@ -363,6 +367,7 @@ def check_a_forked_child_leaves_the_group_to_its_parent(strategy, folder) -> Non
     except AssertionError:
         os.kill(child, signal.SIGKILL)
         raise
+    assert "forked" in (Path(folder) / f"told{strategy.rank}").read_text()
     assert float(strategy.reduce("SUM", tf.ones([]), axis=None)) == strategy.size
 
 

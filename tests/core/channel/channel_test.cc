@@ -82,7 +82,7 @@ Transferred Send(Channel& channel, TransferId id, Bytes bytes, double timeout = 
   out.id = id;
   out.label = "sending " + std::to_string(id.key);
   out.timeout_seconds = timeout;
-  out.info = {3, {2, static_cast<int64_t>(outcome->data->size())}, outcome->data->size()};
+  out.info = {3, {1, static_cast<int64_t>(outcome->data->size())}, outcome->data->size()};
   out.data = outcome->data->data();
   out.keep_alive = outcome->data;
   out.done = [outcome](const Status& status) { outcome->promise.set_value(status); };
@@ -154,7 +154,7 @@ TEST_P(ChannelTest, CarriesEveryLengthBothWays) {
       ASSERT_EQ(sent->Wait().ToString(), "OK") << bytes;
       EXPECT_EQ(*received->data, *sent->data);
       EXPECT_EQ(received->came.dtype, 3);
-      EXPECT_EQ(received->came.dims, (std::vector<int64_t>{2, static_cast<int64_t>(bytes)}));
+      EXPECT_EQ(received->came.dims, (std::vector<int64_t>{1, static_cast<int64_t>(bytes)}));
     }
   }
   EXPECT_EQ(worker_.stats().tensors_sent, 7);

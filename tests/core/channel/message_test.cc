@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace tf_strategies::channel {
 namespace {
@@ -16,7 +17,7 @@ Message TensorMessage() {
   Message message;
   message.kind = MessageKind::kTensor;
   message.id = {0xFFFFFFFF, std::numeric_limits<int64_t>::min(), std::numeric_limits<uint64_t>::max()};
-  message.info = {9, {2, 0, 5}, 1 << 20};
+  message.info = {9, {2, 1 << 17, 1}, 1 << 20};
   message.payload = kPayloads - 1;
   return message;
 }
@@ -47,6 +48,7 @@ TEST(Message, ASmallTensorBringsItsBytes) {
   for (size_t bytes : {size_t{0}, size_t{1}, kInlineBytes}) {
     Message sent = TensorMessage();
     sent.info.dims.assign(kMostDims, 1);
+    sent.info.dims.back() = static_cast<int64_t>(bytes);
     sent.info.bytes = bytes;
     sent.carries_bytes = true;
     sent.body = std::string(bytes, '\7');
@@ -101,6 +103,16 @@ TEST(Message, EveryFieldThatMakesNoSenseIsRefused) {
   EXPECT_TRUE(has(RefusalOf(Encode(end)), "code 0"));
 }
 
+TEST(Message, DimensionsThatDoNotFitTheBytesAreRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  for (const std::vector<int64_t>& dims : std::vector<std::vector<int64_t>>{
+           {kHuge}, {kHuge, kHuge}, {kHuge, kHuge, 0}, {0}, {3}, {1 << 15}, {1 << 21}}) {
+    Message message = TensorMessage();
+    message.info.dims = dims;
+    EXPECT_NE(RefusalOf(Encode(message)).find("dimensions that do not fit"), std::string::npos) << dims[0];
+  }
+}
+
 // Bytes that another program sends: refused or understood, and never read beyond their end (AddressSanitizer sees that).
 TEST(Message, RandomBytesDoNoHarm) {
   std::mt19937 random(7);
@@ -109,6 +121,7 @@ TEST(Message, RandomBytesDoNoHarm) {
     Message message = TensorMessage();
     if (round % 2) {
       message.carries_bytes = true;
+      message.info.dims = {3, 1, 1};
       message.info.bytes = 3;
       message.body = "abc";
     }

@@ -35,6 +35,23 @@ TEST(Pairing, EitherMayComeFirst) {
   EXPECT_EQ(pairing.announced(), 0u);
 }
 
+TEST(Pairing, CountsTheBytesThatWait) {
+  Pairing pairing;
+  const auto announce = [&](TransferId id, size_t bytes) {
+    Message message = Announcement(id, 0, true);
+    message.body.assign(bytes, 'x');
+    pairing.Announce(&message, kNow);
+  };
+  announce({1, 5, 0}, 100);
+  announce({1, 6, 0}, 30);
+  announce({2, 5, 0}, 7);
+  EXPECT_EQ(pairing.announced_bytes(), 137u);
+  pairing.Expect({1, 6, 0}, 1);
+  EXPECT_EQ(pairing.announced_bytes(), 107u);
+  EXPECT_EQ(pairing.TakeStale(1, 9, kLater).size(), 1u);
+  EXPECT_EQ(pairing.announced_bytes(), 7u);
+}
+
 TEST(Pairing, KeyStepAndIterationAllCount) {
   Pairing pairing;
   pairing.Expect({1, 5, 2}, 100);

@@ -231,6 +231,11 @@ TEST(Communicator, AllGatherTakesPartsOfDifferentLengths) {
   }
 }
 
+TEST(Communicator, AnIdleRankDescribesNothing) {
+  Group group(2, SmallChunks("auto"));
+  for (int instance : {-1, 0, 70000}) EXPECT_EQ(group[0].DescribeInstance(instance), "nothing");
+}
+
 TEST(Communicator, BarrierHoldsUntilTheLastRankCame) {
   Group group(3, SmallChunks("auto"));
   std::vector<Outcome> outcomes(3);
