@@ -26,7 +26,7 @@ def show_first_batches(
         dataset: what is iterated over.
         batches: the number of elements shown.
         show: is traced once, and called with the number of the iteration and of the element, both from 0 and [] int64, and the
-            element.
+            element. It lives as long as the result, or an iterator of that.
     """
     number = tf.TensorSpec([], tf.int64)
 
@@ -36,7 +36,7 @@ def show_first_batches(
         return tf.constant(0)
 
     traced = function.get_concrete_function()
-    variant = loader.library().tf_strategies_first_batches(
+    variant = loader.library().tf_strategies_first_batches_dataset(
         input_dataset=tf.data.experimental.to_variant(dataset),
         other_arguments=traced.captured_inputs,
         f=traced,
@@ -46,5 +46,5 @@ def show_first_batches(
         output_shapes=[spec.shape for spec in compat.flat_specs(dataset.element_spec)],
     )
     shown = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
-    shown.function = traced  # TensorFlow forgets a function that nobody holds
+    shown.function, shown.show = traced, show  # TensorFlow forgets a function that nobody holds
     return shown
