@@ -113,8 +113,11 @@ Status Channel::status() const {
 }
 
 ChannelStats Channel::stats() const {
+  std::lock_guard<std::mutex> driving(progress_.mutex());
   std::lock_guard<std::mutex> lock(mutex_);
   ChannelStats stats = stats_;
+  stats.outstanding = Outstanding();
+  stats.unclaimed = static_cast<int64_t>(pairing_.announced());
   stats.wire = transport_->counters();
   return stats;
 }
@@ -129,9 +132,6 @@ bool Channel::Poll() {
   moved = transport_->Progress() || moved;
   moved = HandleMessage() || moved;
   CheckForFailure();
-  std::lock_guard<std::mutex> lock(mutex_);
-  stats_.outstanding = Outstanding();
-  stats_.unclaimed = static_cast<int64_t>(pairing_.announced());
   return moved;
 }
 

@@ -11,7 +11,7 @@
 
 namespace tf_strategies {
 
-// All thread-safe. An id is never used twice.
+// All thread-safe. An id is never used twice. A process that was forked has none of its parent's channels.
 int64_t RegisterChannel(std::shared_ptr<Channel> channel);
 std::shared_ptr<Channel> FindChannel(int64_t id);               // null when there is none (any more)
 std::vector<int64_t> ChannelsTo(const std::string& peer_name);  // in the order they were made

@@ -9,10 +9,9 @@
 
 namespace tf_strategies {
 
-// All thread-safe. An id is never used twice.
+// All thread-safe. An id is never used twice. A process that was forked has none of its parent's communicators.
 int64_t RegisterCommunicator(std::shared_ptr<Communicator> communicator);
-// Null when there is none (any more), and in a process that was forked since: the threads of the communicator are not there.
-std::shared_ptr<Communicator> FindCommunicator(int64_t id);
+std::shared_ptr<Communicator> FindCommunicator(int64_t id);    // null when there is none (any more)
 std::shared_ptr<Communicator> RemoveCommunicator(int64_t id);  // null when there is none (any more)
 
 }  // namespace tf_strategies

@@ -95,9 +95,12 @@ class ChannelKernel : public tensorflow::AsyncOpKernel {
   std::shared_ptr<Channel> GetChannel(OpKernelContext* context) const {
     auto channel = FindChannel(channel_);
     if (channel == nullptr) {
-      context->SetStatus(absl::AbortedError(absl::StrCat(
-          label_,
-          " names a channel that was closed: trace the function again, with the channel that is open")));
+      context->SetStatus(
+          absl::AbortedError(absl::StrCat(label_,
+                                          " names a channel that is not there: it was closed, or this "
+                                          "process was forked after it was opened. "
+                                          "Trace the function again, in the process that opened the channel, "
+                                          "with the channel that is open")));
     }
     return channel;
   }

@@ -61,7 +61,7 @@ class ProgressThread {
   // Waits until the work has ended. Somebody must have ended it, and called WakeUp.
   void Join();
 
-  std::mutex& mutex() { return mutex_; }
+  std::mutex& mutex() const { return mutex_; }
 
   // Keeps a completion to be called after `mutex()`, which must be held, is released.
   void Complete(Done done, const Status& status) { completed_.emplace_back(std::move(done), status); }
@@ -93,7 +93,7 @@ class ProgressThread {
   Work* const work_;
   const Options options_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::pair<Done, Status>> completed_;  // guarded by mutex_
 
   std::atomic<State> state_{State::kAwake};

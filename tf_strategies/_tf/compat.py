@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tf_strategies._tf.datasets import (
+    OwnDataset,
     ask_who_has_data,
     auto_sharded,
     compute_batch_size,
@@ -70,6 +71,7 @@ __all__ = [
     "MirroredExtended",
     "MirroredVariable",
     "OneDeviceExtended",
+    "OwnDataset",
     "ResourceVariable",
     "SyncOnReadVariable",
     "VariableSpec",

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_strategies._tf.private_names import private
 
 __all__ = [
+    "OwnDataset",
     "ask_who_has_data",
     "auto_sharded",
     "compute_batch_size",
@@ -72,6 +73,20 @@ class _WatchedDataset(private.DistributedDataset):
 
     def _make_rebatch_fn(self, dataset, *args, **kwargs):
         return super()._make_rebatch_fn(self._unwatched, *args, **kwargs)
+
+
+class OwnDataset(private.UnaryUnchangedStructureDataset):
+    """A dataset made by an operation of our own, with elements like those of its input.
+
+    Args:
+        input_dataset: what it reads. It is held, because TensorFlow forgets functions of a dataset that nobody holds.
+        variant: [] variant, the output of the operation.
+        keep: is held for the same reason.
+    """
+
+    def __init__(self, input_dataset, variant, keep):
+        self._keep = keep
+        super().__init__(input_dataset, variant)
 
 
 def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs):

@@ -27,6 +27,9 @@ NAMES = {
         "_AutoShardDataset": "one worker's share of a dataset; public only within a distributed dataset",
         "compute_batch_size": "the batch size a dataset was built with; no public function returns it",
     },
+    "data.ops.dataset_ops": {
+        "UnaryUnchangedStructureDataset": "the base of datasets; tf.data.experimental.from_variant holds no input",
+    },
     "data.ops.shuffle_op": {
         "_ShuffleDataset": "to find `shuffle` in a pipeline and its seeds",
     },

@@ -45,6 +45,4 @@ def show_first_batches(
         output_types=[spec.dtype for spec in compat.flat_specs(dataset.element_spec)],
         output_shapes=[spec.shape for spec in compat.flat_specs(dataset.element_spec)],
     )
-    shown = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
-    shown.function, shown.show = traced, show  # TensorFlow forgets a function that nobody holds
-    return shown
+    return compat.OwnDataset(dataset, variant, keep=(traced, show))

@@ -1,4 +1,4 @@
-"""What a server of the control plane bears: streams that say nothing, and streams that say too much. Real gRPC on loopback."""
+"""Tests that the server of the control plane stands streams that send nothing, and streams that send too much, over real gRPC."""
 
 from __future__ import annotations
 
@@ -18,22 +18,30 @@ from tf_strategies.control_plane.server import METHOD, SERVICE, ControlServer
 pytestmark = pytest.mark.any_line
 
 _SECONDS = 20
-_PATIENCE = 1.0  # in which whatever is not held back would have come
+_UNHANDLED = 16  # the messages of one stream that the server hands on before they are handled
 
 
 class Posted:
-    """Keeps what the server hands on."""
+    """Keeps what the server hands on, and counts what is not handled yet."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.messages: List[Any] = []
         self.streams: List[Any] = []
+        self.unhandled = self.most_unhandled = 0
 
     def __call__(self, stream: Any, message: Any) -> None:
         with self.lock:
             if message is not None:
                 self.messages.append(message)
                 self.streams.append(stream)
+                self.unhandled += 1
+                self.most_unhandled = max(self.most_unhandled, self.unhandled)
+
+    def handle(self, number: int) -> None:
+        with self.lock:
+            self.unhandled -= 1
+        self.streams[number].handled()
 
 
 @pytest.fixture
@@ -63,15 +71,11 @@ def test_a_stream_that_floods_waits_until_its_messages_are_handled(
     outgoing, call = join(channel)
     for number in range(500):
         outgoing.put({"type": "waiting", "number": number})
-    wait_until(lambda: posted.messages, _SECONDS, "the first message")
-    time.sleep(_PATIENCE)
-    held = len(posted.messages)
-    assert held <= 16
-    posted.streams[0].handled()
-    wait_until(lambda: len(posted.messages) == held + 1, _SECONDS, "one more message")
-    for _ in range(500):
-        posted.streams[0].handled()
-    wait_until(lambda: len(posted.messages) == 500, _SECONDS, "all messages")
+    wait_until(lambda: len(posted.messages) == _UNHANDLED, _SECONDS, "as many messages as may be unhandled")
+    for number in range(500):
+        wait_until(lambda: len(posted.messages) > number, _SECONDS, f"message {number}")
+        posted.handle(number)
+    assert posted.most_unhandled == _UNHANDLED
     assert [each["number"] for each in posted.messages] == list(range(500))
     assert call.is_active()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_strategies._tf import compat
 from tf_strategies.native.first_batches import show_first_batches
 
 
@@ -47,6 +48,22 @@ def test_an_iterator_shows_after_its_dataset_is_dropped(shown: List[tuple]) -> N
     iterator = iter(show_first_batches(tf.data.Dataset.range(3), 2, Shows().show))
     gc.collect()
     assert [int(each) for each in iterator] == [0, 1, 2] and shown == []
+
+
+def test_a_pipeline_whose_parts_are_dropped_still_runs(shown: List[tuple]) -> None:
+    def pipeline() -> tf.data.Dataset:
+        offset = tf.constant(10, tf.int64)
+        mapped = tf.data.Dataset.range(4).map(
+            lambda x: tf.numpy_function(lambda y: y + 1, [x], tf.int64) + offset
+        )
+        return watched(shown, mapped.filter(lambda x: x != 12))
+
+    dataset = pipeline()
+    gc.collect()
+    assert [int(each) for each in dataset] == [11, 13, 14]
+    assert shown == [(0, 0, 11), (0, 1, 13)]
+    assert "PyFunc" in compat.operations_of_functions(dataset)
+    assert [type(each).__name__ for each in compat.dataset_sources(dataset)] == ["_RangeDataset"]
 
 
 def test_a_dataset_is_saved_where_it_is(shown: List[tuple], tmp_path: Any) -> None:
