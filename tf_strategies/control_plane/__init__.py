@@ -4,12 +4,13 @@ Rank 0 serves on its TF_CONFIG address; every other rank holds one stream to it 
 star). The stream carries small JSON messages; tensors never pass here. From the top down:
 
     control_plane   the public class
-    member, link    one rank's side               coordinator   rank 0's side: decides, one thread, no locks
+    member, link    one rank's side               coordinator   rank 0's side: decides
     remote_link     a member's stream (gRPC)      server        the streams of all members (gRPC)
     local_link      the same for rank 0 itself
-    agreement, roster, gathering, verdict, stall_inspector      what the coordinator decides with: plain state
-    stopping        where all stop when one wants to
-    channel_options, messages                                   settings and the encoding of the wire
+    stopping        where a member stops when one of the group wants to
+    monitor, leavers                              what a member waits in, and waits for members that have left
+    agreement       the settings that all members must share
+    channel_options, messages                     settings and the encoding of the wire
 """
 
 from tf_strategies.control_plane.control_plane import ControlPlane

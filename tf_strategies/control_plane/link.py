@@ -1,4 +1,4 @@
-"""A member's stream to the coordinator, whatever carries it."""
+"""The stream between a member and the coordinator, whatever carries it: both ends."""
 
 from __future__ import annotations
 
@@ -15,6 +15,21 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Breaks the stream; bounded."""
+
+
+class Connection(Protocol):
+    """One member's stream, as the coordinator sees it."""
+
+    peer: str  # where it comes from, for messages
+
+    def send(self, message: Message) -> None:
+        """Queues a message; never blocks or raises, also when the stream is broken."""
+
+    def end(self) -> None:
+        """Ends the stream once what is queued has gone out."""
+
+    def handled(self) -> None:
+        """Tells the stream that one of its messages has been handled, so that it may bring another."""
 
 
 OnMessage = Callable[[Any, Message], None]  # the link, a message

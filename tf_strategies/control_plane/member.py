@@ -9,16 +9,15 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple
 
+from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
-from tf_strategies.control_plane.stall_inspector import LEFT_SECONDS
+from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
-from tf_strategies.control_plane.verdict import left_while_waiting
 from tf_strategies.errors import BootstrapError, Code
 
 _log = logging.getLogger("tf_strategies")
 
-_REPORT_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0
 _EXTRA_SECONDS = 5.0  # the coordinator's own deadline, which names who is missing, comes first
 _RETRY_SECONDS = (0.1, 1.0)
@@ -73,8 +72,7 @@ class Member:
             self._changed, self._send, lambda: self._failure is not None or self._alone(), timeout
         )
         self._closing = threading.Event()
-        self._look = threading.Event()  # for the monitor: now rather than later
-        self._monitor = threading.Thread(target=self._watch, name="tf_strategies monitor", daemon=True)
+        self._monitor = Monitor(callbacks.waiting, self._report_wait)
 
     @property
     def epoch(self) -> int:
@@ -192,7 +190,7 @@ class Member:
         if self._closing.is_set():
             return
         self._closing.set()
-        self._look.set()
+        self._monitor.stop()
         with self._changed:
             link = self._link
             if link is not None:
@@ -202,8 +200,7 @@ class Member:
                 )
         if link is not None:
             link.close()
-        if self._monitor.is_alive() and self._monitor is not threading.current_thread():
-            self._monitor.join(_FAREWELL_SECONDS)
+        self._monitor.join(_FAREWELL_SECONDS)
 
     def _send(self, message: Message) -> None:
         if self._link is not None:
@@ -243,7 +240,7 @@ class Member:
             self._refusal = message
         elif kind == "left":
             self._left[message["rank"]] = message["why"]
-            self._look.set()
+            self._monitor.look()
         elif kind == "stop_at":
             self.stopping.on_decision(message["training"], message["place"])
         elif kind == "gathered" and message["sequence"] in self._gathered:
@@ -273,6 +270,7 @@ class Member:
             if self._failure is not None:
                 return
             self._failure = failure
+            self._monitor.stop()
             in_group = self._epoch is not None
             self._changed.notify_all()
         if in_group and not self._closing.is_set():
@@ -288,20 +286,10 @@ class Member:
 
     # ---- on the monitor's thread
 
-    def _watch(self) -> None:
-        said_idle = True
-        while True:
-            self._look.wait(_REPORT_SECONDS)
-            self._look.clear()
-            if self._closing.is_set() or self._failure is not None:
-                return
-            state = self._callbacks.waiting()
-            instance, seconds, text = (-1, 0.0, "") if state is None else state
-            with self._changed:
-                if instance >= 0 or not said_idle:
-                    self._send({"type": "waiting", "instance": instance, "seconds": seconds, "text": text})
-                said_idle = instance < 0
-                alone = self._alone()
-                why = self._left.get(0, "")
-            if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
-                self._fail(left_while_waiting(self._names[0], why, self._names[self._rank], text))
+    def _report_wait(self, instance: int, seconds: float, text: str) -> None:
+        with self._changed:
+            self._send({"type": "waiting", "instance": instance, "seconds": seconds, "text": text})
+            alone = self._alone()
+            why = self._left.get(0, "")
+        if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
+            self._fail(left_while_waiting(self._names[0], why, self._names[self._rank], text))

@@ -12,8 +12,8 @@ from typing import Any, Callable, Iterator
 
 from tf_strategies.addresses import join_address, split_address
 from tf_strategies.control_plane import channel_options
+from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message, decode, encode
-from tf_strategies.control_plane.roster import Connection
 from tf_strategies.errors import BootstrapError
 
 channel_options.set_environment_defaults()

@@ -13,7 +13,7 @@ from typing import Callable, Dict, Optional
 
 from tf_strategies.control_plane.messages import Message
 
-__all__ = ["NOWHERE", "StopVote", "Stopping"]
+__all__ = ["NOWHERE", "Stopping"]
 
 NOWHERE = (1 << 62) - 1  # the place of a training that is over
 
@@ -98,16 +98,3 @@ class Stopping:
         training = self._running.get(number)
         if training is not None:
             training.stops_at = place
-
-
-@dataclasses.dataclass
-class StopVote:
-    """Rank 0's side: who wants to stop which training, and where each member can."""
-
-    asker: int
-    training: int
-    places: Dict[int, int] = dataclasses.field(default_factory=dict)
-
-    def decision(self, size: int) -> Optional[int]:
-        """Returns the place at which all stop; None while an answer is missing."""
-        return max(self.places.values()) if len(self.places) == size else None

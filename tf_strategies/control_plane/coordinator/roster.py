@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Iterator, Protocol
+from typing import Iterator
 
 from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message
-
-
-class Connection(Protocol):
-    """One member's stream, as the coordinator sees it."""
-
-    peer: str  # where it comes from, for messages
-
-    def send(self, message: Message) -> None:
-        """Queues a message; never blocks or raises, also when the stream is broken."""
-
-    def end(self) -> None:
-        """Ends the stream once what is queued has gone out."""
-
-    def handled(self) -> None:
-        """Tells the stream that one of its messages has been handled, so that it may bring another."""
 
 
 @dataclasses.dataclass
@@ -59,7 +45,7 @@ class Roster:
 
     @property
     def size(self) -> int:
-        """How many ranks the group has."""
+        """The number of ranks of the group."""
         return len(self.names)
 
     def complete(self) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 
+from tf_strategies.control_plane.coordinator.roster import Roster, Waiting
+from tf_strategies.control_plane.coordinator.verdict import describe_by_text
+from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.messages import Failure
-from tf_strategies.control_plane.roster import Roster, Waiting
-from tf_strategies.control_plane.verdict import describe_by_text, left_while_waiting
 from tf_strategies.errors import Code
 
 _log = logging.getLogger("tf_strategies")
 
-LEFT_SECONDS = 1.0  # how long a member may wait for one that has left in good order
 CROSSED_SECONDS = 2.0  # how long all may wait in different collectives
 WARN_SECONDS = 10.0  # how long some may wait for others before a warning
 

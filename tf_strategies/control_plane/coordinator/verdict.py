@@ -1,4 +1,4 @@
-"""From one member's suspicion to the cause that all members report."""
+"""Finds the cause that all members report, from the report of one and the descriptions of all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from types import MappingProxyType
 from typing import Mapping, Sequence
 
+from tf_strategies.control_plane.leavers import left_while_waiting
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
 
@@ -20,7 +21,7 @@ _REMEDY = {
 
 
 class Verdict:
-    """A suspicion being looked into: what does each member know of the instance?
+    """Holds a report and what each member knows of the collective it is about.
 
     Args:
         reporter: the rank that reported.
@@ -99,13 +100,3 @@ def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
     for rank in sorted(texts):
         by_text.setdefault(texts[rank], []).append(rank)
     return "; ".join(f"{', '.join(names[rank] for rank in ranks)}: {text}" for text, ranks in by_text.items())
-
-
-def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
-    """Returns the cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
-    ended = f"its script ended with {why}" if why else "its script ended"
-    remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
-    return Failure(
-        Code.UNAVAILABLE,
-        f"{leaver} left the group ({ended}) while {waiter} was still training, waiting in {text}; {remedy}",
-    )

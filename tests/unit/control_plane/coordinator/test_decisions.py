@@ -1,4 +1,4 @@
-"""What the coordinator decides with, without processes: terms, gatherings, verdicts, stalls, the wire."""
+"""Tests what the coordinator decides with, without processes: gatherings, verdicts, stalls, comparisons."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.control_plane import messages, roster, stall_inspector, verdict
-from tf_strategies.control_plane.agreement import disagreement, terms_of
-from tf_strategies.control_plane.comparisons import Comparisons
-from tf_strategies.control_plane.gathering import Gathering
+from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.coordinator import roster, stall_inspector, verdict
+from tf_strategies.control_plane.coordinator.comparisons import FirstWords
+from tf_strategies.control_plane.coordinator.exchanges import Gathering
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
 
 NAMES = ("worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (c:1)")
 
 
-def cluster(index=0, addresses=("a:1", "b:1", "c:1")):
+def three_workers(index: int = 0) -> Cluster:
     task = {"type": "worker", "index": index}
-    return Cluster.from_tf_config(json.dumps({"cluster": {"worker": addresses}, "task": task}))
+    return Cluster.from_tf_config(json.dumps({"cluster": {"worker": ["a:1", "b:1", "c:1"]}, "task": task}))
 
 
 class Clock:
@@ -42,62 +42,10 @@ def clock(monkeypatch):
 
 
 def members(*ranks):
-    found = roster.Roster(cluster())
+    found = roster.Roster(three_workers())
     for rank in ranks or range(3):
         found.entries[rank] = roster.Entry(connection=None, process=f"process {rank}")
     return found
-
-
-# ---- the wire
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_decode_to_a_message_or_a_value_error(data):
-    try:
-        message = messages.decode(data)
-    except ValueError:
-        return
-    assert isinstance(message["type"], str)
-
-
-def test_deep_nesting_is_a_value_error():
-    with pytest.raises(ValueError, match="nested too deep"):
-        messages.decode(b"[" * 500_000)
-
-
-def test_a_message_is_read_back():
-    message = {"type": "exchange", "payload": {"ü": [1, 2.5, None]}}
-    assert messages.decode(messages.encode(message)) == message
-
-
-def test_a_message_beyond_the_limit_is_not_sent():
-    with pytest.raises(ValueError, match="at most 1048576"):
-        messages.encode({"type": "x", "data": "a" * (1 << 20)})
-
-
-@pytest.mark.parametrize("value", [True, "1", 1.0, None])
-def test_a_field_of_the_wrong_type_is_a_value_error(value):
-    with pytest.raises(ValueError, match="'rank' of a hello"):
-        messages.integer({"type": "hello", "rank": value}, "rank")
-
-
-# ---- agreement
-
-
-def test_the_same_configuration_agrees_from_every_rank():
-    assert terms_of(cluster(0), {"a": (1, 2)}) == terms_of(cluster(2), {"a": [1, 2]})
-
-
-def test_disagreements_name_both_sides_and_values():
-    first, second = terms_of(cluster(), {"a": 1, "b": 2}), terms_of(cluster(), {"a": 1, "b": 3, "c": 4})
-    text = disagreement("worker 0", first, "worker 1", second)
-    differences = "option b: 2 against 3; option c: 'not set' against 4"
-    assert text.startswith(f"worker 0 and worker 1 disagree about {differences}: start every worker")
-
-
-def test_many_disagreements_are_counted():
-    first, second = {str(n): 0 for n in range(9)}, {str(n): 1 for n in range(9)}
-    assert "and 5 more: start" in disagreement("x", first, "y", second)
 
 
 # ---- gatherings
@@ -275,18 +223,18 @@ def test_one_that_left_and_is_not_waited_for_is_no_failure(clock):
 
 
 def test_the_first_word_on_a_key_is_compared_with_each_later_one():
-    comparisons = Comparisons(3)
-    assert comparisons.add("t", "k", 1, "one") is None
-    assert comparisons.add("t", "other", 2, "apart") is None
-    assert comparisons.add("t", "k", 1, "again") is None
-    assert comparisons.add("t", "k", 0, "two") == (1, "one")
-    assert comparisons.add("t", "k", 2, "three") == (1, "one")
-    assert comparisons.add("t", "k", 0, "anew") is None
+    words = FirstWords(3)
+    assert words.add("t", "k", 1, "one") is None
+    assert words.add("t", "other", 2, "apart") is None
+    assert words.add("t", "k", 1, "again") is None
+    assert words.add("t", "k", 0, "two") == (1, "one")
+    assert words.add("t", "k", 2, "three") == (1, "one")
+    assert words.add("t", "k", 0, "anew") is None
 
 
 def test_words_that_some_never_speak_to_are_forgotten():
-    comparisons = Comparisons(2)
+    words = FirstWords(2)
     for key in range(3000):
-        assert comparisons.add("t", str(key), 0, key) is None
-    assert comparisons.add("t", "2999", 1, "new") == (0, 2999)
-    assert comparisons.add("t", "0", 1, "new") is None
+        assert words.add("t", str(key), 0, key) is None
+    assert words.add("t", "2999", 1, "new") == (0, 2999)
+    assert words.add("t", "0", 1, "new") is None

@@ -1,0 +1,39 @@
+"""Tests that any bytes are a message or a ValueError, and that lengths are bounded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tf_strategies.control_plane import messages
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_to_a_message_or_a_value_error(data):
+    try:
+        message = messages.decode(data)
+    except ValueError:
+        return
+    assert isinstance(message["type"], str)
+
+
+def test_deep_nesting_is_a_value_error():
+    with pytest.raises(ValueError, match="nested too deep"):
+        messages.decode(b"[" * 500_000)
+
+
+def test_a_message_is_read_back():
+    message = {"type": "exchange", "payload": {"ü": [1, 2.5, None]}}
+    assert messages.decode(messages.encode(message)) == message
+
+
+def test_a_message_beyond_the_limit_is_not_sent():
+    with pytest.raises(ValueError, match="at most 1048576"):
+        messages.encode({"type": "x", "data": "a" * (1 << 20)})
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.0, None])
+def test_a_field_of_the_wrong_type_is_a_value_error(value):
+    with pytest.raises(ValueError, match="'rank' of a hello"):
+        messages.integer({"type": "hello", "rank": value}, "rank")

@@ -1,0 +1,153 @@
+"""The thread of the coordinator: hands each message to the part it is for."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import queue
+import threading
+import time
+from typing import Any, Callable, Mapping
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.coordinator.comparisons import Comparisons, Judge
+from tf_strategies.control_plane.coordinator.exchanges import Exchanges
+from tf_strategies.control_plane.coordinator.failure_reports import FailureReports
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase, refuse
+from tf_strategies.control_plane.coordinator.joining import Joining
+from tf_strategies.control_plane.coordinator.leaving import WHY_LENGTH, Leaving
+from tf_strategies.control_plane.coordinator.roster import Roster
+from tf_strategies.control_plane.coordinator.stall_inspector import StallInspector
+from tf_strategies.control_plane.coordinator.stop_votes import StopVotes
+from tf_strategies.control_plane.link import Connection
+from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.errors import Code
+from tf_strategies.texts import described
+
+__all__ = ["Coordinator"]
+
+_log = logging.getLogger("tf_strategies")
+
+_TICK_SECONDS = 0.25
+
+
+class Coordinator:
+    """Decides for a group.
+
+    Args:
+        cluster: the cluster of rank 0.
+        terms: what every member must agree with: rank 0's own terms.
+        timeout: seconds the group may take to form, and each exchange may take.
+    """
+
+    def __init__(self, cluster: Cluster, terms: Mapping[str, Any], timeout: float) -> None:
+        self._life = life = GroupLife(Roster(cluster))
+        self._joining = Joining(life, terms, timeout)
+        self._exchanges = Exchanges(life, timeout)
+        self._comparisons = Comparisons(life)
+        self._reports = FailureReports(life)
+        self._votes = StopVotes(life)
+        self._stalls = StallInspector(life.roster)
+        self._leaving = Leaving(life, self._reports)
+        self._inbox: queue.SimpleQueue[tuple[Connection, Message | None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)
+        self._handlers: dict[str, Callable[[int, Message], None]] = {
+            "exchange": self._exchanges.on_exchange,
+            "compare": self._comparisons.on_compare,
+            "waiting": self._on_waiting,
+            "report": self._reports.on_report,
+            "described": self._reports.on_described,
+            "leave": self._leaving.on_leave,
+            "aborted": self._leaving.on_aborted,
+            "stop": self._votes.on_stop,
+            "can_stop": self._votes.on_can_stop,
+        }
+
+    @property
+    def judges(self) -> dict[str, Judge]:
+        """What compares the payloads of two members, by topic."""
+        return self._comparisons.judges
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def post(self, connection: Connection, message: Message | None) -> None:
+        """Hands over a message of a member, or None when its stream has ended. Thread-safe, never blocks."""
+        self._inbox.put((connection, message))
+
+    def wait_settled(self, timeout: float) -> bool:
+        """Waits until no member needs the coordinator: all left, or know of the failure, or it is late."""
+        return self._life.settled.wait(timeout)
+
+    def stop(self) -> None:
+        """Ends the thread; bounded."""
+        self._inbox.put(None)
+        self._thread.join(2)
+
+    def _run(self) -> None:
+        next_tick = time.monotonic()
+        work: Callable[[], None]
+        while True:
+            try:
+                event = self._inbox.get(timeout=max(0.0, next_tick - time.monotonic()))
+                if event is None:
+                    return
+                work = functools.partial(self._handle, *event)
+            except queue.Empty:
+                next_tick = time.monotonic() + _TICK_SECONDS
+                work = self._tick
+            try:
+                work()
+            except Exception as error:  # without this thread the members would wait until their deadlines
+                _log.exception("the coordinator of the group failed")
+                self._life.fail(Failure(Code.INTERNAL, self._own_error(error)))
+            if self._leaving.is_settled(self._joining.latecomers):
+                self._life.settled.set()
+            else:
+                self._life.settled.clear()
+
+    def _handle(self, connection: Connection, message: Message | None) -> None:
+        rank = self._life.roster.rank_of(connection)
+        if message is None:
+            if rank is not None:
+                self._leaving.on_closed(rank)
+            return
+        connection.handled()
+        try:
+            if message["type"] == "hello":
+                self._joining.on_hello(connection, message)
+            elif rank is None:
+                raise ValueError("the first message must be a hello")
+            elif message.get("epoch") != self._life.epoch and message["type"] not in ("leave", "aborted"):
+                raise ValueError(
+                    f"epoch {message.get('epoch')} is not that of this group, {self._life.epoch}"
+                )
+            elif message["type"] not in self._handlers:
+                raise ValueError(f"a member sends no {message['type']!r} message")
+            else:
+                self._handlers[message["type"]](rank, message)
+        except ValueError as error:
+            first = self._life.roster.names[0]
+            refuse(connection, f"{first} cannot go on with {connection.peer}: {error}")
+
+    def _on_waiting(self, rank: int, message: Message) -> None:
+        instance, words = messages.integer(message, "instance"), messages.text(message, "text")
+        self._life.roster.note_waiting(rank, instance, messages.number(message, "seconds"), words)
+
+    def _tick(self) -> None:
+        if self._life.phase is Phase.JOINING:
+            self._joining.watch()
+        elif self._life.running:
+            self._exchanges.watch()
+            self._votes.watch()
+            self._reports.watch()
+            if self._life.running and not self._reports.pending:
+                found = self._stalls.inspect()
+                if found is not None:
+                    self._life.fail(found)
+
+    def _own_error(self, error: Exception) -> str:
+        first = self._life.roster.names[0]
+        return f"{first} cannot go on with the group: {described(error, WHY_LENGTH)}; see its log, then restart all workers"

@@ -1,0 +1,82 @@
+"""Keeps the phase of a group, and the failure that ends it."""
+
+from __future__ import annotations
+
+import enum
+import secrets
+import threading
+import time
+
+from tf_strategies.control_plane.coordinator.roster import Roster
+from tf_strategies.control_plane.link import Connection
+from tf_strategies.control_plane.messages import Failure
+
+__all__ = ["GroupLife", "Phase", "refuse"]
+
+
+class Phase(enum.Enum):
+    """The phases of a group. `FAILED` is final: a new group has a new coordinator."""
+
+    JOINING = "joining"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+class GroupLife:
+    """Holds what the parts of a coordinator share.
+
+    Attributes:
+        roster: the members.
+        epoch: the number of the group, chosen at random.
+        phase: changes by `run` and `fail`.
+        failure: why the group has failed; None while it has not.
+        failed_at: time.monotonic() of the failure.
+        settled: is set while no member needs the coordinator.
+    """
+
+    def __init__(self, roster: Roster) -> None:
+        self.roster = roster
+        self.epoch = secrets.randbits(63)
+        self.phase = Phase.JOINING
+        self.failure: Failure | None = None
+        self.failed_at = 0.0
+        self.settled = threading.Event()
+
+    @property
+    def running(self) -> bool:
+        """True while the group is complete and has not failed."""
+        return self.phase is Phase.RUNNING
+
+    def run(self) -> None:
+        """Welcomes all members; every rank has joined."""
+        self.phase = Phase.RUNNING
+        self.settled.clear()
+        self.roster.send_to_all({"type": "welcome", "epoch": self.epoch})
+
+    def fail(self, failure: Failure) -> None:
+        """Ends the group and tells all members why. Does nothing if it has failed before."""
+        if self.failure is not None:
+            return
+        self.phase, self.failure, self.failed_at = Phase.FAILED, failure, time.monotonic()
+        self.settled.clear()
+        for _, entry in self.roster.present():
+            self.tell(entry.connection)
+
+    def tell(self, connection: Connection) -> None:
+        """Tells one member why the group has failed, if it has."""
+        if self.failure is not None:
+            connection.send(
+                {"type": "abort", "code": int(self.failure.code), "message": self.failure.message}
+            )
+
+
+def refuse(connection: Connection, reason: str, retry: bool = False) -> None:
+    """Tells whoever opened a connection why it cannot be served, and ends the connection.
+
+    Args:
+        connection: of a member or a stranger.
+        reason: one line.
+        retry: whether it may soon try again.
+    """
+    connection.send({"type": "refused", "message": reason, "retry": retry})
+    connection.end()

@@ -1,0 +1,97 @@
+"""Lets members join until every rank is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Mapping
+
+from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.agreement import disagreement, valid_terms
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, refuse
+from tf_strategies.control_plane.coordinator.roster import Entry
+from tf_strategies.control_plane.link import Connection
+from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.errors import Code
+
+__all__ = ["Joining"]
+
+_log = logging.getLogger("tf_strategies")
+
+_FIRST_PROGRESS_SECONDS = 5.0
+
+
+class Joining:
+    """Takes the hellos of members.
+
+    Args:
+        life: of the group.
+        terms: what every member must agree with: rank 0's own terms.
+        timeout: seconds until all must have joined.
+
+    Attributes:
+        latecomers: whether members may still come and must hear why the group has failed.
+    """
+
+    def __init__(self, life: GroupLife, terms: Mapping[str, Any], timeout: float) -> None:
+        self._life, self._terms, self._timeout = life, terms, timeout
+        self._roster = life.roster
+        self.latecomers = False
+        self._started = time.monotonic()
+        self._next_progress = _FIRST_PROGRESS_SECONDS
+
+    def on_hello(self, connection: Connection, message: Message) -> None:
+        """Lets a member in, or refuses a stranger. Fails the group if the member's terms differ."""
+        rank, task = messages.integer(message, "rank"), messages.text(message, "task")
+        terms, process = valid_terms(message), messages.text(message, "process")
+        names = self._roster.names
+        newcomer = f"{task} ({connection.peer}, {process})"
+        known = 0 <= rank < self._roster.size and task == self._roster.tasks[rank]
+        differing = disagreement(names[0], self._terms, names[rank] if known else newcomer, terms)
+        if not known:
+            outsider = f"{newcomer} is not part of the cluster of {names[0]}; correct its TF_CONFIG"
+            refuse(connection, f"{outsider} ({differing})" if differing else outsider)
+        elif rank in self._roster.entries:
+            self._on_second_hello(connection, rank, newcomer)
+        else:  # still joining, or failed while it was
+            self._roster.entries[rank] = Entry(connection, process)
+            if self._life.failure is not None:
+                self._life.tell(connection)
+            elif differing:
+                self.latecomers = True
+                self._life.fail(Failure(Code.MISMATCH, differing))
+            elif self._roster.complete():
+                self._life.run()
+
+    def _on_second_hello(self, connection: Connection, rank: int, newcomer: str) -> None:
+        entry, name = self._roster.entries[rank], self._roster.names[rank]
+        if (
+            entry.gone or self._life.failure is not None
+        ):  # a restarted worker meets the group it was in before
+            refuse(connection, f"the group in which {name} was before is still ending", retry=True)
+            return
+        reason = (
+            f"two processes are {name}: the first came from {entry.connection.peer} ({entry.process}), the "
+            f"second is {newcomer}; the first stays: give each process its own index in TF_CONFIG"
+        )
+        _log.warning("%s", reason)
+        refuse(connection, reason)
+
+    def watch(self) -> None:
+        """Fails the group if members are late, and says now and then who is missing."""
+        waited, missing = time.monotonic() - self._started, self._roster.missing()
+        if waited >= self._timeout:
+            self._life.fail(
+                Failure(
+                    Code.DEADLINE_EXCEEDED,
+                    f"{', '.join(missing)} did not join {self._roster.names[0]} within {self._timeout:g} s; "
+                    "start the missing, see their logs, check the addresses in TF_CONFIG and the firewall, "
+                    "or raise the timeout",
+                )
+            )
+        elif waited >= self._next_progress:
+            self._next_progress *= 2
+            _log.warning("%s waits for %s (%.0f s)", self._roster.names[0], ", ".join(missing), waited)
+            for rank, entry in self._roster.present():
+                if rank != 0:
+                    entry.connection.send({"type": "waiting_for", "missing": missing[:16]})

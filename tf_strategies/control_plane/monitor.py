@@ -1,0 +1,58 @@
+"""Reports what this rank waits in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Callable
+
+__all__ = ["Monitor"]
+
+_REPORT_SECONDS = 1.0
+_IDLE = (-1, 0.0, "")
+
+
+class Monitor:
+    """Reports once a second in which collective this rank waits, and once that it waits in none.
+
+    Args:
+        waiting: returns the collective: instance, seconds so far, description; None when idle.
+        report: takes these; -1, 0 and "" when idle. Both are called on a thread of the monitor.
+    """
+
+    def __init__(
+        self, waiting: Callable[[], tuple[int, float, str] | None], report: Callable[[int, float, str], None]
+    ) -> None:
+        self._waiting, self._report = waiting, report
+        self._look = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tf_strategies monitor", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def look(self) -> None:
+        """Reports now rather than later."""
+        self._look.set()
+
+    def stop(self) -> None:
+        """Ends the thread soon. Never blocks."""
+        self._stopped.set()
+        self._look.set()
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the thread, unless this is it, or it was never started."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        said_idle = True
+        while True:
+            self._look.wait(_REPORT_SECONDS)
+            self._look.clear()
+            if self._stopped.is_set():
+                return
+            instance, seconds, text = self._waiting() or _IDLE
+            if instance >= 0 or not said_idle:
+                self._report(instance, seconds, text)
+            said_idle = instance < 0
