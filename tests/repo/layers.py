@@ -81,6 +81,9 @@ PARTS = {
 }
 # Folders within a part, and what of the same part each may import, besides itself. What lies beside them may import them all.
 ROOMS = {
+    "control_plane": {
+        "coordinator": {"agreement", "leavers", "link", "messages"},
+    },
     "parameter_server": {
         "cluster": {"errors"},
         "variables": set(),

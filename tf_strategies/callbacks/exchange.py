@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import List, Optional
 
 import numpy as np
 import tensorflow as tf
+
+from tf_strategies.keras.group_strategy import GroupStrategy
 
 __all__ = ["from_chief", "of_every_worker"]
 
@@ -13,7 +15,7 @@ _WORD = np.dtype(np.int64)
 _WORDS_AT_ONCE = 8 << 20
 
 
-def of_every_worker(strategy: Optional[Any], data: bytes) -> List[bytes]:
+def of_every_worker(strategy: Optional[GroupStrategy], data: bytes) -> List[bytes]:
     """Returns the bytes of each worker, by rank. `strategy`: None for a process alone."""
     if strategy is None:
         return [data]
@@ -24,7 +26,7 @@ def of_every_worker(strategy: Optional[Any], data: bytes) -> List[bytes]:
     return [part.tobytes()[:length] for part, length in zip(parts, lengths)]
 
 
-def from_chief(strategy: Optional[Any], data: bytes) -> bytes:
+def from_chief(strategy: Optional[GroupStrategy], data: bytes) -> bytes:
     """Returns the bytes that worker 0 gives, on all workers; what others give does not count."""
     if strategy is None:
         return data
@@ -44,5 +46,5 @@ def _count_words(length: int) -> int:
     return -(-int(length) // _WORD.itemsize)
 
 
-def _gather(strategy: Any, words: np.ndarray) -> np.ndarray:
+def _gather(strategy: GroupStrategy, words: np.ndarray) -> np.ndarray:
     return strategy.gather(tf.constant(words), axis=0).numpy()

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.errors import DriftError
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import is_agreed, label_of, replicas_of
 from tf_strategies.texts import utf8
 
@@ -24,7 +25,7 @@ _DIGEST = 16
 _EQUAL = ("model/", "optimizer/")  # the kinds of variables that training keeps equal
 
 
-def collect(strategy: Optional[Any], variables: Dict[str, Any]) -> Checkpoint:
+def collect(strategy: Optional[GroupStrategy], variables: Dict[str, Any]) -> Checkpoint:
     """Returns the values of the variables, the same on all workers. A collective.
 
     Args:
@@ -98,14 +99,14 @@ def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
             )
 
 
-def assign(strategy: Optional[Any], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+def assign(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
     """Gives the variables the values of a checkpoint that `check` has passed."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
             part.assign(value)
 
 
-def add(strategy: Optional[Any], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+def add(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
     """Adds the values of a checkpoint to variables that add up."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
@@ -129,7 +130,7 @@ def _differing(values: Dict[str, List[np.ndarray]], digests: List[bytes]) -> Lis
 
 
 def _refuse_drift(
-    strategy: Optional[Any],
+    strategy: Optional[GroupStrategy],
     variables: Dict[str, Any],
     values: Dict[str, List[np.ndarray]],
     digests: List[bytes],
@@ -159,7 +160,7 @@ def _adds_up(variable: Any) -> bool:
 
 
 def _for_replicas(
-    strategy: Optional[Any], checkpoint: Checkpoint, key: str, variable: Any
+    strategy: Optional[GroupStrategy], checkpoint: Checkpoint, key: str, variable: Any
 ) -> List[np.ndarray]:
     """Returns the values for this worker's replicas; with another number of replicas than there were, a sum or mean."""
     fact, array = checkpoint.facts[key], checkpoint.arrays[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ class StalenessTensorBoard(Hooks):
         self._log_dir = Path(log_dir, "staleness")
         self._writer: Any = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         strategy = self.model.distribute_strategy
         if not hasattr(strategy, "staleness_stats"):
             raise OptionsError(
@@ -48,7 +48,7 @@ class StalenessTensorBoard(Hooks):
         if strategy.rank == 0:
             self._writer = tf.summary.create_file_writer(str(self._log_dir))
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._writer is None:
             return
         stats = self.model.distribute_strategy.staleness_stats()
@@ -58,7 +58,7 @@ class StalenessTensorBoard(Hooks):
             tf.summary.scalar("staleness/maximum", stats.maximum)
             tf.summary.histogram("staleness/histogram", values)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

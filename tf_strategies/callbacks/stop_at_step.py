@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
@@ -47,7 +47,7 @@ class StopAtStep(Hooks):
         self._ended: Optional[RunningFit] = None
         bridge.install()
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if not self._is_reached():
             return
         self.model.stop_training = True
@@ -55,11 +55,11 @@ class StopAtStep(Hooks):
         if self._ended is not None:
             self._ended.end_now()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._is_reached():
             self.model.stop_training = True
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._ended is not None:
             self._ended.forget()
             self._ended = None

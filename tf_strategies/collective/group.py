@@ -56,10 +56,10 @@ class SingleWorker:
     def stats(self) -> Dict[str, Any]:
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
-    def join(self, user: Any) -> None:
+    def join(self, user: object) -> None:
         """Does nothing: there is nothing to keep open."""
 
-    def leave(self, user: Any) -> None:
+    def leave(self, user: object) -> None:
         """Does nothing: there is nothing to close."""
 
 
@@ -139,10 +139,10 @@ class ConnectedWorkers:
     def usable(self) -> bool:
         return self._communicator.usable
 
-    def join(self, user: Any) -> None:
+    def join(self, user: object) -> None:
         self._users.add(user)
 
-    def leave(self, user: Any) -> None:
+    def leave(self, user: object) -> None:
         self._users.discard(user)
         if not self._users:
             self.close()

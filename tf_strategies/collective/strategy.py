@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
 from tf_strategies.collective.group import form_group
-from tf_strategies.collective.shared_seed import one_op_seed
+from tf_strategies.collective.group_training import GroupTraining
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge, scope_check
-from tf_strategies.keras.drift import DriftCheck
-from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
-from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.session_graphs.coordinator import Coordinated
 
@@ -30,7 +25,7 @@ __all__ = ["CollectiveAllReduceStrategy"]
 _STEP_LOSSES = ("mean", "sum")
 
 
-class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.MultiWorkerMirroredStrategy):
     """Trains synchronously on several workers: all-reduce adds up the gradients of all replicas.
 
     The workers are the chief and the workers of TF_CONFIG. Each process runs the same script and makes this strategy, which
@@ -108,12 +103,9 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
             cluster_resolver=_resolver(cluster),
         )
         self._compression = compression
-        self._step_losses = step_losses
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
-        self._read: dict = {}
-        self._agreed: set = set()
-        self._stops: Callable[[bool], bool] = bool
+        self._init_training(step_losses)
         self._require_equal_replicas()
         settings = f"compression={compression!r}, step_losses={step_losses!r}"
         require_agreement(self._group, "CollectiveAllReduceStrategy", settings)
@@ -143,12 +135,6 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         """Returns the name of a worker in messages, such as `worker 1 (10.0.0.2:2222)`."""
         return self._group.name_of(rank)
 
-    def state_of_gradients(self, variables):
-        return self.extended.state_of_gradients(variables)
-
-    def name_variables(self, variables):
-        self.extended.name_variables(variables)
-
     def communication_stats(self) -> CommunicationStats:
         """Returns what this worker has sent and received since it joined the group, by algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
@@ -176,11 +162,9 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         with self._naming_lost_workers():
             return super().run(fn, args=args, kwargs=kwargs, options=options)
 
-    def call(self, function, *args):
-        with self._naming_lost_workers():
-            return function(*args)
-
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: Optional[tf.distribute.InputOptions] = None
+    ) -> Any:
         """Splits a dataset between all replicas, as `tf.distribute.Strategy.experimental_distribute_dataset` does.
 
         Args:
@@ -205,7 +189,9 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         with self._naming_lost_workers():
             return super().gather(value, axis)
 
-    def reduce(self, reduce_op: Any, value: Any, axis: Optional[int] = None) -> Any:
+    def reduce(
+        self, reduce_op: Union[str, tf.distribute.ReduceOp], value: Any, axis: Optional[int] = None
+    ) -> Any:
         """Returns the sum or mean of a value over the replicas of all workers, as `tf.distribute.Strategy.reduce` does.
 
         A value that all workers have agreed on is returned as it is. The mean over axis 0 of scalars is their mean.
@@ -220,90 +206,11 @@ class CollectiveAllReduceStrategy(Coordinated, GroupStrategy, tf.distribute.Mult
         with self._naming_lost_workers():
             return super().reduce(reduce_op, value, axis)
 
-    def share_of_batch(self):
-        # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
-        return self.extended.share_of_batch() if compat.is_differentiating() else None
-
-    def joint_steps(self, model, data, *, sums_logs):
-        if self._step_losses == "sum":
-            return contextlib.nullcontext()
-        return self.extended.joint_steps(
-            is_agreed=lambda part: part.ref() in self._agreed,
-            sums_logs=sums_logs,
-            postpones=self.compresses or _accumulates(model.optimizer),
-            shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
-        )
-
-    @contextlib.contextmanager
-    def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
-        """Opens a context in which `reduce` of these variables gives sums that were formed in one message."""
-        summed = [each for each in variables if _is_summed_when_read(each)]
-        if summed and not self._read:
-            pairs = [(each, self.extended.worker_devices[0]) for each in summed]
-            sums = self.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-            self._read = {
-                id(each): self.experimental_local_results(total)[0] for each, total in zip(summed, sums)
-            }
-        try:
-            yield
-        finally:
-            self._read = {}
-
-    def require_agreement(self, what, text):
-        require_agreement(self._group, what, text)
-
-    def exchange(self, text, what):
-        return exchange_texts(self._group, text, name=what)
-
-    def of_first_worker(self, value, what):
-        with tf.device("CPU:0"):
-            return self._group.broadcast(tf.identity(value), name=f"value of {what}")
-
-    def own_callbacks(self):
-        return [DriftCheck(self)]
-
-    def one_op_seed(self):
-        return one_op_seed(self._group)
-
-    @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        with self._naming_lost_workers(), self._group.training() as stops:
-            before, self._stops = self._stops, stops
-            try:
-                yield
-            finally:
-                self._stops = before
-
-    def whole_data(self):
-        return self._naming_lost_workers()
-
-    def stops_training(self, wanted):
-        return self._stops(wanted)
-
-    def alone(self):
-        return self.extended.alone()
-
-    def agreed(self, results):
-        self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))
-        return results
-
-    def _naming_lost_workers(self) -> ContextManager[None]:
-        return naming_lost_workers(lambda: not self._group.usable)
-
     def _teach_keras(self) -> None:
         bridge.install()
 
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
-
-
-def _accumulates(optimizer: Any) -> bool:
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    return bool(getattr(optimizer, "gradient_accumulation_steps", None))
-
-
-def _is_summed_when_read(variable) -> bool:
-    return compat.is_sync_on_read_variable(variable) and variable.aggregation == tf.VariableAggregation.SUM
 
 
 def _resolver(cluster: Optional[Cluster]) -> tf.distribute.cluster_resolver.ClusterResolver:

@@ -59,10 +59,10 @@ class WorkerGroup(Protocol):
     def stats(self) -> Dict[str, Any]:
         """Returns counters, as `Communicator.stats()`."""
 
-    def join(self, user: Any) -> None:
+    def join(self, user: object) -> None:
         """Counts an object that uses the group."""
 
-    def leave(self, user: Any) -> None:
+    def leave(self, user: object) -> None:
         """Releases the object's use of the group.
 
         The last object to leave closes the group. Later collectives fail.

@@ -135,7 +135,7 @@ class SidecarEvaluator:
         logging.info("SidecarEvaluator ends: %s", why)
         return self.evaluations[-1].logs
 
-    def _follow(self, writer: Any) -> str:
+    def _follow(self, writer: tf.summary.SummaryWriter) -> str:
         """Returns why it ends."""
         last_new = time.monotonic()
         unread: Dict[Found, float] = {}
@@ -153,7 +153,7 @@ class SidecarEvaluator:
                 return f"none has come for {self._idle_timeout:g} s"
             time.sleep(_POLL_SECONDS)
 
-    def _evaluated(self, found: Found, unread: Dict[Found, float], writer: Any) -> bool:
+    def _evaluated(self, found: Found, unread: Dict[Found, float], writer: tf.summary.SummaryWriter) -> bool:
         start = time.monotonic()
         try:
             step = load(self._model, found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -71,16 +71,16 @@ class DriftCheck(Hooks):
         self._strategy = strategy
         self._has_begun = False
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         self._has_begun = False
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if not self._has_begun:
             self._has_begun = True
             settings = [*_of_layers(self.model), *_of_optimizers(self.model)]
             self._require_equal(settings, f"when fit begins with epoch {epoch + 1}")
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         self._require_equal(_of_optimizers(self.model), f"at the end of epoch {epoch + 1}")
 
     def _implements_train_batch_hooks(self) -> bool:

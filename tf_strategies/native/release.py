@@ -23,7 +23,7 @@ __all__ = ["release_after", "with_iterators_released"]
 _waiting: Set[weakref.finalize] = set()
 
 
-def with_iterators_released(dataset: Any) -> Any:
+def with_iterators_released(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Lets another thread end the iterators of this dataset object once they are dropped; returns the dataset.
 
     Args:

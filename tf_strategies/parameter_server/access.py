@@ -10,7 +10,8 @@ import tensorflow as tf
 from tf_strategies.parameter_server.cluster.transport import Transport
 from tf_strategies.parameter_server.updates.step import Step, current_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.parameter_server.variables.small_tensors import FetchGroups, is_small, join, take_apart
 
 __all__ = ["ServerAccess"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import Any, ContextManager, Iterator, List, Optional, Tuple
+from typing import ContextManager, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -19,8 +19,9 @@ from tf_strategies.parameter_server.sessions.session_creator import session_crea
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
 from tf_strategies.parameter_server.updates.step import current_step, new_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
+from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.session_graphs.effects import taking_effect, with_effects
 from tf_strategies.session_graphs.iterators import InputFnIterator
@@ -161,7 +162,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         finally:
             self._alone = before
 
-    def _parts(self, name: str, initial: tf.Tensor, beside: Any) -> List[Part]:
+    def _parts(self, name: str, initial: tf.Tensor, beside: Optional[tf.Variable]) -> List[Part]:
         number, self._made = self._made, self._made + 1
         placed = self._place(name, initial.shape, initial.dtype, beside)
         name = _NUMBERS.sub("", name)
@@ -176,7 +177,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             start += rows
         return parts
 
-    def _place(self, name: str, shape: tf.TensorShape, dtype: tf.DType, beside: Any) -> List[Tuple[int, int]]:
+    def _place(
+        self, name: str, shape: tf.TensorShape, dtype: tf.DType, beside: Optional[tf.Variable]
+    ) -> List[Tuple[int, int]]:
         if not isinstance(beside, ServerVariable):
             return self._placement.place(name, shape, dtype)
         servers = [self._servers.devices.index(part.device) for part in beside.parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
@@ -59,7 +59,9 @@ class DatasetDistributor:
             num_replicas_in_sync=self._size if self._splits_batches else 1,
         )
 
-    def distribute(self, dataset: tf.data.Dataset, options: Any) -> tf.data.Dataset:
+    def distribute(
+        self, dataset: tf.data.Dataset, options: Optional[tf.distribute.InputOptions]
+    ) -> tf.data.Dataset:
         """Returns what `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
         _refuse_per_replica(options)
         share = self._share(dataset)
@@ -106,7 +108,7 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.d
     return dataset.map(rows).filter(has_rows)
 
 
-def _refuse_per_replica(options: Any) -> None:
+def _refuse_per_replica(options: Optional[tf.distribute.InputOptions]) -> None:
     mode = tf.distribute.InputReplicationMode.PER_REPLICA
     if options and options.experimental_replication_mode == mode:
         raise NotImplementedError(

@@ -33,7 +33,7 @@ class EpochSums(Hooks):
         self._peer_entries = PeerEntries(servers.rank, servers.size, wait=in_step)
         self._left: Dict[Tuple[int, int, int], tf.Variable] = {}
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         self._epoch = epoch
 
     def add_up(self, values: Sequence[np.ndarray]) -> List[np.ndarray]:

@@ -11,7 +11,6 @@ written here, as tensorflow/core/protobuf/eager_service.proto numbers them.
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import grpc
 import tensorflow as tf
@@ -68,5 +67,5 @@ def make_ready(server: tf.distribute.Server, address: str) -> None:
         create(request, timeout=_ANSWER_SECONDS)
 
 
-def _definition(server: Any) -> bytes:
+def _definition(server: tf.distribute.Server) -> bytes:
     return server.server_def.SerializeToString()

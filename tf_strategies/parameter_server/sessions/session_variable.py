@@ -11,7 +11,8 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.updates.step import current_step
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.side_thread import eagerly
 
 __all__ = ["SessionVariable", "SessionVariables"]

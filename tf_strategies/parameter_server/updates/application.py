@@ -14,9 +14,11 @@ from tf_strategies._tf import compat
 from tf_strategies.native import ledger
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.bundles import Bundle
+from tf_strategies.parameter_server.updates.server_writes import ServerWrites
 from tf_strategies.parameter_server.updates.step import EntangledError, Step
 from tf_strategies.parameter_server.updates.update_rule import run_on_part, run_there, to_server
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 
 __all__ = ["Application", "Update", "at_once"]
 
@@ -32,7 +34,7 @@ class Update(NamedTuple):
         token: in a graph that a session runs what stands for it: whoever runs that wants it done.
     """
 
-    access: Any
+    access: ServerWrites
     variable: ServerVariable
     fn: Callable
     args: Tuple

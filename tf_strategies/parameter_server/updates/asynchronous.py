@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.updates.damping import Damping
+from tf_strategies.parameter_server.updates.server_writes import ServerWrites
 from tf_strategies.parameter_server.updates.step import Step, current_step
 from tf_strategies.parameter_server.updates.update_rule import (
     UpdateRule,
@@ -16,7 +17,8 @@ from tf_strategies.parameter_server.updates.update_rule import (
     run_on_part,
     to_put_off,
 )
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.effects import taking_effect
 
@@ -77,7 +79,12 @@ class AsynchronousUpdates(UpdateRule):
             self._damping.was_read(step, part, value, rows)
 
     def update(
-        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+        self,
+        access: ServerWrites,
+        variable: ServerVariable,
+        fn: Callable,
+        args: Tuple,
+        kwargs: Dict[str, Any],
     ) -> List[Any]:
         step = current_step()
         staleness = None
@@ -104,14 +111,14 @@ class AsynchronousUpdates(UpdateRule):
         return []
 
     def write(
-        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
     ) -> List[Any]:
         return access.write(variable, how, value, kwargs)
 
     def end_step(self, step: Step) -> None:
         step.settle()
 
-    def _make_pending(self, access: Any, step: Step) -> None:
+    def _make_pending(self, access: ServerWrites, step: Step) -> None:
         """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
         updates, step.pending = step.pending, []
         updates = self._pushed(updates)
@@ -121,7 +128,7 @@ class AsynchronousUpdates(UpdateRule):
             self._make(access, step, update)
             step.forget(update.variable)
 
-    def _make_for_session(self, access: Any, step: Step, update: _Update) -> List[Any]:
+    def _make_for_session(self, access: ServerWrites, step: Step, update: _Update) -> List[Any]:
         """Makes an update, and returns all that a session has to run for it."""
         with taking_effect() as effects:
             (update,) = self._pushed([update])
@@ -149,7 +156,7 @@ class AsynchronousUpdates(UpdateRule):
             for update in updates
         ]
 
-    def _make(self, access: Any, step: Optional[Step], update: _Update) -> List[Any]:
+    def _make(self, access: ServerWrites, step: Optional[Step], update: _Update) -> List[Any]:
         return [
             run_on_part(
                 access,

@@ -8,7 +8,7 @@ from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tupl
 
 import tensorflow as tf
 
-from tf_strategies.parameter_server.variables.server_variable import Part
+from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
 
 __all__ = ["Bundle", "Contribution", "bundles_of"]

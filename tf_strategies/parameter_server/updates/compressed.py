@@ -11,7 +11,8 @@ from tf_strategies.compression.gradient_compression import GradientCompression, 
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.cluster.transport import Transport
 from tf_strategies.parameter_server.updates.step import current_step
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
 
 __all__ = ["CompressedPushes", "Push"]

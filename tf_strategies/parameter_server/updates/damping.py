@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import tensorflow as tf
 
 from tf_strategies.parameter_server.updates.step import Step
-from tf_strategies.parameter_server.variables.server_variable import Part
+from tf_strategies.parameter_server.variables.parts import Part
 
 __all__ = ["Compensation", "Damping", "Division"]
 

@@ -27,7 +27,7 @@ class _OnServer(NamedTuple):
         written: the variables that such functions write to, on all servers, by id.
     """
 
-    graph: Any
+    graph: tf.Graph
     device: str
     written: Collection[int]
 

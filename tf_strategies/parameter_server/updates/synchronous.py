@@ -13,6 +13,7 @@ from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.application import Application, Update, at_once
 from tf_strategies.parameter_server.updates.bundles import Bundle, Contribution, bundles_of
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes, Push
+from tf_strategies.parameter_server.updates.server_writes import ServerWrites
 from tf_strategies.parameter_server.updates.step import Step, current_step
 from tf_strategies.parameter_server.updates.update_rule import (
     UpdateRule,
@@ -53,7 +54,12 @@ class SynchronousUpdates(UpdateRule):
         return [self._number(step)]
 
     def update(
-        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+        self,
+        access: ServerWrites,
+        variable: ServerVariable,
+        fn: Callable,
+        args: Tuple,
+        kwargs: Dict[str, Any],
     ) -> List[Any]:
         step = current_step()
         if step is None:
@@ -67,7 +73,7 @@ class SynchronousUpdates(UpdateRule):
         )
 
     def write(
-        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
     ) -> List[Any]:
         step = current_step()
         if step is None:
@@ -165,7 +171,7 @@ class SynchronousUpdates(UpdateRule):
         with step.outside_of_branches():
             return step.cached(("step",), read)
 
-    def _accumulate(self, access: Any, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
+    def _accumulate(self, access: ServerWrites, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
         """Leaves what a bundle holds with its server."""
         where = {"ledger": self._membership.name, "key": bundle.key, "worker": self._membership.rank}
         value = access.to_server(bundle.device, bundle.value())
@@ -222,7 +228,7 @@ def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
 
 
 def _run(
-    access: Any, variable: ServerVariable, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
+    access: ServerWrites, variable: ServerVariable, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
 ) -> List[Any]:
     return [
         run_on_part(access, variable, index, part, fn, mine, kwargs)

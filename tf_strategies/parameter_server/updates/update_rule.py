@@ -7,8 +7,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.parameter_server.updates.server_writes import ServerWrites
 from tf_strategies.parameter_server.updates.step import Step
-from tf_strategies.parameter_server.variables.server_variable import Part, ServerVariable, updating_part
+from tf_strategies.parameter_server.variables.parts import Part, updating_part
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 
 __all__ = ["UpdateRule", "is_gradient", "run_on_part", "run_there", "to_put_off", "to_server"]
 
@@ -39,13 +41,18 @@ class UpdateRule(abc.ABC):
 
     @abc.abstractmethod
     def update(
-        self, access: Any, variable: ServerVariable, fn: Callable, args: Tuple, kwargs: Dict[str, Any]
+        self,
+        access: ServerWrites,
+        variable: ServerVariable,
+        fn: Callable,
+        args: Tuple,
+        kwargs: Dict[str, Any],
     ) -> List[Any]:
         """Calls `fn(variable, *args, **kwargs)` on the server of each part of the variable."""
 
     @abc.abstractmethod
     def write(
-        self, access: Any, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
     ) -> List[Any]:
         """Calls the method `how` of each part of a variable that a replica writes to outside of updates; returns the results."""
 
@@ -83,7 +90,7 @@ def to_put_off(args: Tuple) -> Tuple:
 
 
 def run_on_part(
-    access: Any,
+    access: ServerWrites,
     variable: ServerVariable,
     index: int,
     part: Part,
@@ -96,7 +103,7 @@ def run_on_part(
     return run_there(variable, index, part, fn, args, kwargs)
 
 
-def to_server(access: Any, part: Part, arguments: Any) -> Any:
+def to_server(access: ServerWrites, part: Part, arguments: Any) -> Any:
     """Arguments of this worker, in any structure, on the server of a part."""
     return tf.nest.map_structure(lambda each: access.to_server(part.device, each), arguments)
 

@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.parameter_server.variables.parts import Part, rows_of_part, running_update
 
-__all__ = ["Part", "ServerVariable", "updating_part"]
-
+__all__ = ["ServerVariable"]
 
 # TensorFlow numbers the arguments of a function from 0.
 _numbers = itertools.count(1 << 32)
-
-
-class Part(NamedTuple):
-    """Rows of a variable on one server.
-
-    Attributes:
-        variable: holds them; its handle is shared by name between all workers.
-        device: where, "/job:ps/replica:0/task:1/device:CPU:0".
-        start: the number of the first row; 0 for a scalar.
-        rows: how many; 0 for a scalar.
-    """
-
-    variable: Any
-    device: str
-    start: int
-    rows: int
-
-    def on_server(self, build: Callable[[], Any]) -> Any:
-        """Returns what `build` makes, placed where the part is."""
-        with tf.device(self.device):
-            return build()
-
-
-class _Updating(threading.local):
-    part: Optional[int] = None
-    device: str = ""
-
-
-_updating = _Updating()
-
-
-@contextlib.contextmanager
-def updating_part(index: int, device: str) -> Iterator[None]:
-    """Opens a context in which an update runs on the server `device`.
-
-    Variables in several parts stand for their part of this number.
-    """
-    before = _updating.part, _updating.device
-    _updating.part, _updating.device = index, device
-    try:
-        yield
-    finally:
-        _updating.part, _updating.device = before
 
 
 class ServerVariable(compat.BaseResourceVariable):
@@ -151,9 +106,9 @@ class ServerVariable(compat.BaseResourceVariable):
         del no_copy
         if compat.is_saving():
             return super()._read_variable_op()
-        part = self._part_in_update()
-        if part is not None:
-            return self._access.read_in_update(part, _updating.device)
+        update = running_update()
+        if update is not None:
+            return self._access.read_in_update(self._part_in_update(), update.device)
         trains = self._trains_with_reads()
         return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
@@ -214,7 +169,7 @@ class ServerVariable(compat.BaseResourceVariable):
         if len(targets) == 1:
             return [(targets[0], value)]
         if isinstance(value, tf.IndexedSlices):
-            return [(part, _rows_of(part, value)) for part in targets]
+            return [(part, rows_of_part(part, value)) for part in targets]
         cut = tf.split(tf.convert_to_tensor(value), [part.rows for part in targets], axis=0)
         return list(zip(targets, cut))
 
@@ -248,7 +203,7 @@ class ServerVariable(compat.BaseResourceVariable):
 
     def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> Any:
         """Writes; in an update returns what the part itself does, whose operation Keras 2's legacy optimizers ask for."""
-        if _updating.part is None:
+        if running_update() is None:
             return self._changed(self._rule.write(self._access, self, how, value, kwargs))
         (written,) = self._access.write(self, how, value, kwargs)
         return written
@@ -267,9 +222,10 @@ class ServerVariable(compat.BaseResourceVariable):
         return compat.record_read(self, forward, backward)
 
     def _part_in_update(self) -> Optional[Part]:
-        if _updating.part is None:
+        update = running_update()
+        if update is None:
             return None
-        return self.parts[_updating.part if len(self.parts) > 1 else 0]
+        return self.parts[update.part if len(self.parts) > 1 else 0]
 
     def _targets(self) -> Sequence[Part]:
         part = self._part_in_update()
@@ -295,11 +251,3 @@ class ServerVariable(compat.BaseResourceVariable):
         raise NotImplementedError(
             f"{self.name} lives on parameter servers; copy its value: tf.Variable({self.name!r}.numpy())"
         )
-
-
-def _rows_of(part: Part, slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    numbers = slices.indices - tf.cast(part.start, slices.indices.dtype)
-    inside = tf.where((numbers >= 0) & (numbers < part.rows))[:, 0]
-    return tf.IndexedSlices(
-        tf.gather(slices.values, inside), tf.gather(numbers, inside), dense_shape=part.variable.shape
-    )

@@ -1,0 +1,119 @@
+"""Trains Keras models on all workers of a group: what the Keras bridge asks of the collective strategy."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, ContextManager, Dict, Iterator, Sequence, Set
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.shared_seed import one_op_seed
+from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.keras.drift import DriftCheck
+from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.native.errors import naming_lost_workers
+
+__all__ = ["GroupTraining"]
+
+
+class GroupTraining(GroupStrategy):
+    """The part of the strategy that Keras trains with."""
+
+    _group: WorkerGroup
+
+    def _init_training(self, step_losses: str) -> None:
+        self._step_losses = step_losses
+        self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by their identity
+        self._agreed: Set[Any] = set()  # references to tensors that all workers have alike
+        self._stops: Callable[[bool], bool] = bool
+
+    def state_of_gradients(self, variables):
+        return self.extended.state_of_gradients(variables)
+
+    def name_variables(self, variables):
+        self.extended.name_variables(variables)
+
+    def call(self, function, *args):
+        with self._naming_lost_workers():
+            return function(*args)
+
+    def share_of_batch(self):
+        # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
+        return self.extended.share_of_batch() if compat.is_differentiating() else None
+
+    def joint_steps(self, model, data, *, sums_logs):
+        if self._step_losses == "sum":
+            return contextlib.nullcontext()
+        return self.extended.joint_steps(
+            is_agreed=lambda part: part.ref() in self._agreed,
+            sums_logs=sums_logs,
+            postpones=self.compresses or _accumulates(model.optimizer),
+            shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
+        )
+
+    @contextlib.contextmanager
+    def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
+        """Opens a context in which `reduce` of these variables gives sums that were formed in one message."""
+        summed = [each for each in variables if _is_summed_when_read(each)]
+        if summed and not self._read:
+            pairs = [(each, self.extended.worker_devices[0]) for each in summed]
+            sums = self.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+            self._read = {
+                id(each): self.experimental_local_results(total)[0] for each, total in zip(summed, sums)
+            }
+        try:
+            yield
+        finally:
+            self._read = {}
+
+    def require_agreement(self, what, text):
+        require_agreement(self._group, what, text)
+
+    def exchange(self, text, what):
+        return exchange_texts(self._group, text, name=what)
+
+    def of_first_worker(self, value, what):
+        with tf.device("CPU:0"):
+            return self._group.broadcast(tf.identity(value), name=f"value of {what}")
+
+    def own_callbacks(self):
+        return [DriftCheck(self)]
+
+    def one_op_seed(self):
+        return one_op_seed(self._group)
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        with self._naming_lost_workers(), self._group.training() as stops:
+            before, self._stops = self._stops, stops
+            try:
+                yield
+            finally:
+                self._stops = before
+
+    def whole_data(self):
+        return self._naming_lost_workers()
+
+    def stops_training(self, wanted):
+        return self._stops(wanted)
+
+    def alone(self):
+        return self.extended.alone()
+
+    def agreed(self, results):
+        self._agreed.update(part.ref() for part in tf.nest.flatten(results) if isinstance(part, tf.Tensor))
+        return results
+
+    def _naming_lost_workers(self) -> ContextManager[None]:
+        return naming_lost_workers(lambda: not self._group.usable)
+
+
+def _accumulates(optimizer: Any) -> bool:
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return bool(getattr(optimizer, "gradient_accumulation_steps", None))
+
+
+def _is_summed_when_read(variable) -> bool:
+    return compat.is_sync_on_read_variable(variable) and variable.aggregation == tf.VariableAggregation.SUM

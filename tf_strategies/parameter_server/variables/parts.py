@@ -1,0 +1,74 @@
+"""The parts of a variable on parameter servers, and the update of one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Callable, Iterator, NamedTuple, Optional
+
+import tensorflow as tf
+
+__all__ = ["Part", "Update", "rows_of_part", "running_update", "updating_part"]
+
+_this_thread = threading.local()
+
+
+class Part(NamedTuple):
+    """Rows of a variable on one server.
+
+    Attributes:
+        variable: holds them; its handle is shared by name between all workers.
+        device: of the server, "/job:ps/replica:0/task:1/device:CPU:0".
+        start: the number of the first row; 0 for a scalar.
+        rows: their number; 0 for a scalar.
+    """
+
+    variable: Any
+    device: str
+    start: int
+    rows: int
+
+    def on_server(self, build: Callable[[], Any]) -> Any:
+        """Returns what `build` makes, placed on the device of the part."""
+        with tf.device(self.device):
+            return build()
+
+
+def rows_of_part(part: Part, slices: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Returns those of the rows that belong to the part, numbered from its first row."""
+    numbers = slices.indices - tf.cast(part.start, slices.indices.dtype)
+    inside = tf.where((numbers >= 0) & (numbers < part.rows))[:, 0]
+    return tf.IndexedSlices(
+        tf.gather(slices.values, inside), tf.gather(numbers, inside), dense_shape=part.variable.shape
+    )
+
+
+class Update(NamedTuple):
+    """An update that runs on a server.
+
+    Attributes:
+        part: the number of the part that is updated.
+        device: of the server.
+    """
+
+    part: int
+    device: str
+
+
+def running_update() -> Optional[Update]:
+    """Returns the update that is built on this thread; None if none is."""
+    return getattr(_this_thread, "update", None)
+
+
+@contextlib.contextmanager
+def updating_part(index: int, device: str) -> Iterator[None]:
+    """Opens a context in which an update runs on the server `device`.
+
+    Variables in several parts stand for their part of this number.
+    """
+    before = running_update()
+    _this_thread.update = Update(index, device)
+    try:
+        yield
+    finally:
+        _this_thread.update = before
