@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.control_plane.test_control_plane import JOIN_SECONDS, Group, joined
+from tests.cluster.control_plane.groups import JOIN_SECONDS, Group, joined
 from tests.support.hostile import Stranger, listening_ports
 from tests.support.leftovers import nothing_left
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, wait_until

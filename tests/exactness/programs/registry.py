@@ -60,6 +60,7 @@ class Program:
         only: "keras3" or "keras2" for a program that the other Keras cannot run.
         reference: the name of the program that one process runs in its place, "" for the same.
         needs: the name of a package without which it does not run, "" for none.
+        local_replicas: False for a program that is refused where a process has several replicas.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Program:
     only: str
     reference: str
     needs: str
+    local_replicas: bool
 
     @property
     def runs(self) -> bool:
@@ -79,14 +81,21 @@ class Program:
 PROGRAMS: Dict[str, Program] = {}
 
 
-def program(*, tolerance: float = 1e-5, only: str = "", reference: str = "", needs: str = "") -> Callable:
+def program(
+    *,
+    tolerance: float = 1e-5,
+    only: str = "",
+    reference: str = "",
+    needs: str = "",
+    local_replicas: bool = True,
+) -> Callable:
     """Adds the decorated function to the list, by its name."""
 
     def add(make: Callable[[], Trial]) -> Callable[[], Trial]:
         name = make.__name__
         if name in PROGRAMS:
             raise ValueError(f"two programs are named {name!r}")
-        PROGRAMS[name] = Program(name, make, tolerance, only, reference, needs)
+        PROGRAMS[name] = Program(name, make, tolerance, only, reference, needs, local_replicas)
         return make
 
     return add
