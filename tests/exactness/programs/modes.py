@@ -156,7 +156,7 @@ def _in_half_precision(policy: str):
         keras.mixed_precision.set_global_policy("float32")
 
 
-@program()
+@program(local_replicas=False)
 def convolutions() -> Trial:
     images = np.random.default_rng(6).standard_normal((UNEVEN, 6, 6, 1)).astype("float32")
     model = keras.Sequential(
