@@ -30,6 +30,7 @@ OF_EACH_IDEA = tuple(
         "clipping_by_global_norm",
         "batches_one_by_one",
         "loop_with_losses_over_the_global_batch",
+        "loop_with_a_loss_of_keras",
     )
     if PROGRAMS[name].runs
 )
