@@ -60,7 +60,7 @@ class Program:
         only: "keras3" or "keras2" for a program that the other Keras cannot run.
         reference: the name of the program that one process runs in its place, "" for the same.
         needs: the name of a package without which it does not run, "" for none.
-        local_replicas: False for a program that is refused, or that TensorFlow cannot run, where some of 2 x 2 replicas have no row.
+        local_replicas: False for a program that is refused with several replicas, or fails in TensorFlow where one has no row.
     """
 
     name: str
