@@ -91,7 +91,8 @@ def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
         if strategy is None:
             return loss
         _warn_of_scalar(strategy, values)
-        if loss.shape == [0] and reduction not in ("none", None):  # Keras does not reduce a batch that it sees is empty
+        # Keras does not reduce a batch that it sees is empty.
+        if loss.shape == [0] and reduction not in ("none", None):
             loss = tf.reduce_sum(loss)
         if reduction in _MEANS:
             divisor = None if mask is None else tf.reduce_sum(tf.cast(mask, tf.float32))
