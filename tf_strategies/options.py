@@ -33,8 +33,9 @@ class CommunicationOptions:
         chunk_bytes: messages are sent and reduced in chunks of this many bytes, 1 KiB to 1 GiB. By default 256 KiB in shared
             memory and 1 MiB over a network.
         timeout: how many seconds a collective, and the start of the group, may wait for other workers.
-        transport: "auto" uses shared memory between workers of one host, and the network otherwise. The others are
-            "shared_memory" and "tcp".
+        transport: "auto" uses shared memory between workers of one host, and the network otherwise, both by UCX. "shared_memory"
+            uses that alone. "tcp" uses TCP connections between all workers. They are made when the group starts, and both ends
+            prove that they belong to it. If UCX_TLS is set in the environment, UCX makes these connections.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.

@@ -1,6 +1,8 @@
 // allreduce_bench: times the core's all-reduce between processes of this machine, without TensorFlow.
 //
-//   allreduce_bench [--ranks P] [--algorithm NAME] [--transports UCX_TLS] [--chunk BYTES] [--seconds S] [BYTES ...]
+//   allreduce_bench [--ranks P] [--algorithm NAME] [--transports UCX_TLS] [--own-tcp] [--chunk BYTES] [--seconds S] [BYTES ...]
+//
+// With --own-tcp the ranks use the TCP transport of this project on loopback, in place of UCX.
 //
 // Prints, for each message size (float32 sum), the median and the least time of one call on rank 0 in microseconds, and
 // the bus bandwidth 2(P-1)/P x bytes / median.
@@ -11,11 +13,12 @@
 // "BYTES CALLS" from FOLDER/orders.r, runs so many calls, and answers with a line of JSON in FOLDER/answers. With --copy a
 // call only copies what a rank must move, 2(P-1)/P x bytes, in its own memory: the limit.
 
-#include <fcntl.h>
-#include <malloc.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,7 +29,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -35,8 +37,10 @@
 #include <utility>
 #include <vector>
 
+#include "ops/bench/contestant.h"
 #include "ops/channel/huge_pages.h"
 #include "ops/communicator/communicator.h"
+#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
 
 namespace tf_strategies {
@@ -52,6 +56,8 @@ struct Arguments {
   double seconds = 1;
   std::string serve;  // the folder of the contest
   bool copy = false;
+  bool own_tcp = false;
+  std::vector<std::vector<int>> sockets;  // with own_tcp: by rank, to all others
   UcxOptions ucx;
   CommunicatorOptions options;
   std::vector<int64_t> sizes;
@@ -149,59 +155,6 @@ void Meet(Board* board, int ranks) {
   while (board->turn.load() == turn) sched_yield();
 }
 
-// What a contestant does with an order.
-struct Contestant {
-  int rank;
-  std::function<void()> barrier;
-  std::function<void(int64_t bytes)> prepare;  // frees what was, allocates, warms up, checks
-  std::function<void()> call;
-};
-
-// A line of /proc/self/status, in bytes: "VmRSS", or "VmHWM", the highest of it.
-int64_t MemoryOf(const std::string& field) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(field + ":", 0) == 0) return std::atoll(line.c_str() + field.size() + 1) << 10;
-  }
-  return 0;
-}
-
-// Gives back what malloc keeps of freed memory, and lets VmHWM begin anew.
-void ForgetPeak() {
-  malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << 5;
-}
-
-// As benchmarks/contestant.py. Orders are BYTES, a multiple of 4, and CALLS.
-void Serve(const Contestant& contestant, const std::string& folder) {
-  // Without waiting for the front, which may be gone.
-  const int held_open =
-      open((folder + "/orders." + std::to_string(contestant.rank)).c_str(), O_RDONLY | O_NONBLOCK);
-  const int answers = open((folder + "/answers").c_str(), O_WRONLY | O_NONBLOCK);
-  if (held_open < 0 || answers < 0) DieUnless(InvalidArgument("no orders or no answers in " + folder));
-  fcntl(held_open, F_SETFL, 0);
-  FILE* orders = fdopen(held_open, "r");
-  contestant.prepare(1 << 10);
-  const int64_t before = MemoryOf("VmRSS");
-  int64_t held = 0;
-  long long bytes = 0;
-  for (int calls = 0; std::fscanf(orders, "%lld %d", &bytes, &calls) == 2;) {
-    if (bytes != held) {
-      contestant.prepare(bytes);
-      held = bytes;
-    }
-    contestant.barrier();
-    const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < calls; ++call) contestant.call();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    char text[128];
-    const int length = std::snprintf(
-        text, sizeof(text), "{\"rank\": %d, \"seconds\": %.9f, \"extra_bytes\": %lld}\n", contestant.rank,
-        seconds.count() / calls, std::max(0LL, static_cast<long long>(MemoryOf("VmHWM") - before) - bytes));
-    if (write(answers, text, length) != length) return;
-  }
-}
-
 void ServeAllReduce(Communicator& communicator, const std::string& folder) {
   Data<float> data;
   Contestant contestant;
@@ -219,7 +172,7 @@ void ServeAllReduce(Communicator& communicator, const std::string& folder) {
     }
     std::fill(data.begin(), data.end(), 0.0f);
   };
-  Serve(contestant, folder);
+  DieUnless(Serve(contestant, folder));
 }
 
 void ServeCopy(int rank, const Arguments& arguments, Board* board) {
@@ -240,29 +193,70 @@ void ServeCopy(int rank, const Arguments& arguments, Board* board) {
       left -= part;
     }
   };
-  Serve(contestant, arguments.serve);
+  DieUnless(Serve(contestant, arguments.serve));
 }
 
-void RunRank(int rank, const Arguments& arguments, Board* board) {
-  if (arguments.copy) return ServeCopy(rank, arguments, board);
-  CommunicatorOptions options = arguments.options;
-  options.ranks_here = arguments.ranks;
+Status ConnectUcx(int rank, const Arguments& arguments, Board* board, CommunicatorOptions* options,
+                  std::unique_ptr<Transport>* transport) {
   std::unique_ptr<UcxWorker> worker;
-  DieUnless(UcxWorker::Open(arguments.ucx, &worker));
-  if (!worker->shares_memory()) options.wire = schedule::Wire::kNetwork;
+  TFS_RETURN_IF_ERROR(UcxWorker::Open(arguments.ucx, &worker));
+  if (!worker->shares_memory()) options->wire = schedule::Wire::kNetwork;
   board->bytes[rank] = worker->address().size();
   std::memcpy(board->address[rank], worker->address().data(), worker->address().size());
   board->posted.fetch_add(1);
   while (board->posted.load() < arguments.ranks) usleep(100);
   std::vector<std::string> addresses;
   for (int r = 0; r < arguments.ranks; ++r) addresses.emplace_back(board->address[r], board->bytes[r]);
+  return UcxWorker::Connect(std::move(worker), rank, std::move(addresses),
+                            std::vector<bool>(arguments.ranks, true), transport);
+}
+
+// Takes the sockets of one rank; those of the others are closed in this process.
+Status ConnectTcp(int rank, const Arguments& arguments, CommunicatorOptions* options,
+                  std::unique_ptr<Transport>* transport) {
+  for (int other = 0; other < arguments.ranks; ++other) {
+    if (other == rank) continue;
+    for (const int socket : arguments.sockets[other]) close(socket);
+  }
+  options->wire = schedule::Wire::kNetwork;
+  return MakeTcpTransport(rank, arguments.sockets[rank], transport);
+}
+
+void RunRank(int rank, const Arguments& arguments, Board* board) {
+  if (arguments.copy) return ServeCopy(rank, arguments, board);
+  CommunicatorOptions options = arguments.options;
+  options.ranks_here = arguments.ranks;
   std::unique_ptr<Transport> transport;
-  DieUnless(UcxWorker::Connect(std::move(worker), rank, std::move(addresses),
-                               std::vector<bool>(arguments.ranks, true), &transport));
+  DieUnless(arguments.own_tcp ? ConnectTcp(rank, arguments, &options, &transport)
+                              : ConnectUcx(rank, arguments, board, &options, &transport));
   Communicator communicator(std::move(transport), options, nullptr);
   if (!arguments.serve.empty()) return ServeAllReduce(communicator, arguments.serve);
   for (int64_t bytes : arguments.sizes) Measure(communicator, arguments, bytes);
   if (rank == 0) std::printf("transport: %s\n", communicator.DescribeTransport().c_str());
+}
+
+// Connects two sockets over loopback.
+void Connect(int* first, int* second) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  *first = socket(AF_INET, SOCK_STREAM, 0);
+  const bool connected = bind(listener, where, length) == 0 && listen(listener, 1) == 0 &&
+                         getsockname(listener, where, &length) == 0 && connect(*first, where, length) == 0;
+  *second = connected ? accept(listener, nullptr, nullptr) : -1;
+  close(listener);
+  if (*second < 0) DieUnless(Internal("no connection over loopback"));
+}
+
+std::vector<std::vector<int>> ConnectAll(int ranks) {
+  std::vector<std::vector<int>> sockets(ranks, std::vector<int>(ranks, -1));
+  for (int a = 0; a < ranks; ++a) {
+    for (int b = a + 1; b < ranks; ++b) Connect(&sockets[a][b], &sockets[b][a]);
+  }
+  return sockets;
 }
 
 Arguments Parse(int argc, char** argv) {
@@ -277,8 +271,8 @@ Arguments Parse(int argc, char** argv) {
       }
       continue;
     }
-    if (flag == "--copy") {
-      arguments.copy = true;
+    if (flag == "--copy" || flag == "--own-tcp") {
+      (flag == "--copy" ? arguments.copy : arguments.own_tcp) = true;
       continue;
     }
     const std::string value = i + 1 < argc ? argv[++i] : "";
@@ -308,7 +302,8 @@ Arguments Parse(int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
-  const Arguments arguments = Parse(argc, argv);
+  Arguments arguments = Parse(argc, argv);
+  if (arguments.own_tcp) arguments.sockets = ConnectAll(arguments.ranks);
   void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) DieUnless(Internal("no shared memory for the addresses"));
   auto* board = new (shared) Board;

@@ -1,6 +1,5 @@
 #include "ops/communicator/c_api.h"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,6 +16,7 @@
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/registry.h"
 #include "ops/schedule/choose.h"
+#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
 
 namespace tf_strategies {
@@ -32,6 +32,7 @@ struct Mailbox {
 
 struct State {
   Handles<UcxWorker> workers;
+  Handles<Transport> transports;
   std::mutex mutex;
   std::map<int64_t, std::shared_ptr<Mailbox>> mailboxes;  // by communicator
 };
@@ -112,19 +113,10 @@ int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity) {
 
 void tfs_worker_close(int64_t worker) { tf_strategies::TheState().workers.Take(worker); }
 
-int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
-                             const int64_t* address_sizes, const uint8_t* same_host, int ranks_per_host,
-                             int by_network, const char* peer_names, const char* algorithm,
-                             int64_t chunk_bytes, double timeout_seconds, int64_t* communicator) {
+int tfs_transport_of_worker(int64_t worker, int rank, int size, const char* addresses,
+                            const int64_t* address_sizes, const uint8_t* same_host, int64_t* transport) {
   auto opened = tf_strategies::TheState().workers.Take(worker);
   if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
-  if (size < 1)
-    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) + " ranks"));
-  if (ranks_per_host < 1 || size % ranks_per_host != 0) {
-    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(size) +
-                                                 " ranks cannot have " + std::to_string(ranks_per_host) +
-                                                 " on each host"));
-  }
   std::vector<std::string> peers;
   std::vector<bool> shared;
   for (int r = 0; r < size; ++r) {
@@ -132,16 +124,37 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
     addresses += address_sizes[r];
     shared.push_back(same_host[r] != 0);
   }
-  std::unique_ptr<tf_strategies::Transport> transport;
-  const Status connected = tf_strategies::UcxWorker::Connect(std::move(opened), rank, std::move(peers),
-                                                             std::move(shared), &transport);
+  std::unique_ptr<tf_strategies::Transport> made;
+  const Status connected =
+      tf_strategies::UcxWorker::Connect(std::move(opened), rank, std::move(peers), std::move(shared), &made);
   if (!connected.ok()) return Report(connected);
+  *transport = tf_strategies::TheState().transports.Add(std::move(made));
+  return 0;
+}
+
+int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport) {
+  std::unique_ptr<tf_strategies::Transport> made;
+  const Status taken = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, &made);
+  if (!taken.ok()) return Report(taken);
+  *transport = tf_strategies::TheState().transports.Add(std::move(made));
+  return 0;
+}
+
+int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here, int by_network,
+                          const char* peer_names, const char* algorithm, int64_t chunk_bytes,
+                          double timeout_seconds, int64_t* communicator) {
+  auto wire = tf_strategies::TheState().transports.Take(transport);
+  if (wire == nullptr) return Report(tf_strategies::InvalidArgument("no open transport has this id"));
+  if (ranks_per_host < 1 || wire->size() % ranks_per_host != 0) {
+    return Report(tf_strategies::InvalidArgument("a group of " + std::to_string(wire->size()) +
+                                                 " ranks cannot have " + std::to_string(ranks_per_host) +
+                                                 " on each host"));
+  }
 
   tf_strategies::CommunicatorOptions options;
   options.algorithm = algorithm;
   options.ranks_per_host = ranks_per_host;
-  options.ranks_here =
-      static_cast<int>(std::count_if(same_host, same_host + size, [](uint8_t is) { return is != 0; }));
+  options.ranks_here = ranks_here;
   if (by_network != 0) options.wire = tf_strategies::schedule::Wire::kNetwork;
   options.chunk_bytes = chunk_bytes;
   options.timeout_seconds = timeout_seconds;
@@ -149,7 +162,7 @@ int tfs_communicator_connect(int64_t worker, int rank, int size, const char* add
   auto mailbox = std::make_shared<tf_strategies::Mailbox>();
   std::shared_ptr<tf_strategies::Communicator> made;
   try {
-    made = std::make_shared<tf_strategies::Communicator>(std::move(transport), std::move(options),
+    made = std::make_shared<tf_strategies::Communicator>(std::move(wire), std::move(options),
                                                          [mailbox](const tf_strategies::Failure& failure) {
                                                            std::lock_guard<std::mutex> lock(mailbox->mutex);
                                                            if (mailbox->closed) return;

@@ -1,8 +1,9 @@
 // The core's face towards Python (ctypes): plain C, integers and bytes. Everything here is thread-safe.
 //
-// Life of a communicator: `tfs_worker_open` opens the transport and yields this rank's wire address; the ranks exchange
-// addresses (Python, over the TF_CONFIG addresses); `tfs_communicator_connect` makes the communicator and starts its
-// progress thread; ops name it by its id; `tfs_communicator_close` ends it.
+// Life of a communicator: `tfs_worker_open` opens UCX and yields this rank's wire address; the ranks exchange addresses (Python,
+// over the TF_CONFIG addresses); `tfs_transport_of_worker` makes the transport, or `tfs_transport_of_sockets` does, of
+// connections that Python has made; `tfs_communicator_open` makes the communicator and starts its progress thread; ops name it by
+// its id; `tfs_communicator_close` ends it.
 // Functions that can fail return 0 or a Code of ops/base/status.h and leave the reason to `tfs_last_error` (per thread).
 // Functions that yield text return its full length in bytes and write at most `capacity` of it, without a final zero;
 // they return -1 when there is no communicator of that id (any more).
@@ -26,14 +27,20 @@ TFS_EXPORT int64_t tfs_worker_address(int64_t worker, char* address, int64_t cap
 TFS_EXPORT void tfs_worker_close(int64_t worker);  // of a worker that did not become a communicator
 
 // Takes the worker over, also when it fails. addresses: the concatenation of all ranks' addresses, by rank;
-// address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host;
-// ranks_per_host: the ranks of each host, which follow one another, or 1; by_network: 1 where not all bytes go through shared
-// memory, both the same on all ranks; peer_names: the names of the ranks joined by '\n'.
-TFS_EXPORT int tfs_communicator_connect(int64_t worker, int rank, int size, const char* addresses,
-                                        const int64_t* address_sizes, const uint8_t* same_host,
-                                        int ranks_per_host, int by_network, const char* peer_names,
-                                        const char* algorithm, int64_t chunk_bytes, double timeout_seconds,
-                                        int64_t* communicator);
+// address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host.
+TFS_EXPORT int tfs_transport_of_worker(int64_t worker, int rank, int size, const char* addresses,
+                                       const int64_t* address_sizes, const uint8_t* same_host,
+                                       int64_t* transport);
+
+// Takes the sockets over, also when it fails. sockets: [size] TCP connections by rank, -1 for this rank.
+TFS_EXPORT int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport);
+
+// Takes the transport over, also when it fails. ranks_per_host: the ranks of each host, which follow one another, or 1;
+// ranks_here: those of this host; by_network: 1 where not all bytes go through shared memory, the same on all ranks, as is
+// ranks_per_host; peer_names: the names of the ranks joined by '\n'.
+TFS_EXPORT int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here, int by_network,
+                                     const char* peer_names, const char* algorithm, int64_t chunk_bytes,
+                                     double timeout_seconds, int64_t* communicator);
 TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 
 // code: a Code. Poisons the communicator; also the verdict on a suspicion.

@@ -104,7 +104,8 @@ class BackupAndRestore(Hooks):
         del logs
         fit = self._fit = self._fit or self._find_fit()
         if fit.callbacks[-1] is not self:
-            fit.callbacks.append(self)  # Called again, after all others have begun, and last from now on.
+            # It is now the last in the list, and Keras calls it again after all others.
+            fit.callbacks.append(self)
             return
         while fit.callbacks.index(self) < len(fit.callbacks) - 1:
             fit.callbacks.remove(self)

@@ -10,7 +10,7 @@ from tf_strategies.keras.loaded import classes_of
 
 __all__ = ["restore", "snapshot", "without_weights"]
 
-# What `on_train_begin` of each sets anew, though training goes on.
+# What `on_train_begin` of each callback resets, although training continues.
 _REMEMBERED = {
     "EarlyStopping": ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
     "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),

@@ -40,7 +40,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         cluster_resolver: what `strategy.cluster_resolver` shows.
     """
 
-    # TensorFlow's coordinator starts no server where there is one: the group listens at this task's address.
+    # TensorFlow's coordinator starts a server unless there is one. The group already listens on this task's address.
     _std_server_started = True
 
     def __init__(
@@ -78,7 +78,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _in_multi_worker_mode(self) -> bool:
         return self._workers.size > 1
 
-    # KerasTuner names a worker's temporary folder by these, as those of MultiWorkerMirroredStrategy.
+    # KerasTuner names the temporary folder of a worker by these attributes of MultiWorkerMirroredStrategy.
     @property
     def _task_type(self) -> str:
         return self._cluster_resolver.task_type
@@ -110,7 +110,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
         adapt(self._container_strategy())
-        # Estimator's sessions share all variables after the chief has restored them; others share them as they are initialized.
+        # Sessions of Estimator share all variables after the chief has restored them; other sessions, when they initialize them.
         self._is_coordinated = is_coordinated()
         make_sessions_with(self._session_creator)
 

@@ -40,7 +40,7 @@ class GroupTraining(GroupStrategy):
             return function(*args)
 
     def share_of_batch(self):
-        # Evaluation scales a loss and back again: without a tape the share, which is a message, would change nothing.
+        # Without a tape the share changes nothing, because evaluation scales a loss and back again; it would cost a message.
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
     def joint_steps(self, model, data, *, sums_logs):

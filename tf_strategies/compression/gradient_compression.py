@@ -119,7 +119,7 @@ def is_broken(values: Sequence[Any]) -> tf.Tensor:
         finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in held]))
         return tf.where(finite, 0.0, 1.0)
 
-    # One pass, and nothing written: a sum of squares is finite only if all of them are.
+    # A sum of squares is finite only if all squares are. It takes one pass and writes nothing.
     if not all(each.dtype == tf.float32 for each in held):
         return look_closely()
     squares = tf.add_n([tf.nn.l2_loss(each) for each in held])

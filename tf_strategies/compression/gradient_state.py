@@ -70,7 +70,7 @@ class GradientState:
         return self._make(tf.zeros([variable.shape.num_elements()]), label, **how)
 
     def _make(self, initial: tf.Tensor, name: str, **how: Any) -> tf.Variable:
-        # A variable of TensorFlow's own kind, whatever strategy is in scope: it is this worker's, once for all its replicas.
+        # A plain variable of TensorFlow, whatever strategy is in scope: it belongs to this worker, and its replicas share it.
         return compat.ResourceVariable(
             initial, trainable=False, name=name, collections=[self._collection], **how
         )

@@ -72,7 +72,7 @@ class RandomK(Compressor):
             mine.append(tf.gather(total, places))
             kept = tf.tensor_scatter_nd_update(total, places[:, tf.newaxis], tf.zeros_like(mine[-1]))
             residual.assign(only_finite(kept), read_value=False)
-        # Drawn again: where sums are wanted may be another device, and numbers are more bytes than what they number.
+        # Drawn again, not sent: the numbers have more bytes than the values, and sums may be wanted on another device.
         return workers.add_up(
             mine,
             lambda sums: [

@@ -140,7 +140,8 @@ class SidecarEvaluator:
         last_new = time.monotonic()
         unread: Dict[Found, float] = {}
         while True:
-            are_gone = self._servers.are_gone()  # Asked first: what was written before is found below.
+            # This is asked first, so that a checkpoint that was written before the answer is found below.
+            are_gone = self._servers.are_gone()
             found = self._folder.newest()
             if found is not None and self._evaluated(found, unread, writer):
                 last_new = time.monotonic()

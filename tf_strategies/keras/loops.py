@@ -36,7 +36,7 @@ def fit(original: Callable, keras: ModuleType) -> Callable:
     def fit_noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             given = signature.bind(self, *args, **kwargs).arguments
-        except TypeError:  # Keras says it better
+        except TypeError:  # Keras has a better message
             return original(self, *args, **kwargs)
         with fit_runs(self, given.get("epochs", 1), given.get("callbacks")):
             return loop(self, *args, **kwargs)
@@ -52,7 +52,8 @@ def evaluate(original: Callable, keras: ModuleType) -> Callable:
 
 def predict(original: Callable, keras: ModuleType) -> Callable:
     """Returns `Model.predict`, which does the same, and gives rows in the order of the dataset."""
-    in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found  # Keras 2 does
+    # Keras 2 keeps the order.
+    in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found
     return in_order(_within(original, "whole_data"))
 
 

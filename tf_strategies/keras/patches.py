@@ -79,7 +79,7 @@ _OPTIMIZER2 = "src.optimizers.legacy.optimizer_v2:OptimizerV2"
 _SCALED2 = "src.mixed_precision.loss_scale_optimizer"
 
 PATCHES: Tuple[Patch, ...] = (
-    # What trains, and what only looks.
+    # Training, evaluation and prediction.
     Patch(
         "Model",
         "fit",
@@ -242,7 +242,7 @@ PATCHES: Tuple[Patch, ...] = (
         "sums are not summed again",
         _KERAS3,
     ),
-    # Whose a variable is, and where it lives.
+    # The owner of a variable, and its place.
     Patch(
         "optimizers.Optimizer", "__init__", ownership.init_optimizer, "the variables of optimizers are known"
     ),

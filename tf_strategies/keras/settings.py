@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["layer_settings", "optimizer_settings"]
 
-# Names are numbered by what a process has made before, and seeds are drawn by each process; the variables of random
-# generators start with the chief's seed.
+# Names contain numbers that depend on what a process has made before, and each process draws its own seeds. The variables
+# of random generators start with the chief's seed.
 _PROCESS_OWN = ("name", "seed", "shared_object_id", "code", "module", "registered_name", "build_config")
 _LONGEST = 64
 

@@ -77,7 +77,7 @@ def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
         _this_thread.clipped = False
         if clipped or _are_sums() or _are_summed_later():
             return grads_and_vars
-        if _is_between_replicas():  # Keras 3.3 and 3.4 ask here, and do not add up
+        if _is_between_replicas():  # Keras 3.3 and 3.4 come here, and do not add up gradients
             grads_and_vars = list(grads_and_vars)
             given = [pair for pair in grads_and_vars if pair[0] is not None]
             sums = iter(_reduce(tf.distribute.get_strategy(), *zip(*given))) if given else iter(())

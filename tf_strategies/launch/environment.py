@@ -10,8 +10,8 @@ from typing import Mapping, Sequence
 from tf_strategies.launch.cluster_plan import PlannedProcess
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-# Lets the C library put large tensors in huge pages, where the machine gives them to who asks: what other processes copy from
-# them, as shared memory does, is copied 1.6 times as fast (benchmarks/NOTES.md). An older C library takes no notice.
+# Lets the C library use huge pages for large tensors, if the machine has them on request. Other processes copy from them 1.6
+# times as fast (benchmarks/NOTES.md). Older C libraries ignore it.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 

@@ -56,11 +56,11 @@ class LineWriter:
             self._partial = b""
 
     def _write(self, line: bytes) -> None:
-        # Of a line rewritten with carriage returns, as progress bars are, a terminal shows the last state.
+        # A terminal shows the last state of a line that is rewritten with carriage returns, as progress bars are.
         shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
         rest = memoryview(self._prefix + shown + b"\n")
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # whoever shares the descriptor made it so
+            except BlockingIOError:  # a process that shares the descriptor has made it non-blocking
                 select.select([], [self._descriptor], [])

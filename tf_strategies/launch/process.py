@@ -47,7 +47,7 @@ class LaunchedProcess:
         self.name = name
         self.started = time.monotonic()
         self.ended: float | None = None
-        self.told_to_end = False  # by the launcher: how it ends is not a failure of its own
+        self.told_to_end = False  # by the launcher; its exit status is then no failure
         launcher = os.getpid()
 
         def die_with_launcher() -> None:

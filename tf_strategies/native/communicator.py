@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import logging
@@ -21,6 +20,7 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
+from tf_strategies.native.wires import open_wire
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.texts import described
 
@@ -52,24 +52,6 @@ def _outermost_graph() -> Any:
     while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
         graph = graph.outer_graph
     return graph
-
-
-def _open_transport(name: str, options: CommunicationOptions, net_devices: str) -> tuple[int, bytes, bool]:
-    """Opens the best transport that this host allows; its id, its address, and whether it can do without a network."""
-    reason = ""
-    for choice in host.transports(options.transport):
-        try:
-            opened = core.open_worker(transports=choice, net_devices=net_devices)
-        except BootstrapError as error:
-            reason = reason or str(error)
-            continue
-        if reason:
-            _log.warning("%s: %s; goes on with UCX_TLS=%s, which may be slower", name, reason, choice)
-        return opened
-    raise BootstrapError(
-        f"{name}: {reason}; see this host's limits (df /dev/shm, sysctl kernel.shmmax, ulimit -l), or use "
-        "CommunicationOptions(transport='tcp')"
-    )
 
 
 def _not_hierarchical(hosts: list[str]) -> str:
@@ -119,12 +101,10 @@ class Communicator:
             )
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
-        my_host, _ = split_address(cluster.address_of(cluster.task))
-        worker, address, shares_memory = _open_transport(
-            names[cluster.rank], options, host.net_devices(my_host)
-        )
+        hosts_of_config = [split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks]
+        wire = open_wire(names, cluster.rank, hosts_of_config, options.transport, options.timeout)
         with contextlib.ExitStack() as undo:
-            undo.callback(core.close_worker, worker)
+            undo.callback(wire.close)
             agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
             self._control = ControlPlane.join(
                 cluster,
@@ -135,22 +115,18 @@ class Communicator:
                 waiting=self._waiting,
             )
             undo.callback(self._control.close)
-            mine = {
-                "address": base64.b64encode(address).decode(),
-                "host": host.identity(),
-                "shares_memory": shares_memory,
-            }
+            mine = {**wire.address(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
             hosts = [each["host"] for each in theirs]
             ranks_per_host = host.ranks_per_host(hosts)
             if options.algorithm == "hierarchical" and ranks_per_host == 1 and self.size > 1:
                 raise BootstrapError(_not_hierarchical(hosts))
-            self.id = core.connect(
-                worker,
-                rank=self.rank,
-                addresses=[base64.b64decode(each["address"], validate=True) for each in theirs],
-                same_host=[each == mine["host"] for each in hosts],
+            same_host = [each == mine["host"] for each in hosts]
+            transport = wire.connect(self.rank, theirs, same_host, self._control.epoch)
+            self.id = core.open_communicator(
+                transport,
                 ranks_per_host=ranks_per_host,
+                ranks_here=sum(same_host),
                 by_network=len(set(hosts)) > 1 or not all(each["shares_memory"] for each in theirs),
                 peer_names=names,
                 algorithm=options.algorithm,
@@ -249,7 +225,7 @@ class Communicator:
             if self._closed:
                 return
             self._closed = True
-        # The others must hear why this worker goes before their transport finds that it has gone.
+        # The others must hear the reason before their transport notices that this worker has gone.
         core.end_failures(self.id)
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(_JOIN_SECONDS)

@@ -69,31 +69,49 @@ def close_worker(worker: int) -> None:
     _core().tfs_worker_close(ctypes.c_int64(worker))
 
 
-def connect(
-    worker: int,
-    *,
-    rank: int,
-    addresses: list[bytes],
-    same_host: list[bool],
-    ranks_per_host: int,
-    by_network: bool,
-    peer_names: list[str],
-    algorithm: str,
-    chunk_bytes: int | None,
-    timeout: float,
-) -> int:
-    """Makes the communicator of a group and returns its id; the worker is consumed. Without `chunk_bytes` the wire decides."""
-    core = _core()
-    size = len(addresses)
-    communicator = ctypes.c_int64()
-    code = core.tfs_communicator_connect(
+def transport_of_worker(worker: int, *, rank: int, addresses: list[bytes], same_host: list[bool]) -> int:
+    """Connects a worker to all ranks, and returns the id of the transport. The worker is consumed."""
+    core, size, transport = _core(), len(addresses), ctypes.c_int64()
+    code = core.tfs_transport_of_worker(
         ctypes.c_int64(worker),
         rank,
         size,
         b"".join(addresses),
         (ctypes.c_int64 * size)(*map(len, addresses)),
         (ctypes.c_uint8 * size)(*same_host),
+        ctypes.byref(transport),
+    )
+    _raise_if_failed(core, code, f"rank {rank} could not connect to its peers")
+    return transport.value
+
+
+def transport_of_sockets(*, rank: int, sockets: list[int]) -> int:
+    """Takes over the connections to all ranks, -1 for this one, and returns the id of the transport."""
+    core, transport = _core(), ctypes.c_int64()
+    code = core.tfs_transport_of_sockets(
+        rank, len(sockets), (ctypes.c_int * len(sockets))(*sockets), ctypes.byref(transport)
+    )
+    _raise_if_failed(core, code, f"rank {rank} could not use its connections")
+    return transport.value
+
+
+def open_communicator(
+    transport: int,
+    *,
+    ranks_per_host: int,
+    ranks_here: int,
+    by_network: bool,
+    peer_names: list[str],
+    algorithm: str,
+    chunk_bytes: int | None,
+    timeout: float,
+) -> int:
+    """Makes the communicator of a group and returns its id. The transport is consumed. Without `chunk_bytes` the wire decides."""
+    core, communicator = _core(), ctypes.c_int64()
+    code = core.tfs_communicator_open(
+        ctypes.c_int64(transport),
         ranks_per_host,
+        ranks_here,
         int(by_network),
         utf8("\n".join(peer_names)),
         utf8(algorithm),
@@ -101,7 +119,7 @@ def connect(
         ctypes.c_double(timeout),
         ctypes.byref(communicator),
     )
-    _raise_if_failed(core, code, f"{peer_names[rank]} could not connect to its peers")
+    _raise_if_failed(core, code, "no communicator could be opened")
     return communicator.value
 
 

@@ -90,7 +90,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         )
 
     def _begin_training(self) -> None:
-        # From now on others wait for it, if they wait at all.
+        # From now on other workers wait for it, if they wait for anyone.
         self._servers.call(self._servers.membership.pull, None)
 
     def staleness_stats(self) -> StalenessStats:

@@ -196,7 +196,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         if lifted is not None:
             return lifted(*args, **kwargs)
         arrival: ContextManager = contextlib.nullcontext()
-        if not in_session_graph():  # where initial values that are tensors would wait for a batch
+        if not in_session_graph():  # there, initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
         if self._joint_step is not None:
             fn = self._joint_step.within(fn)

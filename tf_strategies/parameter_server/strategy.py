@@ -143,7 +143,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
             eagerly(self._begin_training)
             yield
         except tf.errors.OpError:
-            raise  # perhaps of a lost server, who cannot be told
+            raise  # the server may be lost, and cannot be told
         except BaseException:
             with contextlib.suppress(ServerLostError, tf.errors.OpError):
                 eagerly(self._leave_fit)

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.control_plane import ControlPlane, agreement, verdict
+from tf_strategies.control_plane import ControlPlane, agreement
+from tf_strategies.control_plane.coordinator import verdict
 from tf_strategies.errors import BootstrapError
 
 _HOLD_SECONDS = 60.0

@@ -1,4 +1,4 @@
-// What every transport must do, tried on each: in-process (eager and rendezvous) and UCX (shared memory and TCP).
+// What every transport must do, tried on each: in-process (eager and rendezvous), UCX (shared memory and TCP), and TCP of our own.
 
 #include "ops/transport/transport.h"
 
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "ops/transport/in_process.h"
+#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
+#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 namespace {
@@ -39,6 +41,16 @@ Transports Ucx(int size, const UcxOptions& options, bool same_host) {
   for (int rank = 0; rank < size; ++rank) {
     const Status status = UcxWorker::Connect(std::move(workers[rank]), rank, addresses,
                                              std::vector<bool>(size, same_host), &transports[rank]);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  return transports;
+}
+
+Transports Tcp(int size) {
+  const auto sockets = SocketsOfAll(size);
+  Transports transports(size);
+  for (int rank = 0; rank < size; ++rank) {
+    const Status status = MakeTcpTransport(rank, sockets[rank], &transports[rank]);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
   return transports;
@@ -240,7 +252,8 @@ INSTANTIATE_TEST_SUITE_P(EveryWire, TransportTest,
                                            Wire{"ucx_tcp_between_hosts",
                                                 [](int size) {
                                                   return Ucx(size, {"tcp,self", "lo"}, false);
-                                                }}),
+                                                }},
+                                           Wire{"tcp", Tcp}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Ucx, ReportsWhatItUses) {

@@ -105,7 +105,7 @@ class CompressedGradients:
                 return [*(found[i] for i in later), *broken]
 
             if later or taken:
-                # Finite gradients may add up to what is not: alike on all workers, as the sums are.
+                # The sum of finite gradients may be infinite. It then is on all workers, which have the same sum.
                 broken = flag and (totals[-1] + is_broken([found[i] for i in later]) > 0)
                 results = tf.cond(broken, give_up, proceed) if flag else proceed()
                 found.update(zip([*later, *taken], results))

@@ -24,7 +24,7 @@ __all__ = ["DENSE_FROM", "SMALL_TABLE_BYTES", "SparseExchange", "is_small_table"
 
 # A table goes dense when the rows of all workers have more than this many times the bytes of the dense table.
 DENSE_FROM = 2.0
-# Up to this size a table always goes dense, in the packs of the dense gradients: the rows would save less than it costs to agree.
+# Smaller tables always go dense, in the packs of the dense gradients: rows would save less than the agreement on them costs.
 SMALL_TABLE_BYTES = 64 << 10
 
 

@@ -93,7 +93,7 @@ class BatchCheck:
             return dataset
         method = weakref.WeakMethod(self._tell)
 
-        def tell(*numbers: np.ndarray) -> np.ndarray:  # TensorFlow never lets go of it
+        def tell(*numbers: np.ndarray) -> np.ndarray:  # TensorFlow keeps it for ever
             method_of_living = method()
             if method_of_living is not None:
                 method_of_living(*numbers)
@@ -234,7 +234,7 @@ def _components(element_spec: Any) -> List[int]:
     place = 0
     for spec in tf.nest.flatten(element_spec):
         parts = tf.nest.flatten(spec, expand_composites=True)
-        # Of ragged and sparse tensors the values: where they stand may be alike in all batches.
+        # Ragged and sparse tensors are compared by their values, because their row lengths may be alike in all batches.
         at = {tf.RaggedTensorSpec: 0, tf.SparseTensorSpec: 1}.get(type(spec))
         usable += [
             place + i

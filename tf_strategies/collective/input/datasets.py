@@ -148,7 +148,7 @@ class DatasetDistributor:
             return distributed
         from tf_strategies.native.release import with_iterators_released
 
-        # All workers would wait for one that waits where it drops an iterator.
+        # If one worker waited for its iterator to end, all workers would wait for it.
         return with_iterators_released(distributed)
 
     def _check(self, dataset: tf.data.Dataset) -> None:

@@ -52,7 +52,7 @@ class GroupSessionCreator(tf.compat.v1.train.SessionCreator):
         if self._group.size == 1:
             return self._local.create_session()
         if self._share is None:
-            # Not before: hooks have made variables meanwhile. Not later: the local creator finalizes the graph.
+            # It cannot be earlier, because hooks make variables first, nor later, because the local creator finalizes the graph.
             self._share = share_variables(self._group)
         with final_errors():
             session = self._local.create_session()

@@ -58,7 +58,7 @@ def _share_strings(group: WorkerGroup, value: tf.Tensor, name: str) -> tf.Tensor
         codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
     else:
         codes = tf.zeros([total], tf.int32)
-    # One more, for a message must not be empty.
+    # One element more, because a message must not be empty.
     codes = group.broadcast(tf.concat([codes, [0]], 0), f"bytes of the {name}")[:total]
     letters = tf.RaggedTensor.from_row_lengths(tf.gather(tf.constant(_BYTES), codes), row_lengths)
     return tf.reshape(tf.strings.reduce_join(letters, axis=-1), tf.shape(lengths))

@@ -11,7 +11,7 @@ from tf_strategies.errors import Code
 
 __all__ = ["Comparisons", "FirstWords", "Judge"]
 
-# Entries that some member has not spoken to, and may never.
+# Keys on which some members have not spoken yet. They may never do so.
 _MOST_OPEN = 1024
 
 # Is called with the key, both names and both payloads in the order of the ranks. Returns why the group must end, or None.

@@ -16,7 +16,7 @@ class Waiting:
     """The collective in which a member waits."""
 
     instance: int
-    seconds: float  # it had waited when it said so
+    seconds: float  # that it had waited when it sent the message
     text: str
     heard: float  # time.monotonic() of the message
     since: float  # time.monotonic() of the first message about this instance

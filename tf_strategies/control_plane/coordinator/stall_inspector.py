@@ -41,15 +41,16 @@ class StallInspector:
         for leaver in self._roster.leavers():
             left, why = self._roster.entries[leaver].left, self._roster.entries[leaver].why
             for rank, state in waiting.items():
-                patience = 0.0 if why else LEFT_SECONDS  # one that failed has not sent all it had to
+                # A member that failed has not sent all that it had to.
+                patience = 0.0 if why else LEFT_SECONDS
                 heard_since = left is not None and state.heard > left and now - left > patience
                 if heard_since and state.seconds > patience:
                     return left_while_waiting(names[leaver], why, names[rank], state.text)
         return None
 
     def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:
-        # From the first to the last time that the coordinator heard of the wait: a member which has just gone on
-        # to another collective, or is stopped and says nothing more, is not compared by its last words.
+        # The wait must span several messages. A member that has just gone on to another collective, or that is stopped,
+        # is not compared by its last message.
         if len(waiting) < self._roster.size or len({state.instance for state in waiting.values()}) < 2:
             return None
         if any(

@@ -12,7 +12,7 @@ from tf_strategies.native.channel import Channel
 
 __all__ = ["ChannelTransport", "Transport", "connect_transport"]
 
-_LARGE_BYTES = 256 << 10  # where channels begin to win, measured: benchmarks/NOTES.md
+_LARGE_BYTES = 256 << 10  # from which channels are faster, as measured (benchmarks/NOTES.md)
 
 
 class Transport:

@@ -106,7 +106,7 @@ class Application:
             return
         done = []
         for device, (function, arguments) in functions.items():
-            # Whoever takes over must find what all servers read as it was until all have read it.
+            # Another worker may take over, so no server writes before all servers have read the old values.
             with tf.device(device), tf.control_dependencies(self._before):
                 done.append(
                     ledger.run_once(

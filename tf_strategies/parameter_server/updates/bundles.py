@@ -14,7 +14,7 @@ from tf_strategies.parameter_server.variables.small_tensors import is_small, joi
 __all__ = ["Bundle", "Contribution", "bundles_of"]
 
 Name = Tuple[str, int]
-# Of one update: its key, whether it is a gradient, and for each part of the variable the piece in a list.
+# One update: its key, whether it is a gradient, and for each part of the variable the piece in a list.
 Contribution = Tuple[str, bool, Sequence[Tuple[Part, List[Any]]]]
 
 

@@ -104,7 +104,7 @@ class CompressedPushes:
             self._compression.step.assign_add(1, read_value=False)
 
     def _after(self, push: Push) -> tf.Tensor:
-        # Sums of velocities are velocities of sums, so that each worker may have its own.
+        # The velocity of a sum is the sum of the velocities, so each worker may keep its own.
         return self._compression.after(push.value, push.variable, push.part.variable)
 
     def _exchange(self, server: str, pushes: Sequence[Push], broken: Optional[tf.Tensor]) -> List[tf.Tensor]:

@@ -80,7 +80,7 @@ class Compensation(Damping):
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
         if not step.is_top:
-            return  # what a branch or loop has read is not there for updates
+            return  # updates cannot use a value that was read in a branch or loop
         if rows is not None:
             rows = tf.reshape(rows, [-1])
             value = tf.reshape(value, tf.concat([tf.shape(rows), part.variable.shape[1:].as_list()], axis=0))
