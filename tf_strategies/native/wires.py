@@ -17,7 +17,7 @@ _log = logging.getLogger("tf_strategies")
 
 
 class Wire(Protocol):
-    """What a worker opens before it meets the others, and connects afterwards.
+    """Defines what a worker opens before it meets the others, and connects afterwards.
 
     Attributes:
         shares_memory: whether workers of one host need no network.
