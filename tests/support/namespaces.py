@@ -46,6 +46,10 @@ class TwoHosts:
         """Takes the link between the hosts down."""
         _run("-n", self._names[0], "link", "set", "tfs0", "down")
 
+    def answer_nothing_on(self, index: int, ports: str) -> None:
+        """Drops what a host sends from these TCP ports ("40000-40010"), as a firewall does that drops what comes to them."""
+        _run("-n", self._names[index], "rule", "add", "ipproto", "tcp", "sport", ports, "blackhole")
+
     def __enter__(self) -> TwoHosts:
         try:
             for name in self._names:

@@ -200,6 +200,9 @@ class _Meeting:
                     self._go_on(self._open[key.fileobj])  # type: ignore[index]
             for connection in [each for each in self._open.values() if each.until < time.monotonic()]:
                 self._end(connection, "it did not answer")
+        for connection in self._open.values():
+            if connection.to >= 0:
+                self._reasons.setdefault(connection.to, "no answer came")
         others = (each for each in range(size) if each != self._rank and each not in self._met)
         return {each: self._reasons.get(each, "it has not connected") for each in others}
 

@@ -32,7 +32,14 @@ def hosts() -> Iterator[TwoHosts]:
         yield made
 
 
-def start(group: ProcessGroup, hosts: TwoHosts, module: str, *arguments: str, on_each: int = 1) -> None:
+def start(
+    group: ProcessGroup,
+    hosts: TwoHosts,
+    module: str,
+    *arguments: str,
+    on_each: int = 1,
+    data_ports: str = "0-0",
+) -> None:
     """Starts `on_each` workers on each host."""
     addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(on_each)]
     for index in range(len(addresses)):
@@ -40,20 +47,37 @@ def start(group: ProcessGroup, hosts: TwoHosts, module: str, *arguments: str, on
             f"worker{index}",
             module,
             *arguments,
-            env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+            env={
+                "TF_CONFIG": tf_config({"worker": addresses}, "worker", index),
+                "TF_STRATEGIES_PORTS": data_ports,
+            },
             namespace=hosts.name(index // on_each),
         )
 
 
 @pytest.mark.quick
-def test_collectives_between_hosts_go_over_tcp(hosts: TwoHosts, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "wire"), [("auto", "tcp (between hosts)"), ("tcp", "tcp\n")])
+def test_collectives_between_hosts_go_over_tcp(
+    transport: str, wire: str, hosts: TwoHosts, tmp_path: Path
+) -> None:
     with ProcessGroup(tmp_path) as group:
-        start(group, hosts, "tests.cluster.native.native_ops_worker", "tcp")
+        start(group, hosts, "tests.cluster.native.native_ops_worker", transport)
         assert set(group.wait_all(timeout=180).values()) == {0}
         for index in range(2):
-            transport = group[f"worker{index}"].log().partition("transport: ")[2]
-            assert "tcp" in transport
-            assert "between hosts" in transport
+            assert wire in group[f"worker{index}"].log().partition("transport: ")[2]
+
+
+def test_a_firewall_that_closes_the_data_ports_is_named_when_the_group_starts(
+    hosts: TwoHosts, tmp_path: Path
+) -> None:
+    hosts.answer_nothing_on(0, "40000-40010")
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.native.native_ops_worker", "tcp", "4", data_ports="40000-40010")
+        assert set(group.wait_all(timeout=30).values()) == {1}
+        first, second = (group[f"worker{index}"].log() for index in range(2))
+        at = f"worker 0 ({hosts.addresses[0]}:{_PORT}) (data port {hosts.addresses[0]}:40000) after 4 s"
+        assert f"has no data connection with {at}: no answer came; let the firewall pass TCP" in second
+        assert f"has no data connection with worker 1 ({hosts.addresses[1]}:{_PORT})" in first
 
 
 def test_what_compressed_gradients_send_is_what_the_interfaces_count(hosts: TwoHosts, tmp_path: Path) -> None:

@@ -248,7 +248,8 @@ def check_barrier_and_bad_input(group: Communicator) -> None:
 def main() -> None:
     cluster = Cluster.from_tf_config()
     assert cluster is not None
-    group = Communicator.connect(cluster, CommunicationOptions(timeout=60, transport=sys.argv[1]))
+    timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 60
+    group = Communicator.connect(cluster, CommunicationOptions(timeout=timeout, transport=sys.argv[1]))
     run_checks(globals(), group)
     stats = group.stats()
     assert stats["bytes_sent"] > 0 and stats["bytes_received"] > 0, stats
