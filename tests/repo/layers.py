@@ -44,13 +44,25 @@ FOREIGN_HEADERS = {
 
 # Python: a part of tf_strategies and the parts it may import, besides itself.
 # `tensorflow` among them: it may import TensorFlow.
-_FOUNDATION = {"_version", "addresses", "at_exit", "cluster", "errors", "options", "texts"}
+_FOUNDATION = {
+    "_version",
+    "addresses",
+    "at_exit",
+    "cluster",
+    "errors",
+    "handshake",
+    "options",
+    "secret",
+    "texts",
+}
 PARTS = {
     "_version": set(),
     "at_exit": set(),
     "errors": set(),
     "texts": set(),
     "addresses": set(),
+    "handshake": set(),
+    "secret": {"addresses", "errors"},
     "options": {"errors"},
     "cluster": {"addresses", "errors"},
     "_tf": {"errors", "tensorflow"},

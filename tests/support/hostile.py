@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import random
 import socket
 import struct
@@ -17,6 +18,9 @@ from types import TracebackType
 from typing import Any
 
 import grpc
+
+from tf_strategies.control_plane import stream_handshake
+from tf_strategies.handshake import Session
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _SETTINGS = struct.pack(">I", 0)[1:] + b"\x04\x00" + struct.pack(">I", 0)
@@ -86,19 +90,51 @@ class Stranger:
         for _ in range(greeted):
             self.connect(_PREFACE + _SETTINGS)
 
-    def join_with(self, *messages: Any) -> tuple[list[dict], str]:
-        """Calls Join with messages, bytes as they are, others as JSON. Returns the answers and the status code's name."""
+    def join_with(self, *messages: Any, secret: bytes = b"") -> tuple[list[dict], str]:
+        """Calls Join with messages, bytes as they are, others as JSON, after a handshake with a secret.
+
+        Returns the answers and the status code's name.
+        """
         requests = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
+        connecting = stream_handshake.connect(secret)
+        sessions: queue.SimpleQueue[tuple[bytes, Session]] = queue.SimpleQueue()
         ended = threading.Event()
 
         def say() -> Iterator[bytes]:
-            yield from requests
+            yield connecting.opening
+            with contextlib.suppress(queue.Empty):
+                proof, session = sessions.get(timeout=_SECONDS)
+                yield proof
+                yield from map(session.seal, requests)
             ended.wait(2 * _SECONDS)  # as a member does, who keeps its side open
 
         answers = []
         try:
-            for answer in self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS):
-                answers.append(json.loads(answer))
+            call = self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS)
+            challenge = next(call, None)
+            if challenge is None:
+                return answers, "OK"
+            proof, session = stream_handshake.answer(connecting, secret, challenge)
+            sessions.put((proof, session))
+            for answer in call:
+                answers.append(json.loads(session.open(answer)))
+        except grpc.RpcError as error:
+            return answers, error.code().name
+        finally:
+            ended.set()
+        return answers, "OK"
+
+    def say(self, *requests: bytes) -> tuple[list[bytes], str]:
+        """Calls Join with requests as they are. Returns what comes back, and the status code's name."""
+        ended = threading.Event()
+
+        def say() -> Iterator[bytes]:
+            yield from requests
+            ended.wait(2 * _SECONDS)
+
+        answers: list[bytes] = []
+        try:
+            answers.extend(self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS))
         except grpc.RpcError as error:
             return answers, error.code().name
         finally:

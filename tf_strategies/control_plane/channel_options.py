@@ -12,6 +12,7 @@ import os
 from typing import List, Tuple, Union
 
 from tf_strategies.control_plane.messages import MAX_MESSAGE_BYTES
+from tf_strategies.handshake import SEAL_BYTES
 
 KEEPALIVE_SECONDS = 0.8
 KEEPALIVE_TIMEOUT_SECONDS = 2.5
@@ -30,8 +31,8 @@ def set_environment_defaults() -> None:
 
 def _common() -> Options:
     return [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + SEAL_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + SEAL_BYTES),
         ("grpc.max_metadata_size", 8192),
         ("grpc.keepalive_time_ms", int(KEEPALIVE_SECONDS * 1000)),
         ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_SECONDS * 1000)),

@@ -26,8 +26,9 @@ class ControlPlane:
         size: the number of ranks.
     """
 
-    def __init__(self, cluster: Cluster, member: Member) -> None:
+    def __init__(self, cluster: Cluster, member: Member, secret: bytes) -> None:
         self.rank = _rank(cluster)
+        self._secret = secret
         self.size = cluster.size
         self._cluster = cluster
         self._member = member
@@ -41,6 +42,7 @@ class ControlPlane:
         *,
         options: Mapping[str, Any],
         timeout: float,
+        secret: bytes,
         on_abort: Callable[[int, str], None],
         describe: Callable[[int], str],
         waiting: Callable[[], tuple[int, float, str] | None],
@@ -51,6 +53,7 @@ class ControlPlane:
             cluster: this task must be one of its `worker_tasks`.
             options: JSON values that must be the same on all workers, by the name a user knows them by.
             timeout: seconds for joining, and for each exchange.
+            secret: of the cluster; b"" if it has none. Nobody joins who does not know it.
             on_abort: called once with a Code and one line when the group fails: a member was lost, a verdict
                 was found, or a wait cannot end.
             describe: what this rank last asked for on an instance, for messages.
@@ -67,7 +70,7 @@ class ControlPlane:
         member = Member(
             rank, tuple(map(str, tasks)), names, terms, timeout, Callbacks(on_abort, describe, waiting)
         )
-        plane = cls(cluster, member)
+        plane = cls(cluster, member, secret)
         try:
             if rank == 0:
                 plane._serve(names[0], terms, timeout)
@@ -175,12 +178,13 @@ class ControlPlane:
         self._coordinator.start()
         if self.size > 1:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
-            self._server = ControlServer(name, address, self.size, self._coordinator.post)
+            self._server = ControlServer(name, address, self.size, self._secret, self._coordinator.post)
 
     def _open_link(self, on_message: OnMessage, on_closed: OnClosed) -> Link:
         if self._coordinator is not None:
             return LocalLink(self._coordinator, on_message)
-        return RemoteLink(self._cluster.address_of(self._cluster.worker_tasks[0]), on_message, on_closed)
+        address = self._cluster.address_of(self._cluster.worker_tasks[0])
+        return RemoteLink(address, self._secret, on_message, on_closed)
 
 
 def _rank(cluster: Cluster) -> int:

@@ -8,7 +8,13 @@ from tf_strategies.control_plane.messages import Message
 
 
 class Link(Protocol):
-    """An open stream; it calls OnMessage and OnClosed, which its opener gave it, on a thread of its own."""
+    """An open stream; it calls OnMessage and OnClosed, which its opener gave it, on a thread of its own.
+
+    Attributes:
+        refused: whether it was closed because the other end does not know the secret.
+    """
+
+    refused: bool
 
     def send(self, message: Message) -> None:
         """Queues a message; never blocks or raises, also when the stream is broken."""

@@ -14,6 +14,8 @@ _log = logging.getLogger("tf_strategies")
 class LocalLink:
     """The member's end; the coordinator's end is a `_LocalConnection`."""
 
+    refused = False
+
     def __init__(self, coordinator: Coordinator, on_message: OnMessage) -> None:
         self._coordinator = coordinator
         self._connection = _LocalConnection(self, on_message)

@@ -15,6 +15,7 @@ from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.secret import SECRET_FILE
 
 _log = logging.getLogger("tf_strategies")
 
@@ -22,6 +23,7 @@ _FAREWELL_SECONDS = 2.0
 _EXTRA_SECONDS = 5.0  # the coordinator's own deadline, which names who is missing, comes first
 _RETRY_SECONDS = (0.1, 1.0)
 _FIRST_PROGRESS_SECONDS = 5.0
+_REFUSED_SECONDS = 10.0  # an earlier job with another secret may still be ending at the address
 
 
 class Callbacks(NamedTuple):
@@ -97,6 +99,10 @@ class Member:
                 self._monitor.start()
                 return
             waited = time.monotonic() - start
+            if self._link is not None and self._link.refused and waited + pause >= _REFUSED_SECONDS:
+                raise BootstrapError(
+                    f"{mine} does not trust {first}: {reason}; give all tasks the same file as {SECRET_FILE}"
+                )
             if waited + pause >= self._timeout:
                 raise BootstrapError(
                     f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start what "

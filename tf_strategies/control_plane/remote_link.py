@@ -8,8 +8,9 @@ import threading
 from typing import Any, Callable, Iterator
 
 from tf_strategies.addresses import split_address
-from tf_strategies.control_plane import channel_options
+from tf_strategies.control_plane import channel_options, stream_handshake
 from tf_strategies.control_plane.messages import Message, decode, encode
+from tf_strategies.handshake import AuthenticationError, Session
 
 channel_options.set_environment_defaults()
 import grpc  # noqa: E402  (reads its environment when it is imported)
@@ -24,8 +25,12 @@ class RemoteLink:
 
     Args:
         address: the "host:port" of rank 0.
+        secret: of the cluster; b"" if it has none.
         on_message: called with each message, on the link's own thread.
         on_closed: called once with the reason when the stream has ended, on that thread too.
+
+    Attributes:
+        refused: whether the other end does not know the secret.
 
     Raises:
         OSError: when the host's name cannot be resolved (now).
@@ -34,11 +39,16 @@ class RemoteLink:
     def __init__(
         self,
         address: str,
+        secret: bytes,
         on_message: Callable[[RemoteLink, Message], None],
         on_closed: Callable[[RemoteLink, str], None],
     ) -> None:
         self._on_message = on_message
         self._on_closed = on_closed
+        self.refused = False
+        self._secret = secret
+        self._connecting = stream_handshake.connect(secret)
+        self._authenticated: queue.SimpleQueue[tuple[bytes, Session] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(_target(address), options=channel_options.member_options())
         self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
@@ -53,7 +63,7 @@ class RemoteLink:
 
     def close(self) -> None:
         """Breaks the stream and joins the thread; bounded. `on_closed` is called if it was not."""
-        self._outgoing.put(None)
+        self._end_requests()
         if self._call is not None:
             self._call.cancel()
         self._channel.close()
@@ -64,25 +74,45 @@ class RemoteLink:
         self._call = None
 
     def _requests(self) -> Iterator[bytes]:
+        yield self._connecting.opening
+        authenticated = self._authenticated.get()
+        if authenticated is None:
+            return
+        proof, session = authenticated
+        yield proof
         while True:
             message = self._outgoing.get()
             if message is None:
                 return
-            yield encode(message)
+            yield session.seal(encode(message))
 
     def _read(self, call: Any) -> None:
         reason = "it ended the connection"
         try:
+            session = self._authenticate(call)
             for data in call:
-                self._on_message(self, decode(data))
+                self._on_message(self, decode(session.open(data)))
+        except AuthenticationError as error:
+            self.refused, reason = True, str(error)
+        except StopIteration:
+            pass
         except ValueError as error:
             reason = f"it does not speak this protocol ({error})"
         except grpc.RpcError as error:
             reason = _one_line(error)
             error.__traceback__ = None  # the error is the call itself, which this would keep alive
         finally:
-            self._outgoing.put(None)
+            self._end_requests()
             self._on_closed(self, reason)
+
+    def _authenticate(self, call: Any) -> Session:
+        proof, session = stream_handshake.answer(self._connecting, self._secret, next(call))
+        self._authenticated.put((proof, session))
+        return session
+
+    def _end_requests(self) -> None:
+        self._authenticated.put(None)
+        self._outgoing.put(None)
 
 
 def _target(address: str) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import queue
 import socket
 import threading
+import time
 from concurrent import futures
 from typing import Any, Callable, Iterator
 
 from tf_strategies.addresses import join_address, split_address
-from tf_strategies.control_plane import channel_options
+from tf_strategies.control_plane import channel_options, stream_handshake
 from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
+from tf_strategies.handshake import AuthenticationError, Session
 
 channel_options.set_environment_defaults()
 import grpc  # noqa: E402  (reads its environment when it is imported)
@@ -27,6 +30,8 @@ _ENDING_STREAMS = 48
 _HELLO_SECONDS = 10.0
 _MOST_UNHANDLED = 16  # messages of one stream; further ones wait in its connection
 
+_log = logging.getLogger("tf_strategies")
+
 Post = Callable[[Connection, "Message | None"], None]
 
 
@@ -37,6 +42,7 @@ class ControlServer:
         name: this task, for messages.
         address: its "host:port" of TF_CONFIG.
         size: the number of ranks.
+        secret: of the cluster; b"" if it has none. A stream whose other end does not know it is ended.
         post: receives every message of every stream, and None when a stream ends. Whoever has handled a message calls `handled`
             of the stream.
 
@@ -44,8 +50,9 @@ class ControlServer:
         BootstrapError: when the address cannot be listened on.
     """
 
-    def __init__(self, name: str, address: str, size: int, post: Post) -> None:
-        self._post = post
+    def __init__(self, name: str, address: str, size: int, secret: bytes, post: Post) -> None:
+        self._name, self._secret, self._post = name, secret, post
+        self._strangers = 0
         self._silent = _SilentStreams(size + _SPARE_STREAMS)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server = grpc.server(
@@ -74,18 +81,26 @@ class ControlServer:
         )
         reader.start()
         with self._silent.holding(stream):
-            if not stream.opened.wait(_HELLO_SECONDS):
+            until = time.monotonic() + _HELLO_SECONDS
+            challenge = stream.challenge(_HELLO_SECONDS)
+            if challenge is None:
+                return
+            yield challenge
+            if not stream.opened.wait(max(0.0, until - time.monotonic())):
                 return
         yield from stream.outgoing()
 
     def _read(self, requests: Iterator[bytes], stream: _Stream) -> None:
         try:
+            session = stream.authenticate(requests, self._secret)
             for data in requests:
-                message = decode(data)
+                message = decode(session.open(data))
                 if not stream.may_post():
                     break
                 self._post(stream, message)
                 stream.opened.set()
+        except AuthenticationError as error:
+            self._warn_of_stranger(stream.peer, error)
         except (ValueError, grpc.RpcError):
             pass
         except Exception as error:  # gRPC ends the requests of a broken stream with a bare Exception
@@ -94,6 +109,14 @@ class ControlServer:
         finally:
             stream.end()
             self._post(stream, None)
+
+    def _warn_of_stranger(self, peer: str, error: AuthenticationError) -> None:
+        """Logs the 1st, 2nd, 4th, 8th … connection that was refused."""
+        self._strangers += 1
+        if self._strangers & (self._strangers - 1) == 0:
+            _log.warning(
+                "%s refused a connection from %s: %s (%d so far)", self._name, peer, error, self._strangers
+            )
 
 
 class _Stream:
@@ -104,12 +127,15 @@ class _Stream:
         self.opened = threading.Event()  # the first message has come, or never will
         self._ended = threading.Event()
         self._room = threading.Semaphore(_MOST_UNHANDLED)
+        self._challenge: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._session: Session | None = None
 
     def send(self, message: Message) -> None:
         self._outgoing.put(message)
 
     def end(self) -> None:
+        self._challenge.put(None)
         self._outgoing.put(None)
         self._ended.set()
         self.opened.set()
@@ -124,12 +150,29 @@ class _Stream:
                 return False
         return True
 
+    def authenticate(self, requests: Iterator[bytes], secret: bytes) -> Session:
+        """Returns the session of a member that knows the secret; AuthenticationError or ValueError for a stranger."""
+        accepting = stream_handshake.accept(secret, next(requests, b""))
+        self._challenge.put(stream_handshake.challenge(secret, accepting))
+        proof = next(requests, None)
+        if proof is None:
+            raise ValueError("it gives no proof")
+        self._session = accepting.check(proof)
+        return self._session
+
+    def challenge(self, seconds: float) -> bytes | None:
+        """Waits for the challenge that is to be sent; None if there is none in time."""
+        try:
+            return self._challenge.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
     def outgoing(self) -> Iterator[bytes]:
         while True:
             message = self._outgoing.get()
-            if message is None:
+            if message is None or self._session is None:
                 return
-            yield encode(message)
+            yield self._session.seal(encode(message))
 
 
 class _SilentStreams:

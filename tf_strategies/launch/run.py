@@ -16,6 +16,7 @@ from tf_strategies.launch.environment import THREAD_VARIABLES, environments, fai
 from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.ports import ReservedPorts
 from tf_strategies.launch.supervisor import Patience, Supervisor, say
+from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 
 _USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
 _DESCRIPTION = "Runs a script in every process of a training cluster, with TF_CONFIG set for each."
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with contextlib.ExitStack() as held:
             plan = _plan(arguments, held)
-            envs = environments(plan, os.environ, arguments.threads, arguments.gpus_per_worker)
+            environ = _with_secret(arguments, held)
+            envs = environments(plan, environ, arguments.threads, arguments.gpus_per_worker)
             command = _command(arguments)
             kept = held.pop_all()
     except ValueError as error:
@@ -118,6 +120,14 @@ def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[Pla
         raise ValueError(f"--this-host {here} is none of --hosts {','.join(hosts)}")
     plan = plan_cluster(counts, hosts, lambda host, position: base + position)
     return [planned for planned in plan if planned.host == here]
+
+
+def _with_secret(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
+    """Returns the environment with the file of a secret: the user's, or a new one if all processes are started here."""
+    environ = dict(os.environ)
+    if arguments.hosts is None and not environ.get(SECRET_FILE):
+        environ[SECRET_FILE] = held.enter_context(temporary_secret_file())
+    return environ
 
 
 def _hosts(text: str) -> list[str]:

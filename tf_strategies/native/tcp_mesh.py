@@ -1,11 +1,8 @@
 """Connects all ranks of a group by TCP, each pair once, and makes sure that both ends belong to the group.
 
 A rank listens on its address of TF_CONFIG alone. It connects to all lower ranks, and is connected to by all higher ones. Both
-ends of a connection prove that they know the key of the group before anything else is read:
-
-    connecting end  ->  magic, its rank, the other's rank, a nonce
-    accepting end   ->  a nonce, HMAC-SHA256 of "accept" and all of the above
-    connecting end  ->  HMAC-SHA256 of "connect" and all of the above
+ends of a connection prove that they know the key of the group before anything else is read (tf_strategies/handshake.py); the
+connecting end says its rank and the other's.
 
 Nothing blocks: one loop serves all connections, and each wait has a deadline.
 """
@@ -15,10 +12,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import hmac
 import os
-import secrets
 import selectors
 import socket
 import struct
@@ -26,13 +21,12 @@ import time
 from typing import Generator, Sequence
 
 from tf_strategies.errors import BootstrapError
+from tf_strategies.handshake import CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, Accepting, Connecting
 
 __all__ = ["TcpMesh", "group_key"]
 
-_HELLO = struct.Struct("!8sII32s")  # magic, from rank, to rank, nonce
+_HELLO = struct.Struct("!8sII")  # magic, from rank, to rank
 _MAGIC = b"TFSTCP01"
-_NONCE_BYTES = 32
-_PROOF_BYTES = hashlib.sha256().digest_size
 _HANDSHAKE_SECONDS = 10.0  # for a connection that was opened; then it is closed
 _RETRY_SECONDS = 0.2
 _MOST_STRANGERS = 64  # connections that have not proved anything, beside those of the ranks
@@ -284,34 +278,25 @@ class _Meeting:
             self._end(connection, str(error))
 
     def _introduce(self, opened: socket.socket, to: int) -> _Talk:
-        """Says who this is, and hears the proof of the other end first."""
-        hello = _HELLO.pack(_MAGIC, self._rank, to, secrets.token_bytes(_NONCE_BYTES))
-        _send(opened, hello)
-        answer = yield _NONCE_BYTES + _PROOF_BYTES
-        nonce, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
-        self._check(proof, b"accept", hello + nonce)
-        _send(opened, self._proof(b"connect", hello + nonce))
+        """Says who this is, and checks the proof of the other end before it gives its own."""
+        connecting = Connecting(self._key, _HELLO.pack(_MAGIC, self._rank, to))
+        _send(opened, connecting.opening)
+        proof, _ = connecting.answer((yield CHALLENGE_BYTES))
+        _send(opened, proof)
         return to
 
     def _answer(self, opened: socket.socket) -> _Talk:
-        """Proves who this is to a rank that has connected, and hears its proof."""
-        hello = yield _HELLO.size
-        magic, rank, to, _ = _HELLO.unpack(hello)
+        """Proves who this is to a rank that has connected, and checks its proof."""
+        opening = yield _HELLO.size + NONCE_BYTES
+        magic, rank, to = _HELLO.unpack_from(opening)
         if magic != _MAGIC or to != self._rank or not self._rank < rank < len(self._addresses):
             raise ValueError("it is no rank of this group")
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        _send(opened, nonce + self._proof(b"accept", hello + nonce))
-        self._check((yield _PROOF_BYTES), b"connect", hello + nonce)
+        accepting = Accepting(self._key, opening)
+        _send(opened, accepting.challenge)
+        accepting.check((yield PROOF_BYTES))
         if rank in self._met:
             raise ValueError("it is connected already")
         return int(rank)
-
-    def _proof(self, role: bytes, said: bytes) -> bytes:
-        return hmac.digest(self._key, role + said, "sha256")
-
-    def _check(self, proof: bytes, role: bytes, said: bytes) -> None:
-        if not hmac.compare_digest(proof, self._proof(role, said)):
-            raise ValueError("it does not know the key of this group")
 
     def _forget(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)

@@ -47,7 +47,9 @@ class Wire(Protocol):
         """Closes a wire that was not connected. May be called again."""
 
 
-def open_wire(names: Sequence[str], rank: int, hosts: Sequence[str], transport: str, timeout: float) -> Wire:
+def open_wire(
+    names: Sequence[str], rank: int, hosts: Sequence[str], transport: str, timeout: float, secret: bytes
+) -> Wire:
     """Opens the wire of a worker.
 
     Args:
@@ -56,12 +58,13 @@ def open_wire(names: Sequence[str], rank: int, hosts: Sequence[str], transport: 
         hosts: of all workers, as in TF_CONFIG.
         transport: as in CommunicationOptions. "tcp" is TCP of our own, unless UCX_TLS asks for UCX.
         timeout: seconds that a connection may take.
+        secret: of the cluster; b"" if it has none.
 
     Raises:
         BootstrapError: the wire cannot be opened.
     """
     if transport == "tcp" and "UCX_TLS" not in os.environ:
-        return TcpWire(names, hosts, rank, timeout)
+        return TcpWire(names, hosts, rank, timeout, secret)
     return UcxWire(names[rank], transport, host.net_devices(hosts[rank]))
 
 
@@ -112,8 +115,10 @@ class TcpWire:
 
     shares_memory = False
 
-    def __init__(self, names: Sequence[str], hosts: Sequence[str], rank: int, timeout: float) -> None:
-        self._names, self._hosts, self._timeout = names, hosts, timeout
+    def __init__(
+        self, names: Sequence[str], hosts: Sequence[str], rank: int, timeout: float, secret: bytes
+    ) -> None:
+        self._names, self._hosts, self._timeout, self._secret = names, hosts, timeout, secret
         self._mesh = TcpMesh(hosts[rank])
 
     def address(self) -> dict[str, Any]:
@@ -124,7 +129,7 @@ class TcpWire:
     ) -> int:
         del same_host
         ports = [(each, address["port"]) for each, address in zip(self._hosts, addresses)]
-        sockets = self._mesh.connect(rank, ports, self._names, group_key(b"", epoch), self._timeout)
+        sockets = self._mesh.connect(rank, ports, self._names, group_key(self._secret, epoch), self._timeout)
         self.close()
         return core.transport_of_sockets(rank=rank, sockets=sockets)
 

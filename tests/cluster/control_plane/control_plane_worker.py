@@ -24,6 +24,7 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, agreement
 from tf_strategies.control_plane.coordinator import verdict
 from tf_strategies.errors import BootstrapError
+from tf_strategies.secret import read_secret
 
 _HOLD_SECONDS = 60.0
 
@@ -70,6 +71,7 @@ class Worker:
                 Cluster.from_tf_config(),
                 options=self.plan.get("options", {}),
                 timeout=self.plan.get("timeout", 30.0),
+                secret=read_secret(),
                 on_abort=self.on_abort,
                 describe=self.describe,
                 waiting=self.waiting,

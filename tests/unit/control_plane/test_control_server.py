@@ -13,10 +13,12 @@ import grpc
 import pytest
 
 from tests.support.processes import ReservedPorts, wait_until
+from tf_strategies.control_plane import stream_handshake
 from tf_strategies.control_plane.server import METHOD, SERVICE, ControlServer
 
 pytestmark = pytest.mark.any_line
 
+SECRET = b"a secret of this test's cluster"
 _SECONDS = 20
 _UNHANDLED = 16  # the messages of one stream that the server hands on before they are handled
 
@@ -52,7 +54,7 @@ def posted() -> Posted:
 @pytest.fixture
 def channel(posted: Posted) -> Iterator[grpc.Channel]:
     with ReservedPorts(1) as ports:
-        server = ControlServer("worker 0", ports.addresses[0], 2, posted)
+        server = ControlServer("worker 0", ports.addresses[0], 2, SECRET, posted)
         with contextlib.closing(grpc.insecure_channel(f"ipv4:{ports.addresses[0]}")) as opened:
             yield opened
         server.stop()
@@ -61,8 +63,27 @@ def channel(posted: Posted) -> Iterator[grpc.Channel]:
 def join(channel: grpc.Channel) -> Any:
     """Opens a stream; returns the queue of what it sends, as JSON, and the call, which ends when nobody refers to it."""
     outgoing: queue.SimpleQueue = queue.SimpleQueue()
-    requests = iter(lambda: json.dumps(outgoing.get()).encode(), None)
-    return outgoing, channel.stream_stream(f"/{SERVICE}/{METHOD}")(requests)
+    answers: queue.SimpleQueue = queue.SimpleQueue()
+    connecting = stream_handshake.connect(SECRET)
+
+    def requests() -> Iterator[bytes]:
+        first = outgoing.get()
+        yield connecting.opening
+        proof, session = stream_handshake.answer(connecting, SECRET, answers.get())
+        yield proof
+        while True:
+            yield session.seal(json.dumps(first).encode())
+            first = outgoing.get()
+
+    call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(requests())
+
+    def read() -> None:
+        with contextlib.suppress(grpc.RpcError, grpc.FutureCancelledError):
+            for answer in call:
+                answers.put(answer)
+
+    threading.Thread(target=read, daemon=True).start()
+    return outgoing, call
 
 
 def test_a_stream_that_floods_waits_until_its_messages_are_handled(

@@ -98,7 +98,7 @@ def test_a_stranger_that_introduces_itself_as_a_rank_takes_no_place(meshes: List
 def test_a_rank_with_another_key_is_named_by_both_sides(meshes: List[TcpMesh]) -> None:
     keys = {0: KEY, 1: KEY, 2: group_key(b"another", 7), 3: KEY}
     found = meet(meshes, keys, seconds=1.5)
-    assert "does not know the key of this group" in found[2]
+    assert "it does not know the secret of this cluster" in found[2]
     for rank in (0, 1):
         assert (
             f"no data connection with worker 2 ({HOST}:1) (data port {HOST}:{meshes[2].port})" in found[rank]

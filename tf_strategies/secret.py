@@ -1,0 +1,110 @@
+"""The secret that all processes of a cluster share, from the file that TF_STRATEGIES_SECRET_FILE names. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import re
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import Iterable, Iterator, Mapping
+
+from tf_strategies.addresses import split_address
+from tf_strategies.errors import ClusterConfigError
+
+__all__ = ["SECRET_FILE", "read_secret", "temporary_secret_file", "warn_without_secret"]
+
+SECRET_FILE = "TF_STRATEGIES_SECRET_FILE"  # the environment variable
+_SECRET_BYTES = 32
+_MOST_FILE_BYTES = 4096
+_WRITE_ONE = f"write one with: umask 077; openssl rand -hex {_SECRET_BYTES} > FILE"
+_HEXADECIMAL = re.compile(rb"\s*[0-9A-Fa-f]{%d}\s*" % (2 * _SECRET_BYTES))
+
+_log = logging.getLogger("tf_strategies")
+_warned = False
+
+
+def read_secret(environ: Mapping[str, str] = os.environ) -> bytes:
+    """Returns the secret of the cluster: 32 bytes, or b"" if the environment names no file.
+
+    The file holds 64 hexadecimal digits. Its owner must be this user or root. Nobody else may read or write it. The
+    group may read a file that belongs to root, because Kubernetes mounts secrets like this.
+
+    Args:
+        environ: where TF_STRATEGIES_SECRET_FILE is looked up.
+
+    Raises:
+        ClusterConfigError: the file cannot be read, others can read or write it, or it holds no secret.
+    """
+    name = environ.get(SECRET_FILE, "")
+    if not name:
+        return b""
+    try:
+        with Path(name).open("rb") as file:
+            _check_access(name, os.fstat(file.fileno()))
+            content = file.read(_MOST_FILE_BYTES)
+    except OSError as error:
+        raise ClusterConfigError(
+            f"{SECRET_FILE} names {name}, which cannot be read: {error.strerror}; {_WRITE_ONE}"
+        ) from None
+    if not _HEXADECIMAL.fullmatch(content):
+        raise ClusterConfigError(
+            f"{name} ({SECRET_FILE}) must hold {2 * _SECRET_BYTES} hexadecimal digits; {_WRITE_ONE}"
+        )
+    return bytes.fromhex(content.decode("ascii"))
+
+
+def _check_access(name: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ClusterConfigError(f"{name} ({SECRET_FILE}) is no regular file; {_WRITE_ONE}")
+    if found.st_uid not in (0, os.geteuid()):
+        raise ClusterConfigError(
+            f"{name} ({SECRET_FILE}) belongs to user {found.st_uid}; it must belong to the user of this process, "
+            f"{os.geteuid()}, or to root"
+        )
+    allowed = 0o740 if found.st_uid == 0 else 0o700
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o777 & ~allowed:
+        raise ClusterConfigError(
+            f"{name} ({SECRET_FILE}) has mode {mode:04o}, so that other users can read or change it; run: chmod 600 {name}"
+        )
+
+
+@contextlib.contextmanager
+def temporary_secret_file() -> Iterator[str]:
+    """Makes a new secret in a file that only this user can read, and gives its path. The file is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="tf_strategies-") as folder:
+        path = Path(folder, "secret")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(_SECRET_BYTES) + "\n")
+        yield str(path)
+
+
+def warn_without_secret(addresses: Iterable[str]) -> None:
+    """Logs a warning, once in a process, if an address can be reached from other hosts.
+
+    Args:
+        addresses: "host:port" of each task.
+    """
+    global _warned
+    reachable = next((each for each in addresses if not _is_loopback(split_address(each)[0])), None)
+    if reachable is None or _warned:
+        return
+    _warned = True
+    _log.warning(
+        "no secret is set, and other hosts can reach %s: whoever reaches the ports of this job can join it or end it; set %s on "
+        "all tasks (docs/security.md)",
+        reachable,
+        SECRET_FILE,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
