@@ -16,7 +16,7 @@ from typing import Iterable, Iterator, Mapping
 from tf_strategies.addresses import split_address
 from tf_strategies.errors import ClusterConfigError
 
-__all__ = ["SECRET_FILE", "read_secret", "temporary_secret_file", "warn_without_secret"]
+__all__ = ["SECRET_FILE", "read_secret", "temporary_secret_file", "warn_of_servers", "warn_without_secret"]
 
 SECRET_FILE = "TF_STRATEGIES_SECRET_FILE"  # the environment variable
 _SECRET_BYTES = 32
@@ -25,7 +25,7 @@ _WRITE_ONE = f"write one with: umask 077; openssl rand -hex {_SECRET_BYTES} > FI
 _HEXADECIMAL = re.compile(rb"\s*[0-9A-Fa-f]{%d}\s*" % (2 * _SECRET_BYTES))
 
 _log = logging.getLogger("tf_strategies")
-_warned = False
+_given: set[str] = set()  # the warnings of this process
 
 
 def read_secret(environ: Mapping[str, str] = os.environ) -> bytes:
@@ -85,22 +85,36 @@ def temporary_secret_file() -> Iterator[str]:
 
 
 def warn_without_secret(addresses: Iterable[str]) -> None:
-    """Logs a warning, once in a process, if an address can be reached from other hosts.
+    """Logs a warning, once in a process, that a job has no secret, if other hosts can reach one of its addresses.
 
     Args:
         addresses: "host:port" of each task.
     """
-    global _warned
-    reachable = next((each for each in addresses if not _is_loopback(split_address(each)[0])), None)
-    if reachable is None or _warned:
-        return
-    _warned = True
-    _log.warning(
-        "no secret is set, and other hosts can reach %s: whoever reaches the ports of this job can join it or end it; set %s on "
-        "all tasks (docs/security.md)",
-        reachable,
-        SECRET_FILE,
+    _warn_once(
+        addresses,
+        "no secret is set, and other hosts can reach %s: whoever reaches the ports of this job can join it or end it; set "
+        f"{SECRET_FILE} on all tasks (docs/security.md)",
     )
+
+
+def warn_of_servers(addresses: Iterable[str]) -> None:
+    """Logs a warning, once in a process, that parameter servers trust everybody, if other hosts can reach one.
+
+    Args:
+        addresses: "host:port" of each task.
+    """
+    _warn_once(
+        addresses,
+        "TensorFlow's servers run any graph for whoever reaches them, and other hosts can reach %s: let only hosts of this job "
+        "through the firewall (docs/security.md)",
+    )
+
+
+def _warn_once(addresses: Iterable[str], warning: str) -> None:
+    reachable = next((each for each in addresses if not _is_loopback(split_address(each)[0])), None)
+    if reachable is not None and warning not in _given:
+        _given.add(warning)
+        _log.warning(warning, reachable)
 
 
 def _is_loopback(host: str) -> bool:

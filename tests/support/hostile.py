@@ -12,7 +12,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -90,56 +90,72 @@ class Stranger:
         for _ in range(greeted):
             self.connect(_PREFACE + _SETTINGS)
 
-    def join_with(self, *messages: Any, secret: bytes = b"") -> tuple[list[dict], str]:
+    def join_with(
+        self, *messages: Any, secret: bytes = b"", sealed: Callable[..., list[bytes]] | None = None
+    ) -> tuple[list[dict], str]:
         """Calls Join with messages, bytes as they are, others as JSON, after a handshake with a secret.
 
-        Returns the answers and the status code's name.
+        Args:
+            messages: in order.
+            secret: of the job.
+            sealed: returns the requests for `Session.seal` and the bytes of a message; by default one, which is sealed.
+
+        Returns:
+            The answers, and the name of the status code.
         """
-        requests = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
-        connecting = stream_handshake.connect(secret)
-        sessions: queue.SimpleQueue[tuple[bytes, Session]] = queue.SimpleQueue()
-        ended = threading.Event()
+        answers, code, _ = self._join(messages, secret, sealed or (lambda seal, message: [seal(message)]))
+        return answers, code
 
-        def say() -> Iterator[bytes]:
-            yield connecting.opening
-            with contextlib.suppress(queue.Empty):
-                proof, session = sessions.get(timeout=_SECONDS)
-                yield proof
-                yield from map(session.seal, requests)
-            ended.wait(2 * _SECONDS)  # as a member does, who keeps its side open
-
-        answers = []
-        try:
-            call = self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS)
-            challenge = next(call, None)
-            if challenge is None:
-                return answers, "OK"
-            proof, session = stream_handshake.answer(connecting, secret, challenge)
-            sessions.put((proof, session))
-            for answer in call:
-                answers.append(json.loads(session.open(answer)))
-        except grpc.RpcError as error:
-            return answers, error.code().name
-        finally:
-            ended.set()
-        return answers, "OK"
+    def record_join(self, *messages: Any, secret: bytes) -> list[bytes]:
+        """Does the same, and returns all that was said, byte by byte."""
+        return self._join(messages, secret, lambda seal, message: [seal(message)])[2]
 
     def say(self, *requests: bytes) -> tuple[list[bytes], str]:
-        """Calls Join with requests as they are. Returns what comes back, and the status code's name."""
+        """Calls Join with requests as they are. Returns what comes back, and the name of the status code."""
+        answers: list[bytes] = []
+        return answers, self._call(iter(requests), answers.append)
+
+    def _join(
+        self, messages: tuple[Any, ...], secret: bytes, sealed: Callable[..., list[bytes]]
+    ) -> tuple[list[dict], str, list[bytes]]:
+        connecting = stream_handshake.connect(secret)
+        sessions: queue.SimpleQueue[tuple[bytes, Session]] = queue.SimpleQueue()
+        said, answers, session = [connecting.opening], [], None
+
+        def requests() -> Iterator[bytes]:
+            yield connecting.opening
+            proof, session = sessions.get(timeout=_SECONDS)
+            for message in messages:
+                data = message if isinstance(message, bytes) else json.dumps(message).encode()
+                said.extend(sealed(session.seal, data))
+            said.insert(1, proof)
+            yield from said[1:]
+
+        def take(answer: bytes) -> None:
+            nonlocal session
+            if session is None:
+                proof, session = stream_handshake.answer(connecting, secret, answer)
+                sessions.put((proof, session))
+            else:
+                answers.append(json.loads(session.open(answer)))
+
+        return answers, self._call(requests(), take), said
+
+    def _call(self, requests: Iterator[bytes], take: Callable[[bytes], object]) -> str:
         ended = threading.Event()
 
         def say() -> Iterator[bytes]:
             yield from requests
-            ended.wait(2 * _SECONDS)
+            ended.wait(2 * _SECONDS)  # as a member does, who keeps its side open
 
-        answers: list[bytes] = []
         try:
-            answers.extend(self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS))
+            for answer in self._channel.stream_stream(_JOIN)(say(), timeout=_SECONDS):
+                take(answer)
         except grpc.RpcError as error:
-            return answers, error.code().name
+            return str(error.code().name)
         finally:
             ended.set()
-        return answers, "OK"
+        return "OK"
 
     def call_elsewhere(self) -> str:
         """Calls a method that nobody offers; the status code's name."""
