@@ -1,21 +1,34 @@
 #include "ops/communicator/collective.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 
-#include "ops/schedule/algorithms.h"
-#include "ops/schedule/choose.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies {
 namespace {
 
-constexpr size_t kMostPlans = 1024;
-
-// FNV-1a, folded to the bits that a message's signature has.
+// A hash of 64-bit words, folded to the bits that a message's signature has.
 class Hash {
  public:
-  Hash& Mix(uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte, value >>= 8) state_ = (state_ ^ (value & 0xff)) * 1099511628211u;
+  // The multiplier is that of MurmurHash2; the shift brings the upper bits, which every bit of the word reaches, down again.
+  Hash& Mix(uint64_t word) {
+    state_ = (state_ ^ word) * 0xc6a4a7935bd1e995u;
+    state_ ^= state_ >> 47;
+    return *this;
+  }
+
+  // Eight characters at a time. The length is mixed in, so that texts next to each other do not run together.
+  Hash& MixText(std::string_view text) {
+    Mix(text.size());
+    while (!text.empty()) {
+      uint64_t word = 0;
+      const size_t bytes = std::min(text.size(), sizeof(word));
+      std::memcpy(&word, text.data(), bytes);
+      Mix(word);
+      text.remove_prefix(bytes);
+    }
     return *this;
   }
   uint32_t Fold() const {
@@ -24,30 +37,8 @@ class Hash {
   }
 
  private:
-  uint64_t state_ = 14695981039346656037u;
+  uint64_t state_ = 0x9e3779b97f4a7c15u;
 };
-
-std::vector<int64_t> Lengths(const std::vector<int64_t>& offsets) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 1; i < offsets.size(); ++i) lengths.push_back(offsets[i] - offsets[i - 1]);
-  return lengths;
-}
-
-schedule::Schedule BuildSchedule(const Collective& collective, int rank, const schedule::Group& group) {
-  const int size = group.size;
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce:
-      return schedule::AllReduceAlgorithms()[collective.algorithm].build(rank, group, collective.count);
-    case CollectiveKind::kBroadcast:
-      return schedule::BroadcastTree(rank, size, collective.count, collective.root);
-    case CollectiveKind::kAllGather: return schedule::RingAllGather(rank, size, collective.offsets);
-    case CollectiveKind::kAllToAll:
-      return schedule::PairwiseAllToAll(rank, size, kMostSegment, Lengths(collective.offsets),
-                                        Lengths(collective.receive_offsets));
-    case CollectiveKind::kBarrier: break;
-  }
-  return schedule::RecursiveDoubling(rank, size, collective.count);
-}
 
 }  // namespace
 
@@ -81,44 +72,12 @@ uint32_t Collective::Signature(uint32_t uses) const {
     hash.Mix(count);
     for (int64_t offset : offsets) hash.Mix(offset);
   }
-  for (char character : shape) hash.Mix(static_cast<unsigned char>(character));
-  for (char character : layout) hash.Mix(static_cast<unsigned char>(character));
+  hash.MixText(shape).MixText(layout);
+  std::string letters;
   for (char character : name) {
-    if (character != '_' && (character < '0' || character > '9'))
-      hash.Mix(static_cast<unsigned char>(character));
+    if (character != '_' && (character < '0' || character > '9')) letters += character;
   }
-  return hash.Fold();
-}
-
-Status Plans::For(const Collective& collective, std::shared_ptr<const Plan>* plan) {
-  const Key key{collective.kind, collective.algorithm, collective.dtype,          collective.count,
-                collective.root, collective.offsets,   collective.receive_offsets};
-  const auto found = plans_.find(key);
-  if (found != plans_.end()) {
-    *plan = found->second;
-    return Status::Ok();
-  }
-  TFS_RETURN_IF_ERROR(Make(collective, plan));
-  if (plans_.size() >= kMostPlans) plans_.clear();
-  plans_[key] = *plan;
-  return Status::Ok();
-}
-
-Status Plans::Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const {
-  const schedule::Schedule schedule = BuildSchedule(collective, rank_, group_);
-  if (collective.kind == CollectiveKind::kAllToAll) {
-    // Whole segments: nothing waits for a part of one.
-    const auto locate = [&](const schedule::Action& action) {
-      const bool sends = action.kind == schedule::ActionKind::kSend;
-      return (sends ? collective.offsets : collective.receive_offsets)[action.peer];
-    };
-    return MakePlan(schedule, kMostSegment, locate, plan);
-  }
-  const int64_t chunk =
-      std::max({int64_t{1}, chunk_bytes_ / static_cast<int64_t>(DTypeSize(collective.dtype)),
-                collective.count / (kMostMessages / 4)});
-  const bool in_parts = collective.kind == CollectiveKind::kAllReduce && !collective.offsets.empty();
-  return in_parts ? MakePlan(schedule, chunk, collective.offsets, plan) : MakePlan(schedule, chunk, plan);
+  return hash.MixText(letters).Fold();
 }
 
 }  // namespace tf_strategies

@@ -1,18 +1,12 @@
-// What a collective is: its kind, what the ranks must agree on, and the schedule that carries it out.
+// What a collective is: its kind, and what the ranks must agree on.
 #ifndef OPS_COMMUNICATOR_COLLECTIVE_H_
 #define OPS_COMMUNICATOR_COLLECTIVE_H_
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "ops/base/dtype.h"
-#include "ops/base/status.h"
-#include "ops/communicator/plan.h"
-#include "ops/schedule/group.h"
 
 namespace tf_strategies {
 
@@ -45,25 +39,6 @@ struct Collective {
   // different collectives look alike once in four million. Of the name, digits and underscores do not count: Keras numbers
   // layers by how many a process has made before.
   uint32_t Signature(uint32_t uses) const;
-};
-
-// Makes plans, and keeps those it has made. Not thread-safe.
-class Plans {
- public:
-  Plans(int rank, const schedule::Group& group, int64_t chunk_bytes)
-      : rank_(rank), group_(group), chunk_bytes_(chunk_bytes) {}
-  Status For(const Collective& collective, std::shared_ptr<const Plan>* plan);
-
- private:
-  using Key =
-      std::tuple<CollectiveKind, int, DType, int64_t, int, std::vector<int64_t>, std::vector<int64_t>>;
-
-  Status Make(const Collective& collective, std::shared_ptr<const Plan>* plan) const;
-
-  const int rank_;
-  const schedule::Group group_;
-  const int64_t chunk_bytes_;
-  std::map<Key, std::shared_ptr<const Plan>> plans_;
 };
 
 }  // namespace tf_strategies

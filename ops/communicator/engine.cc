@@ -1,5 +1,6 @@
 #include "ops/communicator/engine.h"
 
+#include "ops/base/cores.h"
 #include "ops/schedule/choose.h"
 
 namespace tf_strategies {
@@ -21,7 +22,7 @@ int64_t ChunkBytes(const CommunicatorOptions& options) {
 
 ProgressThread::Options ProgressOptions(const CommunicatorOptions& options) {
   ProgressThread::Options progress;
-  progress.crowded = options.ranks_here > static_cast<int>(std::thread::hardware_concurrency());
+  progress.crowded = options.ranks_here > AvailableCores();
   progress.parks = options.wire == schedule::Wire::kSharedMemory;
   progress.prefers_short_turns = true;
   return progress;

@@ -22,6 +22,7 @@
 #include "ops/communicator/collective.h"
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/execution.h"
+#include "ops/communicator/plans.h"
 #include "ops/communicator/scratch.h"
 #include "ops/transport/progress_thread.h"
 #include "ops/transport/transport.h"
