@@ -16,6 +16,7 @@ import pytest
 from examples.slurm.with_tf_config import expand_counts, expand_hosts, tf_config
 from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts
 from tf_strategies.cluster import Cluster
+from tf_strategies.secret import SECRET_FILE
 
 EXAMPLES = REPOSITORY / "examples"
 SLURM = EXAMPLES / "slurm"
@@ -105,6 +106,7 @@ def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
         assert job.wait(timeout=240) == 0
         for rank in range(2):
             job.wait_for_text(rf"worker {rank} of 2 on \S+: replica {rank} of 2, on CPU", timeout=5)
+        assert "no secret is set" not in job.log() and not Path(".secret-7").exists()
         job.wait_for_text(r"^test accuracy 0\.[6-9]\d with 2 processes of one device each$", timeout=5)
 
 
@@ -138,6 +140,11 @@ def test_the_kubernetes_manifest_is_a_tfjob_whose_container_the_operator_finds()
     assert container["name"] == "tensorflow"
     assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
+    (volume,) = worker["template"]["spec"]["volumes"]
+    (mount,) = container["volumeMounts"]
+    (variable,) = container["env"]
+    assert volume["name"] == mount["name"] and volume["secret"]["defaultMode"] == 0o400
+    assert variable == {"name": SECRET_FILE, "value": mount["mountPath"] + "/secret"}
     python, script = container["command"]
     assert python == "python"
     assert (REPOSITORY / script).is_file()
@@ -187,4 +194,6 @@ def _block(rest: list, indent: int) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    return json.loads(text) if re.fullmatch(r"\d+|\[.*\]|\".*\"", text) else text
+    if re.fullmatch(r"0[0-7]+", text):  # octal in YAML 1.1, which Kubernetes reads
+        return int(text, 8)
+    return json.loads(text) if re.fullmatch(r"\d+|\[.*\]|\".*\"|true|false", text) else text
