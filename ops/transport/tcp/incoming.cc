@@ -17,6 +17,12 @@ namespace {
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr int kMostReads = 8;  // before others have their turn
 
+Status CheckAnnounced(const FrameHead& announced, const FrameHead& came) {
+  if (announced.bytes == came.bytes) return Status::Ok();
+  return InvalidArgument(std::to_string(announced.bytes) + " bytes were announced, and " +
+                         std::to_string(came.bytes) + " came");
+}
+
 }  // namespace
 
 Incoming::Incoming(Ready ready, Heard heard)
@@ -41,12 +47,20 @@ void Incoming::Receive(uint32_t key, void* data, size_t bytes, Transport::Receiv
       at.announced.push_back(std::move(reception));
       return;
     }
+    if (early.coming) DropEarlyPayload();
   } else {
     early_bytes_ -= head.bytes;
-    std::memcpy(data, early.payload.get(), std::min<size_t>(bytes, head.bytes));
+    if (0 < head.bytes && head.bytes <= bytes) std::memcpy(data, early.payload.get(), head.bytes);
   }
   Forget(key);
   Complete(std::move(reception), head);
+}
+
+// Nobody will ask for the payload that comes now.
+void Incoming::DropEarlyPayload() {
+  early_bytes_ -= payload_->head.bytes;
+  payload_->early.reset();
+  payload_->to = nullptr;
 }
 
 void Incoming::AskFor(uint32_t key, Reception* reception) {
@@ -167,22 +181,26 @@ Status Incoming::BeginPayload(const FrameHead& head) {
     Forget(head.key);
     return Status::Ok();
   }
+  if (was_announced) TFS_RETURN_IF_ERROR(CheckAnnounced(at.announced.front().head, head));
   std::deque<Reception>& receptions = was_announced ? at.announced : at.posted;
   if (receptions.empty() || (!was_announced && !at.early.empty())) return BeginEarly(head);
-  payload->reception = std::move(receptions.front());
+  Reception reception = std::move(receptions.front());
   receptions.pop_front();
-  if (head.bytes <= payload->reception.bytes) payload->to = payload->reception.data;
-  payload_ = std::move(payload);
   Forget(head.key);
+  if (head.bytes > reception.bytes) {  // known now, and not when the last byte has come
+    payload_ = std::move(payload);
+    Complete(std::move(reception), head);
+    return Status::Ok();
+  }
+  payload->to = reception.data;
+  payload->reception = std::move(reception);
+  payload_ = std::move(payload);
   return Status::Ok();
 }
 
 Status Incoming::BeginEarly(const FrameHead& head) {
-  const Early* const announced = head.kind == FrameKind::kData ? FirstAnnounced(&keys_[head.key]) : nullptr;
-  if (announced != nullptr && announced->head.bytes != head.bytes) {
-    return InvalidArgument(std::to_string(announced->head.bytes) + " bytes were announced, and " +
-                           std::to_string(head.bytes) + " came");
-  }
+  Early* const announced = head.kind == FrameKind::kData ? FirstAnnounced(&keys_[head.key]) : nullptr;
+  if (announced != nullptr) TFS_RETURN_IF_ERROR(CheckAnnounced(announced->head, head));
   if (head.bytes > kMostEarlyBytes - early_bytes_) {
     return ResourceExhausted(std::to_string(early_bytes_ + head.bytes) +
                              " bytes of messages came that nobody has asked for");
@@ -193,6 +211,7 @@ Status Incoming::BeginEarly(const FrameHead& head) {
   payload->early.reset(new (std::nothrow) char[std::max<size_t>(head.bytes, 1)]);
   if (payload->early == nullptr) return ResourceExhausted("no memory is left for a message that came early");
   payload->to = payload->early.get();
+  if (announced != nullptr) announced->coming = true;
   early_bytes_ += head.bytes;
   payload_ = std::move(payload);
   return Status::Ok();
@@ -221,14 +240,16 @@ Status Incoming::Finish() {
     Early* const announced = payload->head.kind == FrameKind::kData ? FirstAnnounced(&at) : nullptr;
     if (announced != nullptr) {
       announced->payload = std::move(payload->early);
+      announced->coming = false;
       return Status::Ok();
     }
     return AddEarly(&at, {payload->head, std::move(payload->early)});
   }
   Reception reception = std::move(receptions.front());
   receptions.pop_front();
-  early_bytes_ -= payload->head.bytes;
-  std::memcpy(reception.data, payload->early.get(), std::min<size_t>(reception.bytes, payload->head.bytes));
+  const uint64_t bytes = payload->head.bytes;
+  early_bytes_ -= bytes;
+  if (0 < bytes && bytes <= reception.bytes) std::memcpy(reception.data, payload->early.get(), bytes);
   Forget(payload->head.key);
   Complete(std::move(reception), payload->head);
   return Status::Ok();

@@ -52,6 +52,7 @@ class Incoming {
   struct Early {
     FrameHead head;
     std::unique_ptr<char[]> payload;  // null for one that was announced
+    bool coming = false;              // it was announced, and its payload comes now
   };
 
   struct Key {
@@ -75,6 +76,7 @@ class Incoming {
   Status Begin(const FrameHead& head);
   Status BeginPayload(const FrameHead& head);
   Status BeginEarly(const FrameHead& head);
+  void DropEarlyPayload();
   static Early* FirstAnnounced(Key* key);
   Status Announce(const FrameHead& head);
   Status AddEarly(Key* key, Early early);
