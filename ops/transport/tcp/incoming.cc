@@ -182,7 +182,7 @@ Status Incoming::BeginPayload(const FrameHead& head) {
     return Status::Ok();
   }
   if (was_announced) TFS_RETURN_IF_ERROR(CheckAnnounced(at.announced.front().head, head));
-  std::deque<Reception>& receptions = was_announced ? at.announced : at.posted;
+  std::list<Reception>& receptions = was_announced ? at.announced : at.posted;
   if (receptions.empty() || (!was_announced && !at.early.empty())) return BeginEarly(head);
   Reception reception = std::move(receptions.front());
   receptions.pop_front();
@@ -235,7 +235,7 @@ Status Incoming::Finish() {
   // A reception may have been posted since the payload began.
   Key& at = keys_[payload->head.key];
   const bool was_announced = payload->head.kind == FrameKind::kData && !at.announced.empty();
-  std::deque<Reception>& receptions = was_announced ? at.announced : at.posted;
+  std::list<Reception>& receptions = was_announced ? at.announced : at.posted;
   if (receptions.empty()) {
     Early* const announced = payload->head.kind == FrameKind::kData ? FirstAnnounced(&at) : nullptr;
     if (announced != nullptr) {

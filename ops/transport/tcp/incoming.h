@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -56,9 +56,9 @@ class Incoming {
   };
 
   struct Key {
-    std::deque<Reception> posted;     // without a message
-    std::deque<Reception> announced;  // their payloads come in this order
-    std::deque<Early> early;
+    std::list<Reception> posted;     // without a message
+    std::list<Reception> announced;  // their payloads come in this order
+    std::list<Early> early;
     int dropped = 0;  // payloads that come and are not wanted
     bool empty() const { return posted.empty() && announced.empty() && early.empty() && dropped == 0; }
   };

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "ops/transport/tcp/frame.h"
+#include "tests/core/support/sanitized.h"
 #include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
@@ -246,6 +248,29 @@ TEST_F(WithStranger, FramesThatNobodyAsksForAreBounded) {
     TearDown();
     SetUp();
   }
+}
+
+int64_t ResidentBytes() {
+  int64_t unused = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> unused >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// As many keys as frames: what is kept for a key must not be many times a frame.
+TEST_F(WithStranger, FramesOfDifferentKeysTakeLittleMemory) {
+  std::vector<FrameHead> heads(tcp::kMostEarlyFrames);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    heads[i].kind = i % 2 ? FrameKind::kAnnounce : FrameKind::kEager;
+    heads[i].bytes = i % 2 ? kLong : 0;
+    heads[i].key = static_cast<uint32_t>(i);
+  }
+  const int64_t before = ResidentBytes();
+  Say(heads.data(), heads.size() * sizeof(FrameHead));
+  for (int i = 0; i < 1000; ++i) transport_->Progress();
+  const int64_t taken = ResidentBytes() - before;
+  EXPECT_LT(taken, static_cast<int64_t>(heads.size()) * (kSanitized ? 2048 : 512));
+  SayHead(FrameKind::kAnnounce, 0, kLong);
+  EXPECT_EQ(Verdict().code(), Code::kResourceExhausted) << "the frames were not kept";
 }
 
 TEST_F(WithStranger, DataOfAnotherLengthThanThePlaceIsAMismatch) {
