@@ -102,7 +102,7 @@ std::string ReadInt8(const uint8_t* bytes, int64_t k, float* values) {
   for (int64_t block = 0; block < Int8Blocks(k); ++block) {
     float scale;
     std::memcpy(&scale, bytes + block * sizeof(float), sizeof(scale));
-    if (!(scale >= 0) || !std::isfinite(scale)) {
+    if (!std::isfinite(scale) || (scale != 0 && !(scale >= std::numeric_limits<float>::min()))) {
       return "has the scale " + std::to_string(scale) + " for values " + std::to_string(block * kInt8Block) +
              " and on";
     }

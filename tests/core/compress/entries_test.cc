@@ -358,6 +358,22 @@ TEST(DamagedEntries, AreRefusedWithWhatIsWrong) {
   EXPECT_EQ(ErrorOf(good, -1), "count must be between 0 and 281474976710656; got -1");
 }
 
+// What is subnormal is 0 to a thread that flushes such numbers, and something else to another.
+TEST(DamagedEntries, WithASubnormalScaleAreRefused) {
+  const Bytes good = Encode({{2}, {1}}, 9, ValueFormat::kInt8);
+  const auto with_scale = [&](float scale) {
+    Bytes bytes = good;
+    std::memcpy(bytes.data() + bytes.size() - 1 - sizeof(scale), &scale, sizeof(scale));
+    return ErrorOf(bytes, 9);
+  };
+  EXPECT_EQ(with_scale(std::numeric_limits<float>::min()), "");
+  EXPECT_EQ(with_scale(0), "");
+  for (const float scale :
+       {std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::min() / 2, -1.0f, kInf, kNaN}) {
+    EXPECT_NE(with_scale(scale).find("has the scale "), std::string::npos) << scale;
+  }
+}
+
 TEST(DamagedEntries, NeverDoHarm) {
   constexpr int64_t kCount = 3000;
   std::vector<float> sum(kCount);
