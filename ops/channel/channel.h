@@ -156,7 +156,8 @@ class Channel : private ProgressThread::Work {
   bool greeted_ = false;
   std::map<int64_t, std::shared_ptr<Transfer>> transfers_;
   channel::Pairing pairing_;
-  int moving_ = 0;  // of transfers_
+  int moving_ = 0;       // of transfers_
+  size_t dropping_ = 0;  // payloads that are taken in for nobody
   uint32_t next_payload_ = 0;
   bool message_came_ = false;
   size_t message_bytes_ = 0;

@@ -182,9 +182,15 @@ void Channel::Drop(const Message& message) {
 }
 
 // Takes the payload in with no room for it, which ends the sender's part as if it had been read.
+// A peer that announces and cancels, and sends no payload, would have one wait for each.
 void Channel::DropPayload(uint32_t payload) {
+  if (dropping_ == kMostUnclaimed) {
+    return SeeFailure(Mismatch(std::to_string(dropping_) + " tensors were announced and have not come"));
+  }
+  ++dropping_;
   transport_->Receive(peer_, PayloadTag(payload), inbox_.data(), 0,
                       [this](const Status& received, const Received&) {
+                        --dropping_;
                         if (!received.ok() && received.code() != Code::kMismatch) SeeWireFailure(received);
                       });
 }

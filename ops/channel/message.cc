@@ -107,6 +107,7 @@ Status Decode(const char* data, size_t bytes, Message* message) {
       if (head.dtype <= 0 || head.dtype > static_cast<int32_t>(Code::kAborted)) {
         return Malformed("an end with code " + std::to_string(head.dtype));
       }
+      if (head.body_bytes > kMostText) return Malformed("a text of " + Number(head.body_bytes) + " bytes");
       message->code = static_cast<Code>(head.dtype);
       return Status::Ok();
     case MessageKind::kHello:

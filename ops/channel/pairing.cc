@@ -9,7 +9,7 @@ namespace tf_strategies::channel {
 
 void Pairing::Count(const Message& message, int sign) {
   announced_count_ += sign;
-  announced_bytes_ += sign * message.body.size();
+  announced_bytes_ += sign * (message.body.size() + message.info.dims.size() * sizeof(message.info.dims[0]));
 }
 
 std::optional<int64_t> Pairing::Announce(Message* message, Clock::time_point now) {

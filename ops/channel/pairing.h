@@ -38,7 +38,7 @@ class Pairing {
   // Takes out the announcements of the key from other steps that came before now - kOld.
   std::vector<Message> TakeStale(uint32_t key, int64_t step, Clock::time_point now);
 
-  // How many announcements wait, and the bytes that they carry.
+  // How many announcements wait, and the bytes that they carry and their dimensions take.
   size_t announced() const { return announced_count_; }
   size_t announced_bytes() const { return announced_bytes_; }
 

@@ -3,6 +3,7 @@
 #include "ops/channel/channel.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <functional>
@@ -15,6 +16,7 @@
 
 #include "ops/transport/faulty.h"
 #include "ops/transport/in_process.h"
+#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
 
 namespace tf_strategies {
@@ -373,6 +375,33 @@ TEST(ChannelFault, AMessageThatMakesNoSenseEndsIt) {
   const Status status = received->Wait();
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Has(status, "no channel of this version")) << status.ToString();
+}
+
+// Each leaves something that waits for a payload: the peer that sends none must not be able to pile them up.
+TEST(ChannelFault, APeerThatAnnouncesAndCancelsWithoutEndEndsIt) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+  Transports transports(2);
+  ASSERT_TRUE(MakeTcpTransport(0, {-1, sockets[0]}, &transports[0]).ok());
+  ASSERT_TRUE(MakeTcpTransport(1, {sockets[1], -1}, &transports[1]).ok());
+  auto stranger = std::move(transports[1]);
+  Channel worker(std::move(transports[0]), "worker 0 (a:1)", "ps 1 (b:2)");
+  channel::Message tensor, cancel;
+  tensor.kind = channel::MessageKind::kTensor;
+  tensor.info = {1, {10000}, 40000};
+  cancel.kind = channel::MessageKind::kCancel;
+  tensor.payload = cancel.payload = 7;
+  const std::string messages[] = {channel::Encode(tensor), channel::Encode(cancel)};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (worker.status().ok() && std::chrono::steady_clock::now() < end) {
+    for (const std::string& message : messages) {
+      stranger->Send(0, {0, 0, 0}, message.data(), message.size(), [](const Status&) {});
+    }
+    stranger->Progress();
+  }
+  EXPECT_EQ(worker.status().code(), Code::kMismatch);
+  EXPECT_TRUE(Has(worker.status(), "65536 tensors were announced and have not come"))
+      << worker.status().ToString();
 }
 
 TEST(ChannelFault, APeerThatIsNotThereIsNamed) {

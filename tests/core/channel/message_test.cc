@@ -101,6 +101,10 @@ TEST(Message, EveryFieldThatMakesNoSenseIsRefused) {
   Message end;
   end.kind = MessageKind::kEnd;
   EXPECT_TRUE(has(RefusalOf(Encode(end)), "code 0"));
+  end.code = Code::kAborted;
+  const std::string long_text(kMostText + 1, 'x');
+  EXPECT_TRUE(
+      has(RefusalOf(Changed<uint64_t>(end, 48, long_text.size()) + long_text), "a text of 1025 bytes"));
 }
 
 TEST(Message, DimensionsThatDoNotFitTheBytesAreRefused) {

@@ -52,6 +52,17 @@ TEST(Pairing, CountsTheBytesThatWait) {
   EXPECT_EQ(pairing.announced_bytes(), 7u);
 }
 
+TEST(Pairing, CountsWhatDimensionsTake) {
+  Pairing pairing;
+  Message message = Announcement({1, 5, 0}, 0, false);
+  message.info.dims.assign(kMostDims, 1);
+  const auto bytes = kMostDims * sizeof(int64_t);
+  pairing.Announce(&message, kNow);
+  EXPECT_EQ(pairing.announced_bytes(), bytes);
+  pairing.Expect({1, 5, 0}, 1);
+  EXPECT_EQ(pairing.announced_bytes(), 0u);
+}
+
 TEST(Pairing, KeyStepAndIterationAllCount) {
   Pairing pairing;
   pairing.Expect({1, 5, 2}, 100);
