@@ -43,7 +43,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize lint format docs soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -198,6 +198,21 @@ test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 THREADED := base/ transport/ communicator/ channel/ ledger/ cuda/
 sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
 	@$(AGAIN) -j2 -Otarget JOBS=1 sanitize-address sanitize-thread
+
+# The compiler must have libFuzzer, which Debian has in a package of its own. What is found is kept in .build/fuzz/.
+CLANG ?= clang++
+FUZZ ?= frames
+SECONDS ?= 60
+FUZZ_SEEDS := .build/fuzz/seeds
+fuzz: $(TOOLS)/.installed ## libFuzzer on one parser of the core, e.g. make fuzz FUZZ=frames SECONDS=60; needs clang
+	@mkdir -p $(FUZZ_SEEDS)/$(FUZZ)
+	@command -v $(CLANG) >/dev/null || { echo "$(CLANG) is missing: install the packages clang and libclang-rt-14-dev, or name one by CLANG=" >&2; exit 1; }
+	@echo 'extern "C" int LLVMFuzzerTestOneInput() { return 0; }' | $(CLANG) -x c++ -fsanitize=fuzzer,address - -o .build/fuzz/probe 2>/dev/null || \
+	    { echo "$(CLANG) has no libFuzzer: install libclang-rt-$$($(CLANG) -dumpversion | cut -d. -f1)-dev" >&2; exit 1; }
+	@$(CORE) .build/core/tests/core/fuzz/$(FUZZ)_fuzz
+	@.build/core/tests/core/fuzz/$(FUZZ)_fuzz --write-seeds $(FUZZ_SEEDS)/$(FUZZ)
+	@$(SANITIZER_ENVIRON) $(CORE) libfuzzer CORE_BUILD=.build/core-fuzz CXX=$(CLANG) NVCC= WERROR= SANITIZE=address,undefined,fuzzer-no-link \
+	    FUZZ=$(FUZZ) SECONDS=$(SECONDS) FUZZ_SEEDS=$(FUZZ_SEEDS)/$(FUZZ)
 
 .PHONY: sanitize-address sanitize-thread
 sanitize-address: $(TOOLS)/.installed

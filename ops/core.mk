@@ -5,6 +5,10 @@
 # Every tests/core/**/*_test.cc becomes a program of its own, every .cc of ops/tools/ and ops/bench/ a program in $(CORE_BUILD)/bin; what else lies
 # in tests/core/ is linked to all tests. FILTER=<parts of paths> runs only the tests that carry one of them.
 #
+# Every tests/core/fuzz/*_fuzz.cc becomes one too, with what else lies there in the place of googletest: it runs for some seconds.
+#
+# `libfuzzer` runs one of them, FUZZ=frames, by libFuzzer for SECONDS, from the files in FUZZ_SEEDS: see `fuzz` in the Makefile.
+#
 # The same holds for .cu, where there is nvcc: NVCC=<path> names one, NVCC= leaves CUDA out. Tests that need a GPU end with 77 where there
 # is none and are reported as skipped.
 CORE_BUILD ?= .build/core
@@ -25,15 +29,18 @@ find_sources = $(shell find $(1) -name '*.cc' 2>/dev/null | LC_ALL=C sort)
 CORE_SOURCES := $(foreach layer,$(LAYERS),$(call find_sources,ops/$(layer)))
 TOOL_SOURCES := $(call find_sources,ops/tools ops/bench)
 TEST_SOURCES := $(filter %_test.cc,$(call find_sources,tests/core))
-SUPPORT_SOURCES := $(filter-out %_test.cc,$(call find_sources,tests/core))
+FUZZ_SOURCES := $(filter %_fuzz.cc,$(call find_sources,tests/core/fuzz))
+FUZZ_SUPPORT_SOURCES := $(filter-out %_fuzz.cc,$(call find_sources,tests/core/fuzz))
+SUPPORT_SOURCES := $(filter-out %_test.cc $(FUZZ_SOURCES) $(FUZZ_SUPPORT_SOURCES),$(call find_sources,tests/core))
 
 object = $(patsubst %.cc,$(CORE_BUILD)/%.o,$(1))
-OBJECTS := $(call object,$(CORE_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(SUPPORT_SOURCES))
+OBJECTS := $(call object,$(CORE_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(SUPPORT_SOURCES) $(FUZZ_SOURCES) $(FUZZ_SUPPORT_SOURCES))
 TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(TOOL_SOURCES))))
 TESTS := $(patsubst %.cc,$(CORE_BUILD)/%,$(TEST_SOURCES))
+FUZZ_TARGETS := $(patsubst %.cc,$(CORE_BUILD)/%,$(FUZZ_SOURCES))
 # The tests of $(1) that carry one of the parts of paths in FILTER.
 selected = $(if $(FILTER),$(foreach test,$(1),$(if $(strip $(foreach part,$(FILTER),$(findstring $(part),$(test)))),$(test))),$(1))
-SELECTED := $(call selected,$(TESTS))
+SELECTED := $(call selected,$(TESTS) $(FUZZ_TARGETS))
 
 CPPFLAGS += -I. -isystem $(LIBUCX)/include $(if $(filter /usr,$(GTEST)),,-isystem $(GTEST)/include)
 CXXFLAGS += -std=c++17 $(OPTIMIZE) -fPIC -pthread -Wall -Wextra $(WERROR) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
@@ -64,11 +71,11 @@ NVCCFLAGS += -std=c++17 -O2 --fmad=false $(if $(WERROR),--Werror all-warnings) -
              $(foreach number,$(CUDA_ARCHITECTURES),-gencode arch=compute_$(number)$(comma)code=sm_$(number)) \
              -gencode arch=compute_$(lastword $(CUDA_ARCHITECTURES))$(comma)code=compute_$(lastword $(CUDA_ARCHITECTURES))
 
-.PHONY: all test tools
+.PHONY: all test tools libfuzzer
 .DELETE_ON_ERROR:
 .SECONDARY: $(OBJECTS) $(CUDA_OBJECTS)
 
-all: tools $(TESTS) $(CUDA_TESTS)
+all: tools $(TESTS) $(FUZZ_TARGETS) $(CUDA_TESTS)
 tools: $(TOOLS) $(CUDA_TOOLS)
 
 $(CORE_BUILD)/%.o: %.cc ops/core.mk
@@ -83,6 +90,10 @@ $(CORE_BUILD)/libcore.a: $(call object,$(CORE_SOURCES))
 $(TESTS): %: %.o $(call object,$(SUPPORT_SOURCES)) $(CORE_BUILD)/libcore.a
 	@echo "  LD   $@"
 	@$(CXX) $(LDFLAGS) $^ $(GTEST_LIBS) $(UCX_LIBS) -o $@
+
+$(FUZZ_TARGETS): %: %.o $(call object,$(FUZZ_SUPPORT_SOURCES)) $(CORE_BUILD)/libcore.a
+	@echo "  LD   $@"
+	@$(CXX) $(LDFLAGS) $^ $(UCX_LIBS) -o $@
 
 define link_tool
 	@mkdir -p $(@D)
@@ -120,5 +131,16 @@ $(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/bench/%.cu.o $(CORE_BUILD)/libcuda_core.a
 test: tools $(SELECTED)
 	@$(if $(CUDA),:,echo "  $(WITHOUT_CUDA)")
 	@tools/run_core_tests.sh $(TEST_SECONDS) $(SELECTED)
+
+# libFuzzer has a main of its own, and seeds from a folder.
+LIBFUZZER := $(CORE_BUILD)/libfuzzer/$(FUZZ)
+$(LIBFUZZER): $(CORE_BUILD)/tests/core/fuzz/$(FUZZ)_fuzz.o $(filter-out %/driver.o,$(call object,$(FUZZ_SUPPORT_SOURCES))) $(CORE_BUILD)/libcore.a
+	@mkdir -p $(@D)
+	@echo "  LD   $@"
+	@$(CXX) $(LDFLAGS) -fsanitize=fuzzer $^ $(UCX_LIBS) -o $@
+
+libfuzzer: $(LIBFUZZER)
+	@mkdir -p .build/fuzz/$(FUZZ)
+	$(LIBFUZZER) -max_total_time=$(SECONDS) -print_final_stats=1 -max_len=8192 -artifact_prefix=.build/fuzz/$(FUZZ)- $(FUZZ_OPTIONS) .build/fuzz/$(FUZZ) $(FUZZ_SEEDS)
 
 -include $(OBJECTS:.o=.d) $(CUDA_OBJECTS:.o=.d)

@@ -72,7 +72,7 @@ def test_only_the_transport_sees_ucx():
 
 def test_every_core_test_is_in_a_folder_that_bazel_tests():
     tests = layers.ROOT / "tests" / "core"
-    folders = {path.relative_to(tests).parts[0] for path in tests.rglob("*_test.cc")}
+    folders = {path.relative_to(tests).parts[0] for path in tests.rglob("*_*.cc") if is_test(path)}
     declared = {path.parent.name for path in tests.glob("*/BUILD") if "\ncore_tests(" in path.read_text()}
     assert folders <= declared
     assert {f"//tests/core/{folder}:tests" for folder in declared} == set(
@@ -80,8 +80,13 @@ def test_every_core_test_is_in_a_folder_that_bazel_tests():
     )
 
 
+def is_test(path: Path) -> bool:
+    return path.name.endswith(("_test.cc", "_fuzz.cc"))
+
+
 def test_tests_are_globbed():
-    assert 'glob(["**/*_test.cc"])' in (layers.ROOT / "tests" / "core" / "core_tests.bzl").read_text()
+    rule = (layers.ROOT / "tests" / "core" / "core_tests.bzl").read_text()
+    assert 'glob(["**/*_test.cc", "**/*_fuzz.cc"])' in rule
 
 
 def test_shared_sources_of_the_tests_are_named():
