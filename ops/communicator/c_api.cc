@@ -16,6 +16,7 @@
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/registry.h"
 #include "ops/schedule/choose.h"
+#include "ops/transport/by_host.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
 
@@ -54,6 +55,29 @@ std::vector<std::string> Lines(const std::string& text) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
+}
+
+std::vector<std::string> Split(const char* text, const int64_t* sizes, int count) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < count; ++i) {
+    parts.emplace_back(text, static_cast<size_t>(sizes[i]));
+    text += sizes[i];
+  }
+  return parts;
+}
+
+Status ConnectWorker(int64_t worker, int rank, std::vector<std::string> addresses,
+                     std::vector<bool> same_host, std::unique_ptr<Transport>* transport) {
+  auto opened = TheState().workers.Take(worker);
+  if (opened == nullptr) return InvalidArgument("no open worker has this id");
+  return UcxWorker::Connect(std::move(opened), rank, std::move(addresses), std::move(same_host), transport);
+}
+
+// Keeps a transport under an id for `tfs_communicator_open`, or reports why there is none.
+int Keep(const Status& status, std::unique_ptr<Transport> made, int64_t* transport) {
+  if (!status.ok()) return Report(status);
+  *transport = TheState().transports.Add(std::move(made));
+  return 0;
 }
 
 void AppendCounts(std::ostringstream* json, const char* kind, const char* algorithm,
@@ -115,29 +139,33 @@ void tfs_worker_close(int64_t worker) { tf_strategies::TheState().workers.Take(w
 
 int tfs_transport_of_worker(int64_t worker, int rank, int size, const char* addresses,
                             const int64_t* address_sizes, const uint8_t* same_host, int64_t* transport) {
-  auto opened = tf_strategies::TheState().workers.Take(worker);
-  if (opened == nullptr) return Report(tf_strategies::InvalidArgument("no open worker has this id"));
-  std::vector<std::string> peers;
-  std::vector<bool> shared;
-  for (int r = 0; r < size; ++r) {
-    peers.emplace_back(addresses, static_cast<size_t>(address_sizes[r]));
-    addresses += address_sizes[r];
-    shared.push_back(same_host[r] != 0);
-  }
   std::unique_ptr<tf_strategies::Transport> made;
   const Status connected =
-      tf_strategies::UcxWorker::Connect(std::move(opened), rank, std::move(peers), std::move(shared), &made);
-  if (!connected.ok()) return Report(connected);
-  *transport = tf_strategies::TheState().transports.Add(std::move(made));
-  return 0;
+      tf_strategies::ConnectWorker(worker, rank, tf_strategies::Split(addresses, address_sizes, size),
+                                   std::vector<bool>(same_host, same_host + size), &made);
+  return tf_strategies::Keep(connected, std::move(made), transport);
 }
 
 int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport) {
   std::unique_ptr<tf_strategies::Transport> made;
   const Status taken = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, &made);
-  if (!taken.ok()) return Report(taken);
-  *transport = tf_strategies::TheState().transports.Add(std::move(made));
-  return 0;
+  return tf_strategies::Keep(taken, std::move(made), transport);
+}
+
+int tfs_transport_by_host(int64_t worker, int rank, int size, const char* addresses,
+                          const int64_t* address_sizes, const int* sockets, int64_t* transport) {
+  std::unique_ptr<tf_strategies::Transport> within, between, made;
+  std::vector<bool> is_within;
+  for (int r = 0; r < size; ++r) is_within.push_back(sockets[r] < 0);
+  // The sockets first: they are taken over whatever comes.
+  Status status = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, &between);
+  const Status connected = tf_strategies::ConnectWorker(
+      worker, rank, tf_strategies::Split(addresses, address_sizes, size), is_within, &within);
+  if (status.ok()) status = connected;
+  if (status.ok()) {
+    status = tf_strategies::MakeByHostTransport(std::move(within), std::move(between), is_within, &made);
+  }
+  return tf_strategies::Keep(status, std::move(made), transport);
 }
 
 int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here, int by_network,

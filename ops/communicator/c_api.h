@@ -1,9 +1,9 @@
 // The core's face towards Python (ctypes): plain C, integers and bytes. Everything here is thread-safe.
 //
 // Life of a communicator: `tfs_worker_open` opens UCX and yields this rank's wire address; the ranks exchange addresses (Python,
-// over the TF_CONFIG addresses); `tfs_transport_of_worker` makes the transport, or `tfs_transport_of_sockets` does, of
-// connections that Python has made; `tfs_communicator_open` makes the communicator and starts its progress thread; ops name it by
-// its id; `tfs_communicator_close` ends it.
+// over the TF_CONFIG addresses); `tfs_transport_of_worker` makes the transport of it, `tfs_transport_of_sockets` of connections
+// that Python has made, or `tfs_transport_by_host` of both; `tfs_communicator_open` makes the communicator and starts its
+// progress thread; ops name it by its id; `tfs_communicator_close` ends it.
 // Functions that can fail return 0 or a Code of ops/base/status.h and leave the reason to `tfs_last_error` (per thread).
 // Functions that yield text return its full length in bytes and write at most `capacity` of it, without a final zero;
 // they return -1 when there is no communicator of that id (any more).
@@ -34,6 +34,11 @@ TFS_EXPORT int tfs_transport_of_worker(int64_t worker, int rank, int size, const
 
 // Takes the sockets over, also when it fails. sockets: [size] TCP connections by rank, -1 for this rank.
 TFS_EXPORT int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport);
+
+// Takes the worker and the sockets over, also when it fails. sockets: [size] TCP connections to the ranks of other hosts, -1 for
+// those of this one, which have addresses; addresses, address_sizes: as above, 0 bytes for a rank that has a socket.
+TFS_EXPORT int tfs_transport_by_host(int64_t worker, int rank, int size, const char* addresses,
+                                     const int64_t* address_sizes, const int* sockets, int64_t* transport);
 
 // Takes the transport over, also when it fails. ranks_per_host: the ranks of each host, which follow one another, or 1;
 // ranks_here: those of this host; by_network: 1 where not all bytes go through shared memory, the same on all ranks, as is

@@ -1,5 +1,6 @@
-// Transport: moves bytes between the ranks of a group. One interface, three wires: UCX (processes and hosts), in-process
-// (ranks are threads, for tests), faulty (wraps another and fails or delays the N-th action).
+// Transport: moves bytes between the ranks of a group. One interface for all wires: UCX (processes and hosts), TCP of our own,
+// by-host (one transport within the host, another between hosts), in-process (ranks are threads, for tests), faulty (wraps another
+// and fails or delays the N-th action).
 //
 // Threading: one call at a time, from any thread; only Wait and Wake may run beside another call.
 // Ownership: memory named in Send and Receive belongs to the caller and must stay valid until the completion is called
@@ -45,6 +46,9 @@ struct TransportCounters {
   int64_t bytes_received = 0;
 };
 
+// What Describe returns before the first message, where it is not known before.
+constexpr char kNothingYet[] = "none yet";
+
 class Transport {
  public:
   using SendDone = std::function<void(const Status&)>;
@@ -70,6 +74,9 @@ class Transport {
 
   // Sleeps until something has happened since Arm, Wake is called, or the time (milliseconds) is over.
   virtual void Wait(int timeout_ms) = 0;
+
+  // A descriptor that is readable when Wait would end. Returns -1 where there is none.
+  virtual int EventFd() const { return -1; }
 
   // Ends a Wait in progress, or the next one.
   virtual void Wake() = 0;

@@ -20,6 +20,10 @@ bool TransportList::SharesMemory() const {
 
 bool TransportList::HasTcp() const { return excludes_ ? !NamesOneOf({"tcp"}) : NamesOneOf({"all", "tcp"}); }
 
+bool TransportList::HasSelf() const {
+  return excludes_ ? !NamesOneOf({"self"}) : NamesOneOf({"all", "self"});
+}
+
 bool TransportList::NamesOneOf(const std::set<std::string>& names) const {
   return std::any_of(names.begin(), names.end(),
                      [&](const std::string& name) { return names_.count(name) != 0; });

@@ -13,6 +13,7 @@ class TransportList {
 
   bool SharesMemory() const;  // whether messages between processes of a host may go through shared memory
   bool HasTcp() const;
+  bool HasSelf() const;  // whether what a process sends to itself takes a way of its own
 
  private:
   bool NamesOneOf(const std::set<std::string>& names) const;

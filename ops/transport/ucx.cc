@@ -11,6 +11,8 @@
 namespace tf_strategies {
 namespace {
 
+constexpr int kTrialRounds = 10000;
+
 Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& value) {
   if (value.empty()) return Status::Ok();
   const ucs_status_t status = ucp_config_modify(config, name, value.c_str());
@@ -61,6 +63,24 @@ Status OpenContext(const UcxOptions& options, const TransportList& transports, u
   return Status::Ok();
 }
 
+// Whether a message to this process itself finds a way. Without a way of its own it takes that of shared memory: UCX opens also
+// where it has none of the kinds that it was told to use.
+Status ReachItself(const UcxHandles& handles, const ucp_address_t* address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  params.address = address;
+  ucp_ep_h endpoint = nullptr;
+  TFS_RETURN_IF_UCX_ERROR(ucp_ep_create(handles.worker, &params, &endpoint), "trying shared memory");
+  ucp_request_param_t close{};
+  void* request = ucp_ep_close_nbx(endpoint, &close);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) return Status::Ok();
+  for (int round = 0; round < kTrialRounds && ucp_request_check_status(request) == UCS_INPROGRESS; ++round) {
+    ucp_worker_progress(handles.worker);
+  }
+  ucp_request_free(request);
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status FromUcx(ucs_status_t status, const std::string& what) {
@@ -105,7 +125,10 @@ Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* wo
   TFS_RETURN_IF_UCX_ERROR(ucp_worker_get_address(handles->worker, &address, &bytes),
                           "asking UCX for its address");
   handles->address = SealAddress(std::string(reinterpret_cast<const char*>(address), bytes));
+  const bool memory_alone = transports.SharesMemory() && !transports.HasTcp() && !transports.HasSelf();
+  const Status reached = memory_alone ? ReachItself(*handles, address) : Status::Ok();
   ucp_worker_release_address(handles->worker, address);
+  TFS_RETURN_IF_ERROR(reached);
   worker->reset(new UcxWorker(std::move(handles)));
   return Status::Ok();
 }
@@ -122,7 +145,7 @@ Status UcxWorker::Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vect
   }
   TFS_CHECK_EQ(same_host.size(), addresses.size());
   for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank) continue;
+    if (peer == rank || addresses[peer].empty()) continue;
     const std::string whose = "the UCX address of rank " + std::to_string(peer);
     if (addresses[peer].size() > kMaxAddressBytes) {
       return InvalidArgument(whose + " has " + std::to_string(addresses[peer].size()) + " bytes");

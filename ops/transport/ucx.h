@@ -11,7 +11,8 @@
 namespace tf_strategies {
 
 struct UcxOptions {
-  std::string transports;   // UCX_TLS: "" for UCX's own choice, "tcp,self", ...
+  std::string
+      transports;  // UCX_TLS: "" for UCX's own choice, "tcp,self", ...; "sm" without "self" is tried before it is open
   std::string net_devices;  // UCX_NET_DEVICES: "" for all, "lo", "eth0", ...
 };
 
@@ -29,7 +30,7 @@ class UcxWorker {
   const std::string& address() const;  // opaque bytes
   bool shares_memory() const;          // whether its peers on this host may be reached without a network
 
-  // Consumes the worker. addresses: one a rank. same_host[r]: rank r shares this host: such endpoints use shared
+  // Consumes the worker. addresses: one a rank, "" for a rank that UCX does not reach. same_host[r]: rank r shares this host: such endpoints use shared
   // memory and rely on the caller for failure detection; the others detect a lost peer by themselves.
   // Endpoints are made when first needed.
   static Status Connect(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses,

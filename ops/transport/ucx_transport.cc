@@ -35,7 +35,10 @@ class UcxTransport final : public Transport {
         addresses_(std::move(addresses)),
         same_host_(std::move(same_host)),
         peers_(addresses_.size()) {
-    for (size_t peer = 0; peer < peers_.size(); ++peer) peers_[peer].transport = this;
+    for (size_t peer = 0; peer < peers_.size(); ++peer) {
+      peers_[peer].transport = this;
+      if (addresses_[peer].empty()) peers_[peer].lost = UCS_ERR_UNREACHABLE;
+    }
   }
 
   ~UcxTransport() override {
@@ -91,6 +94,8 @@ class UcxTransport final : public Transport {
     poll(&event, 1, timeout_ms);
   }
 
+  int EventFd() const override { return handles_->event_fd; }
+
   void Wake() override { ucp_worker_signal(handles_->worker); }
 
   void Cancel() override {
@@ -107,7 +112,7 @@ class UcxTransport final : public Transport {
     std::lock_guard<std::mutex> lock(mutex_);
     std::string text;
     for (const std::string& name : used_) text += (text.empty() ? "" : ", ") + name;
-    return text.empty() ? "none yet" : text;
+    return text.empty() ? kNothingYet : text;
   }
 
   TransportCounters counters() const override { return counters_.Read(); }

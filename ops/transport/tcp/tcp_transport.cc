@@ -202,7 +202,7 @@ class TcpTransport final : public Transport {
     if (!Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeUp)) return FromErrno("epoll");
     for (size_t peer = 0; peer < owned.size(); ++peer) {
       const int socket = owned[peer].get();
-      if (static_cast<int>(peer) == rank_) continue;
+      if (static_cast<int>(peer) == rank_ || socket < 0) continue;
       const int flags = fcntl(socket, F_GETFL);
       if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) < 0 ||
           !Watch(EPOLL_CTL_ADD, socket, EPOLLIN, static_cast<uint32_t>(peer))) {
@@ -221,11 +221,13 @@ class TcpTransport final : public Transport {
   int size() const override { return static_cast<int>(peers_.size()); }
 
   void Send(int peer, Tag tag, const void* data, size_t bytes, SendDone done) override {
+    if (peers_[peer] == nullptr) return done(Unreached(peer));
     counters_.Sent(bytes);
     peers_[peer]->Send(tag, data, bytes, std::move(done));
   }
 
   void Receive(int peer, Tag tag, void* data, size_t bytes, ReceiveDone done) override {
+    if (peers_[peer] == nullptr) return done(Unreached(peer), Received{});
     peers_[peer]->Receive(tag, data, bytes,
                           [this, done = std::move(done)](const Status& status, const Received& received) {
                             if (status.ok()) counters_.Received(received.bytes);
@@ -234,15 +236,17 @@ class TcpTransport final : public Transport {
   }
 
   bool Progress() override {
-    if (cancelled_) return false;
+    if (cancelled_) {
+      ForgetWake();
+      return false;
+    }
     bool moved = WriteAll(false);
     epoll_event events[kMostEvents];
     const int count = epoll_wait(events_.get(), events, kMostEvents, 0);
     for (int i = 0; i < count; ++i) {
       const uint32_t peer = events[i].data.u32;
       if (peer == kWakeUp) {
-        uint64_t unused;
-        [[maybe_unused]] const ssize_t read_bytes = read(wake_.get(), &unused, sizeof(unused));
+        ForgetWake();
         continue;
       }
       Peer& from = *peers_[peer];
@@ -270,15 +274,19 @@ class TcpTransport final : public Transport {
     poll(&event, 1, timeout_ms);
   }
 
+  int EventFd() const override { return events_.get(); }
+
   void Wake() override {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   }
 
   void Cancel() override {
-    cancelled_ = true;
+    if (std::exchange(cancelled_, true)) return;
     for (auto& peer : peers_) {
-      if (peer != nullptr) peer->Clear();
+      if (peer == nullptr) continue;
+      if (!peer->lost()) Watch(EPOLL_CTL_DEL, peer->socket(), 0, 0);
+      peer->Clear();
     }
   }
 
@@ -289,11 +297,20 @@ class TcpTransport final : public Transport {
  private:
   static constexpr uint32_t kWakeUp = UINT32_MAX;
 
+  static Status Unreached(int peer) {
+    return Unavailable("rank " + std::to_string(peer) + " has no connection");
+  }
+
   bool Watch(int operation, int fd, uint32_t events, uint32_t number) {
     epoll_event event{};
     event.events = events;
     event.data.u32 = number;
     return epoll_ctl(events_.get(), operation, fd, &event) == 0;
+  }
+
+  void ForgetWake() {
+    uint64_t unused;
+    [[maybe_unused]] const ssize_t read_bytes = read(wake_.get(), &unused, sizeof(unused));
   }
 
   // Has the next Wait end when a socket that took less than there was takes more.

@@ -12,7 +12,8 @@
 
 namespace tf_strategies {
 
-// sockets: by rank, connected stream sockets, -1 for this rank itself. They are taken over, also when this fails.
+// sockets: by rank, connected stream sockets; -1 for this rank itself, and for ranks that this transport does not reach. They are
+// taken over, also when this fails.
 Status MakeTcpTransport(int rank, std::vector<int> sockets, std::unique_ptr<Transport>* transport);
 
 }  // namespace tf_strategies

@@ -353,9 +353,42 @@ TEST_F(WithStranger, APayloadIsNotTakenForThatOfALongerMessage) {
 
 TEST(TcpTransportTest, RefusesWhatIsNoSocket) {
   std::unique_ptr<Transport> transport;
-  const Status status = MakeTcpTransport(0, {-1, -1}, &transport);
+  const int closed = dup(0);
+  close(closed);
+  const Status status = MakeTcpTransport(0, {-1, closed}, &transport);
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+}
+
+TEST(TcpTransportTest, ARankWithoutAConnectionIsAnError) {
+  const auto [mine, theirs] = ConnectedSockets();
+  std::unique_ptr<Transport> transport;
+  ASSERT_TRUE(MakeTcpTransport(0, {-1, -1, mine}, &transport).ok());
+  std::vector<Status> statuses;
+  char data = 0;
+  transport->Send(1, {1, 1, 0}, &data, 1, [&](const Status& status) { statuses.push_back(status); });
+  transport->Receive(1, {1, 1, 0}, &data, 1,
+                     [&](const Status& status, const Received&) { statuses.push_back(status); });
+  ASSERT_EQ(statuses.size(), 2);
+  for (const Status& status : statuses) {
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_NE(status.message().find("rank 1 has no connection"), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(transport->counters().messages_sent, 0);
+  close(theirs);
+}
+
+// What a peer still sends, and its end, do not keep the thread awake that waits to be told of its own end.
+TEST(TcpTransportTest, AWaitAfterCancelSleeps) {
+  auto transports = Pair();
+  transports[0]->Wake();
+  transports[0]->Cancel();
+  transports.pop_back();
+  transports[0]->Progress();
+  ASSERT_TRUE(transports[0]->Arm());
+  const auto start = std::chrono::steady_clock::now();
+  transports[0]->Wait(100);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(90));
 }
 
 }  // namespace

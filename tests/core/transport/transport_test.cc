@@ -1,4 +1,5 @@
-// What every transport must do, tried on each: in-process (eager and rendezvous), UCX (shared memory and TCP), and TCP of our own.
+// What every transport must do, tried on each: in-process (eager and rendezvous), UCX (shared memory and TCP), TCP of our own, and both
+// by host.
 
 #include "ops/transport/transport.h"
 
@@ -13,46 +14,16 @@
 #include <vector>
 
 #include "ops/transport/in_process.h"
-#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
-#include "tests/core/transport/sockets.h"
+#include "tests/core/transport/open_wires.h"
 
 namespace tf_strategies {
 namespace {
-
-using Transports = std::vector<std::unique_ptr<Transport>>;
 
 Transports InProcess(int size, size_t eager_bytes) {
   Transports transports;
   auto fabric = MakeInProcessFabric(size, eager_bytes);
   for (int rank = 0; rank < size; ++rank) transports.push_back(MakeInProcessTransport(fabric, rank));
-  return transports;
-}
-
-Transports Ucx(int size, const UcxOptions& options, bool same_host) {
-  std::vector<std::unique_ptr<UcxWorker>> workers(size);
-  std::vector<std::string> addresses;
-  for (auto& worker : workers) {
-    const Status status = UcxWorker::Open(options, &worker);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    addresses.push_back(worker->address());
-  }
-  Transports transports(size);
-  for (int rank = 0; rank < size; ++rank) {
-    const Status status = UcxWorker::Connect(std::move(workers[rank]), rank, addresses,
-                                             std::vector<bool>(size, same_host), &transports[rank]);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-  }
-  return transports;
-}
-
-Transports Tcp(int size) {
-  const auto sockets = SocketsOfAll(size);
-  Transports transports(size);
-  for (int rank = 0; rank < size; ++rank) {
-    const Status status = MakeTcpTransport(rank, sockets[rank], &transports[rank]);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-  }
   return transports;
 }
 
@@ -253,7 +224,15 @@ INSTANTIATE_TEST_SUITE_P(EveryWire, TransportTest,
                                                 [](int size) {
                                                   return Ucx(size, {"tcp,self", "lo"}, false);
                                                 }},
-                                           Wire{"tcp", Tcp}),
+                                           Wire{"tcp", Tcp},
+                                           Wire{"by_host_within",  // 0 and 1 | 2
+                                                [](int size) {
+                                                  return ByHost(std::vector<int>{0, 0, 1}, size);
+                                                }},
+                                           Wire{"by_host_between",  // 0 | 1 and 2
+                                                [](int size) {
+                                                  return ByHost(std::vector<int>{0, 1, 1}, size);
+                                                }}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Ucx, ReportsWhatItUses) {
