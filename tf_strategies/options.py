@@ -10,7 +10,7 @@ from typing import Any, Callable
 from tf_strategies.errors import OptionsError
 
 ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical")
-TRANSPORTS = ("auto", "shared_memory", "tcp")
+TRANSPORTS = ("auto", "shared_memory", "tcp", "ucx")
 PLACEMENTS = ("bytes", "round_robin")
 SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
 
@@ -33,9 +33,11 @@ class CommunicationOptions:
         chunk_bytes: messages are sent and reduced in chunks of this many bytes, 1 KiB to 1 GiB. By default 256 KiB in shared
             memory and 1 MiB over a network.
         timeout: how many seconds a collective, and the start of the group, may wait for other workers.
-        transport: "auto" uses shared memory between workers of one host, and the network otherwise, both by UCX. "shared_memory"
-            uses that alone. "tcp" uses TCP connections between all workers. They are made when the group starts, and both ends
-            prove that they belong to it. If UCX_TLS is set in the environment, UCX makes these connections.
+        transport: "auto" uses shared memory between workers of one host, and TCP connections otherwise. "shared_memory" uses that
+            alone, "tcp" TCP alone. The connections are made when the group starts, and both ends prove that they belong to it.
+            "ucx" lets UCX choose, also between hosts: RDMA, TCP of its own, or what UCX_TLS names. It has no authentication:
+            whoever reaches its ports can write into the process, so use it only on a network that nobody else reaches. If UCX_TLS
+            is set in the environment, "auto" means "ucx".
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -49,6 +50,12 @@ class TwoHosts:
     def answer_nothing_on(self, index: int, ports: str) -> None:
         """Drops what a host sends from these TCP ports ("40000-40010"), as a firewall does that drops what comes to them."""
         _run("-n", self._names[index], "rule", "add", "ipproto", "tcp", "sport", ports, "blackhole")
+
+    def listening(self, index: int) -> list[str]:
+        """Returns the addresses and ports that TCP sockets of a host listen on: "10.213.7.1:22022"."""
+        rows = _run("netns", "exec", self._names[index], "ss", "-Htln").splitlines()
+        ends = (row.split()[3] for row in rows)
+        return [re.sub(r"^\[::ffff:(.*)\]", r"\1", end) for end in ends]
 
     def __enter__(self) -> TwoHosts:
         try:

@@ -133,7 +133,7 @@ class Communicator:
                 transport,
                 ranks_per_host=ranks_per_host,
                 ranks_here=sum(same_host),
-                by_network=len(set(hosts)) > 1 or not all(each["shares_memory"] for each in theirs),
+                by_network=not wire.memory or len({(each["host"], each["memory"]) for each in theirs}) > 1,
                 peer_names=names,
                 algorithm=options.algorithm,
                 chunk_bytes=options.chunk_bytes,

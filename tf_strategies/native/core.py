@@ -95,6 +95,29 @@ def transport_of_sockets(*, rank: int, sockets: list[int]) -> int:
     return transport.value
 
 
+def transport_by_host(worker: int, *, rank: int, addresses: list[bytes], sockets: list[int]) -> int:
+    """Connects a worker to the ranks of its host, and returns the id of a transport to them and over the sockets to the others.
+
+    Args:
+        worker: is consumed.
+        rank: this rank.
+        addresses: of all ranks; b"" for those that have a socket.
+        sockets: of all ranks, taken over; -1 for those of this host.
+    """
+    core, size, transport = _core(), len(addresses), ctypes.c_int64()
+    code = core.tfs_transport_by_host(
+        ctypes.c_int64(worker),
+        rank,
+        size,
+        b"".join(addresses),
+        (ctypes.c_int64 * size)(*map(len, addresses)),
+        (ctypes.c_int * size)(*sockets),
+        ctypes.byref(transport),
+    )
+    _raise_if_failed(core, code, f"rank {rank} could not connect to its peers")
+    return transport.value
+
+
 def open_communicator(
     transport: int,
     *,

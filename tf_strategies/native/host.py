@@ -89,7 +89,10 @@ def net_devices(host: str) -> str:
 
 
 def transports(choice: str) -> tuple[str, ...]:
-    """Returns the values for UCX_TLS of a `CommunicationOptions.transport`, to be tried in this order.
+    """Returns the values for UCX_TLS of a transport of UCX, to be tried in this order.
+
+    Args:
+        choice: "shared_memory", "tcp", or all that there is: "ucx" between workers, "auto" between workers and servers.
 
     "" leaves the choice to UCX and its environment. UCX opens nothing at all where one kind of shared memory that it
     knows of cannot be had, as in containers that forbid it: then others are tried, unless the user set UCX_TLS.

@@ -1,6 +1,6 @@
-"""Connects all ranks of a group by TCP, each pair once, and makes sure that both ends belong to the group.
+"""Connects the ranks of a group by TCP, each pair once, and makes sure that both ends belong to the group.
 
-A rank listens on its address of TF_CONFIG alone. It connects to all lower ranks, and is connected to by all higher ones. Both
+A rank listens on its address of TF_CONFIG alone. It connects to the lower ranks, and is connected to by the higher ones. Both
 ends of a connection prove that they know the key of the group before anything else is read (tf_strategies/handshake.py); the
 connecting end says its rank and the other's.
 
@@ -94,7 +94,7 @@ class TcpMesh:
     def connect(
         self,
         rank: int,
-        addresses: Sequence[tuple[str, int]],
+        addresses: Sequence[tuple[str, int] | None],
         names: Sequence[str],
         key: bytes,
         timeout: float,
@@ -103,7 +103,7 @@ class TcpMesh:
 
         Args:
             rank: this rank.
-            addresses: host and port of each rank.
+            addresses: host and port of each rank; None for a rank that needs no connection, and gets -1.
             names: of the ranks, for messages.
             key: of the group.
             timeout: seconds.
@@ -115,7 +115,7 @@ class TcpMesh:
         with contextlib.closing(meeting):
             missing = meeting.run(time.monotonic() + timeout)
             if missing:
-                raise BootstrapError(_unreachable(names[rank], missing, addresses, names, timeout))
+                raise BootstrapError(_unreachable(names[rank], missing, meeting.addresses, names, timeout))
             return meeting.detach()
 
 
@@ -151,7 +151,7 @@ def _listen(host: str, ports: range) -> socket.socket:
 def _unreachable(
     mine: str,
     missing: dict[int, str],
-    addresses: Sequence[tuple[str, int]],
+    addresses: dict[int, tuple[str, int]],
     names: Sequence[str],
     timeout: float,
 ) -> str:
@@ -165,25 +165,28 @@ def _unreachable(
 
 
 class _Meeting:
-    """Runs the handshakes of one rank."""
+    """Runs the handshakes of one rank.
+
+    Attributes:
+        addresses: of the other ranks that it meets.
+    """
 
     def __init__(
-        self, listener: socket.socket, rank: int, addresses: Sequence[tuple[str, int]], key: bytes
+        self, listener: socket.socket, rank: int, addresses: Sequence[tuple[str, int] | None], key: bytes
     ) -> None:
-        self._listener, self._rank, self._addresses, self._key = listener, rank, addresses, key
+        self._listener, self._rank, self._size, self._key = listener, rank, len(addresses), key
+        self.addresses = {each: at for each, at in enumerate(addresses) if at is not None and each != rank}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._open: dict[socket.socket, _Connection] = {}
         self._met: dict[int, socket.socket] = {}
         self._reasons: dict[int, str] = {}
-        self._next_attempt = dict.fromkeys(
-            range(rank), 0.0
-        )  # time.monotonic(), by rank that is not being connected to
+        # time.monotonic(), by rank that is not being connected to
+        self._next_attempt = dict.fromkeys((each for each in self.addresses if each < rank), 0.0)
 
     def run(self, until: float) -> dict[int, str]:
         """Returns the ranks that are missing at the deadline, with reasons; none if all are connected."""
-        size = len(self._addresses)
-        while len(self._met) < size - 1 and time.monotonic() < until:
+        while len(self._met) < len(self.addresses) and time.monotonic() < until:
             now = time.monotonic()
             for rank in [each for each, at in self._next_attempt.items() if at <= now]:
                 self._begin(rank, now)
@@ -197,13 +200,13 @@ class _Meeting:
         for connection in self._open.values():
             if connection.to >= 0:
                 self._reasons.setdefault(connection.to, "no answer came")
-        others = (each for each in range(size) if each != self._rank and each not in self._met)
+        others = (each for each in self.addresses if each not in self._met)
         return {each: self._reasons.get(each, "it has not connected") for each in others}
 
     def detach(self) -> list[int]:
         """Returns the connections by rank, as file descriptors that the caller owns."""
         met, self._met = self._met, {}
-        return [met[each].detach() if each in met else -1 for each in range(len(self._addresses))]
+        return [met[each].detach() if each in met else -1 for each in range(self._size)]
 
     def close(self) -> None:
         """Closes all connections that were not handed over."""
@@ -215,7 +218,7 @@ class _Meeting:
         """Starts to connect to a rank."""
         del self._next_attempt[rank]
         try:
-            family, _, _, _, address = socket.getaddrinfo(*self._addresses[rank], type=socket.SOCK_STREAM)[0]
+            family, _, _, _, address = socket.getaddrinfo(*self.addresses[rank], type=socket.SOCK_STREAM)[0]
             opened = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             self._retry(rank, f"{error.strerror or error}")
@@ -232,7 +235,7 @@ class _Meeting:
         with contextlib.suppress(OSError):  # the peer has gone again
             opened, _ = self._listener.accept()
             strangers = sum(each.to < 0 for each in self._open.values())
-            if strangers >= _MOST_STRANGERS + len(self._addresses):
+            if strangers >= _MOST_STRANGERS + len(self.addresses):
                 opened.close()
                 return
             opened.setblocking(False)
@@ -289,8 +292,8 @@ class _Meeting:
         """Proves who this is to a rank that has connected, and checks its proof."""
         opening = yield _HELLO.size + NONCE_BYTES
         magic, rank, to = _HELLO.unpack_from(opening)
-        if magic != _MAGIC or to != self._rank or not self._rank < rank < len(self._addresses):
-            raise ValueError("it is no rank of this group")
+        if magic != _MAGIC or to != self._rank or rank < self._rank or rank not in self.addresses:
+            raise ValueError("it is no rank that this one waits for")
         accepting = Accepting(self._key, opening)
         _send(opened, accepting.challenge)
         accepting.check((yield PROOF_BYTES))

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.collective.hierarchical_worker import SHAPES
 from tests.cluster.compression.compressed_traffic_worker import STEPS
 from tests.support.namespaces import TwoHosts, missing
-from tests.support.processes import ProcessGroup, tf_config
+from tests.support.processes import ProcessGroup, tf_config, wait_until
 
 _PORT = 22022
 pytestmark = pytest.mark.any_line
@@ -39,10 +39,11 @@ def start(
     *arguments: str,
     on_each: int = 1,
     data_ports: str = "0-0",
+    only: Sequence[int] | None = None,
 ) -> None:
-    """Starts `on_each` workers on each host."""
+    """Starts `on_each` workers on each host, or `only` some of them."""
     addresses = [f"{address}:{_PORT + local}" for address in hosts.addresses for local in range(on_each)]
-    for index in range(len(addresses)):
+    for index in range(len(addresses)) if only is None else only:
         group.start_preloaded(
             f"worker{index}",
             module,
@@ -56,7 +57,9 @@ def start(
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(("transport", "wire"), [("auto", "tcp (between hosts)"), ("tcp", "tcp\n")])
+@pytest.mark.parametrize(
+    ("transport", "wire"), [("auto", "tcp\n"), ("tcp", "tcp\n"), ("ucx", "tcp (between hosts)\n")]
+)
 def test_collectives_between_hosts_go_over_tcp(
     transport: str, wire: str, hosts: TwoHosts, tmp_path: Path
 ) -> None:
@@ -65,6 +68,37 @@ def test_collectives_between_hosts_go_over_tcp(
         assert set(group.wait_all(timeout=180).values()) == {0}
         for index in range(2):
             assert wire in group[f"worker{index}"].log().partition("transport: ")[2]
+
+
+@pytest.mark.quick
+def test_workers_of_a_host_share_memory_and_those_of_others_are_reached_by_tcp_of_our_own(
+    hosts: TwoHosts, tmp_path: Path
+) -> None:
+    """UCX has no TCP socket at all, nobody listens for data any more, and nothing leaves the addresses of TF_CONFIG."""
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.collective.wire_worker", on_each=2)
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        for index in range(4):
+            found = dict(re.findall(r"^(transport|sockets) (.*)$", group[f"worker{index}"].log(), re.M))
+            assert re.fullmatch(r"[+a-z]*(sysv|posix)[+a-z]* \(same host\), tcp", found["transport"])
+            sockets = json.loads(found["sockets"])
+            mine, theirs = hosts.addresses[index // 2], hosts.addresses[1 - index // 2]
+            assert {each["host"] for each in sockets} == {mine}
+            assert [each["port"] for each in sockets if each["listens"]] == [_PORT] * (index == 0)
+            data = [each for each in sockets if each["connected"] and each["peer"] == theirs]
+            control = 2 if index == 0 else int(index >= 2)
+            assert len(data) - control == 2, "one connection to each worker of the other host"
+
+
+def test_data_is_awaited_on_the_address_of_tf_config_alone(hosts: TwoHosts, tmp_path: Path) -> None:
+    module, ports = "tests.cluster.collective.wire_worker", "40000-40010"
+    control, data = (f"{hosts.addresses[0]}:{port}" for port in (_PORT, 40000))
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, module, data_ports=ports, only=[0])
+        wait_until(lambda: control in hosts.listening(0), _START_SECONDS, "the first worker")
+        assert sorted(hosts.listening(0)) == [control, data]
+        start(group, hosts, module, data_ports=ports, only=[1])
+        assert set(group.wait_all(timeout=_START_SECONDS).values()) == {0}
 
 
 def test_a_firewall_that_closes_the_data_ports_is_named_when_the_group_starts(
