@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.support.interfaces import carried
+from tests.support.processes import wait_until
 
 keras = tf.keras
 WIDTH, STEPS = 700, 20
@@ -39,14 +40,26 @@ def main() -> None:
         ("scattered", tfs.compression.TopK(0.01, exchange="reduce_scatter")),
         ("quantized", tfs.compression.Ternary()),
     ):
+        before = carried()["sent"]
         strategy = tfs.CollectiveAllReduceStrategy(compression=compressor)
         step = step_of(strategy)
         step()
-        counted, told = carried()["sent"], strategy.communication_stats().bytes_sent
+        first_told, first_counted = told_and_counted(strategy, before)
         for _ in range(STEPS):
             step()
-        print(name, [strategy.communication_stats().bytes_sent - told, carried()["sent"] - counted])
+        told, counted = told_and_counted(strategy, before)
+        print(name, [told - first_told, counted - first_counted])
         strategy.close()
+
+
+def told_and_counted(strategy: tfs.CollectiveAllReduceStrategy, before: int) -> tuple[int, int]:
+    """Returns the bytes that the strategy has sent, and what the interface has sent since `before`.
+
+    A step ends when the kernel has taken its bytes, which leave a little later.
+    """
+    told = strategy.communication_stats().bytes_sent
+    wait_until(lambda: carried()["sent"] - before >= told, 5, "the bytes of the step to leave")
+    return told, carried()["sent"] - before
 
 
 if __name__ == "__main__":
