@@ -12,6 +12,7 @@ from tf_strategies.collective.exchange.agreement import exchange_texts, require_
 from tf_strategies.collective.shared_seed import one_op_seed
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.keras.drift import DriftCheck
+from tf_strategies.keras.global_metrics import results_of_step
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.native.errors import naming_lost_workers
 
@@ -49,6 +50,7 @@ class GroupTraining(GroupStrategy):
         return self.extended.joint_steps(
             is_agreed=lambda part: part.ref() in self._agreed,
             sums_logs=sums_logs,
+            results=lambda: results_of_step(self, model),
             postpones=self.compresses or _accumulates(model.optimizer),
             shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
         )

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterable, List, Optional
 
 import tensorflow as tf
 
-from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.group_strategy import GroupStrategy, group_of
+from tf_strategies.keras.step_results import StepResults
 from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["logs_of_epoch", "results"]
+__all__ = ["logs_of_epoch", "results", "results_of_step"]
 
 
 def results(original: Callable, keras: ModuleType) -> Callable:
@@ -30,7 +31,7 @@ def results(original: Callable, keras: ModuleType) -> Callable:
 
         def together(distribution: Any = None) -> Any:
             del distribution
-            with strategy.reading_together(_state(self)):
+            with strategy.reading_together(_state(self.metrics)):
                 return tf.nest.map_structure(_held, original(self))
 
         def for_replicas(distribution: Any) -> Any:
@@ -57,10 +58,18 @@ def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
         strategy = workers_of(self)
         if strategy is None:
             return original(self, logs)
-        with strategy.counted_by_all(_state(self)):
+        with strategy.counted_by_all(_state(self.metrics)):
             return original(self, logs)
 
     return logs_of_all
+
+
+def results_of_step(strategy: GroupStrategy, model: Any) -> Optional[StepResults]:
+    """Returns what makes results of metrics that a step returns those of all replicas; None with Keras 2, which does it."""
+    if not hasattr(model, "_distribute_strategy"):
+        return None
+    metrics = list({id(each): each for each in model.metrics}.values())
+    return StepResults(metrics, lambda read: strategy.reading_together(_state(read)), strategy.agreed)
 
 
 def _held(value: Any) -> Any:
@@ -68,7 +77,7 @@ def _held(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float)) else tf.identity(value)
 
 
-def _state(model: Any) -> List[tf.Variable]:
-    """Returns the variables that the metrics of a model add up."""
-    variables = (variable for metric in model.metrics for variable in metric.variables)
+def _state(metrics: Iterable[Any]) -> List[tf.Variable]:
+    """Returns the variables that metrics add up."""
+    variables = (variable for metric in metrics for variable in metric.variables)
     return [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]

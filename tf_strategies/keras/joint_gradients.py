@@ -1,8 +1,12 @@
-"""Gradients that a `tf.GradientTape` computes in `train_step` are those of the joint batch."""
+"""Gradients that a `tf.GradientTape` computes in `train_step` are those of the joint batch.
+
+Jacobians are the replica's own: they have a part for each row, or for each element of the target.
+"""
 
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
@@ -11,7 +15,9 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras import ownership
 from tf_strategies.keras.joint_step import JointStep, current_step
 
-__all__ = ["compute_average_loss", "gradient"]
+__all__ = ["compute_average_loss", "gradient", "jacobian"]
+
+_this_thread = threading.local()
 
 
 def gradient(original: Callable, keras: Any) -> Callable:
@@ -27,7 +33,8 @@ def gradient(original: Callable, keras: Any) -> Callable:
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     ) -> Any:
         step = current_step()
-        variables = None if step is None or not step.can_join() else _variables(step, sources)
+        can_join = step is not None and step.can_join() and not getattr(_this_thread, "in_jacobian", False)
+        variables = _variables(step, sources) if can_join else None
         seeds = None if variables is None else _weighted_seeds(step, target, output_gradients)
         if seeds is None:
             return original(self, target, sources, output_gradients, unconnected_gradients)
@@ -40,6 +47,22 @@ def gradient(original: Callable, keras: Any) -> Callable:
         return tf.nest.pack_sequence_as(sources, flat)
 
     return joint_gradient
+
+
+def jacobian(original: Callable, keras: Any) -> Callable:
+    """Returns `tf.GradientTape.jacobian`, which calls `gradient` in a loop, where no collective can run."""
+    del keras
+
+    @functools.wraps(original)
+    def own_jacobian(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = getattr(_this_thread, "in_jacobian", False)
+        _this_thread.in_jacobian = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _this_thread.in_jacobian = before
+
+    return own_jacobian
 
 
 def compute_average_loss(original: Callable, keras: Any) -> Callable:

@@ -20,6 +20,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
+from tf_strategies.keras.step_results import StepResults
+
 __all__ = ["JointStep", "current_step"]
 
 _this_thread = threading.local()
@@ -39,6 +41,7 @@ class JointStep:
         sums_logs: Keras adds up the scalars that the replicas return; else it takes their mean.
         postpones: the sums are formed when the optimizer applies the gradients, not when the tape computes them. This is for
             gradients that are accumulated or compressed first.
+        results: makes what knows the results of the model's metrics; None where Keras reads them over all replicas.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class JointStep:
         is_agreed: Callable[[tf.Tensor], bool],
         sums_logs: bool,
         postpones: bool,
+        results: Callable[[], Optional[StepResults]] = lambda: None,
     ) -> None:
         self.replicas = replicas
         self.postpones = postpones
@@ -61,6 +65,7 @@ class JointStep:
         self._is_recording = is_recording
         self._is_agreed = is_agreed
         self._sums_logs = sums_logs
+        self._results = results() if replicas > 1 else None
         self._joint: Dict[int, Any] = {}
         self._weighted: Dict[int, Any] = {}
         self._adding = False
@@ -76,11 +81,18 @@ class JointStep:
             before = getattr(_this_thread, "step", None)
             _this_thread.step = self
             try:
-                return tf.nest.map_structure(self._as_part_of_logs, fn(*args, **kwargs))
+                return tf.nest.map_structure(self._as_part_of_logs, self._logs_of(fn, args, kwargs))
             finally:
                 _this_thread.step = before
 
         return tf.autograph.experimental.do_not_convert(run)
+
+    def _logs_of(self, fn: Callable, args: Any, kwargs: Any) -> Any:
+        if self._results is None:
+            return fn(*args, **kwargs)
+        with self._results.noted():
+            logs = fn(*args, **kwargs)
+        return self._results.of_all_replicas(logs)
 
     def share(self) -> Optional[tf.Tensor]:
         """Returns the weight of the calling replica times the number of replicas, [] float64; None where it is always 1."""

@@ -361,6 +361,12 @@ OF_TENSORFLOW: Tuple[Patch, ...] = (
         "gradients of a step are those of the joint batch",
     ),
     Patch(
+        "GradientTape",
+        "jacobian",
+        joint_gradients.jacobian,
+        "it calls `gradient` in a loop, where no collective can run",
+    ),
+    Patch(
         "nn",
         "compute_average_loss",
         joint_gradients.compute_average_loss,

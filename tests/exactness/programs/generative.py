@@ -32,6 +32,8 @@ class Vae(keras.Model):
 
 @program()
 def vae_with_train_step() -> Trial:
+    """As the example of Keras: the step returns a metric by another name than the metric's own."""
+
     class Model(Vae):
         def call(self, inputs):
             return self.decoder(self.encoder(inputs)[:, :LATENT])
@@ -49,7 +51,8 @@ def vae_with_train_step() -> Trial:
             self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
             for tracker, value in zip(self.trackers, (total, reconstruction, kl)):
                 tracker.update_state(value)
-            return {each.name: each.result() for each in self.trackers}
+            total, *parts = self.trackers
+            return {"loss": total.result(), **{each.name: each.result() for each in parts}}
 
     x, _ = rows(UNEVEN)
     model = Model()

@@ -29,8 +29,14 @@ def check_mixed_precision_trains_alike(strategy: Any) -> None:
 
 
 def check_an_overflow_on_one_worker_skips_the_step_on_all(strategy: Any) -> None:
+    kinds = [keras.optimizers.SGD] if KERAS3 else [keras.optimizers.SGD, keras.optimizers.legacy.SGD]
+    for kind in kinds:
+        _overflow_on_the_last_replica(strategy, kind)
+
+
+def _overflow_on_the_last_replica(strategy: Any, kind: type) -> None:
     with strategy.scope():
-        inner = keras.optimizers.SGD(0.5)
+        inner = kind(0.5)
         optimizer = (
             keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0, dynamic_growth_steps=2)
             if KERAS3
