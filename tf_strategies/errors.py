@@ -24,6 +24,10 @@ class TfStrategiesError(Exception):
     """Is the base of all errors of this package."""
 
 
+# By this AutoGraph knows that it can raise the same class again, with the lines of the user's function in the message.
+TfStrategiesError.__init__ = Exception.__init__  # type: ignore[method-assign]
+
+
 class ClusterConfigError(TfStrategiesError, ValueError):
     """Says that TF_CONFIG is wrong, what was found in it, and how to correct it."""
 

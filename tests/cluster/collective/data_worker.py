@@ -389,7 +389,10 @@ def check_what_cannot_work_is_refused_on_all_workers(strategy, folder) -> None:
     names, _ = record_files(strategy, folder, "few", [2])
     for dataset, texts in (
         (Dataset.range(40 - 8 * rank).batch(4), ("10 batches on worker 0", "8 on worker 1", "OFF")),
-        (Dataset.range(40).shuffle(40, seed=rank + 1).batch(4), ("shuffles with the seeds", "worker 1")),
+        (
+            Dataset.range(40).shuffle(40, seed=rank + 1).batch(4),
+            ("shuffles with the seeds", "worker 1", "seed="),
+        ),
         (Dataset.range(40).shuffle(40).batch(4), ("shuffles without a seed", "set_random_seed")),
         (
             sharding(Dataset.range(4).batch(4), (Policy.DATA, Policy.OFF)[rank % 2]),

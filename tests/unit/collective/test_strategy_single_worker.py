@@ -63,6 +63,11 @@ def test_devices_must_be_a_list(devices) -> None:
         CollectiveAllReduceStrategy(devices=devices)
 
 
+def test_another_meaning_of_losses_is_refused() -> None:
+    with pytest.raises(OptionsError, match="step_losses must be one of 'mean', 'sum'; got 'average'"):
+        CollectiveAllReduceStrategy(step_losses="average")
+
+
 def test_options_must_be_communication_options() -> None:
     with pytest.raises(OptionsError, match="CommunicationOptions"):
         CollectiveAllReduceStrategy(tf.distribute.experimental.CommunicationOptions())

@@ -171,7 +171,8 @@ def _require_one_dataset(group: WorkerGroup, length: int, seeds: list) -> None:
             raise ValueError(
                 f"the dataset to distribute shuffles with the seeds {others[0][2]} on {group.name_of(0)} but {order} on "
                 f"{group.name_of(rank)} (None: without a seed); each worker keeps its share of every batch, so all must have the "
-                "same order: give `shuffle` the same seed on all workers"
+                "same order: give `shuffle`, or the function that makes the dataset (image_dataset_from_directory), the same "
+                "`seed=` on all workers, or call keras.utils.set_random_seed before the dataset is made"
             )
     if None in seeds:
         raise ValueError(

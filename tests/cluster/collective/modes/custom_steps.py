@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.cluster.collective.modes.models import CLASSES, FEATURES, KERAS3, keras, rows
+import tf_strategies as tfs
+from tests.cluster.collective.modes.models import CLASSES, FEATURES, KERAS3, alone, keras, rows
 from tests.support.replicas import require_equal_everywhere
 
 
@@ -38,6 +39,52 @@ def check_a_custom_train_step(strategy: Any) -> None:
     history = model.fit(x, y, batch_size=12, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     require_equal_everywhere(strategy, model.weights)
+
+
+def check_steps_that_divide_by_the_global_batch(strategy: Any) -> None:
+    """They are refused, and train exactly with the strategy that is told so."""
+    devices = [f"CPU:{index}" for index in range(len(strategy.extended.worker_devices))]
+    sums = tfs.CollectiveAllReduceStrategy(devices=devices, step_losses="sum")
+
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = keras.layers.Dense(CLASSES)
+
+        def call(self, inputs: Any) -> Any:
+            return self.logits(inputs)
+
+        def train_step(self, data: Any) -> dict:
+            x, y = data
+            with tf.GradientTape() as tape:
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, self(x))
+                loss = tf.nn.compute_average_loss(losses, global_batch_size=12)
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+            return {"loss": loss}
+
+    def trained(scope: Any) -> Any:
+        keras.utils.set_random_seed(4)
+        x, y = rows(41)
+        with scope:
+            model = Model()
+            model.build((None, FEATURES))
+            model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+        model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+        return model
+
+    try:
+        trained(strategy.scope())
+    except tfs.OptionsError as error:
+        assert "global_batch_size=12" in str(error) and 'step_losses="sum"' in str(error), error
+    else:
+        raise AssertionError("no error")
+    model = trained(sums.scope())
+    require_equal_everywhere(strategy, model.weights)
+    if strategy.rank == 0:
+        for mine, expected in zip(model.get_weights(), trained(alone()).get_weights()):
+            np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-5)
+    sums.close()
 
 
 def check_two_models_in_one_step_given_as_a_function(strategy: Any) -> None:
