@@ -1,4 +1,4 @@
-"""Takes files outside of docs/ into the site: the README, CONTRIBUTING, the changelog, examples and pictures.
+"""Adds files from outside of docs/ to the site: CONTRIBUTING, the changelog, examples and pictures.
 
 MkDocs calls these functions while it builds. Links work in the repository as well as in the site.
 """
@@ -13,7 +13,6 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "README.md": "getting_started.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     **{f"benchmarks/{path.name}": f"benchmarks/{path.name}" for path in sorted(ROOT.glob("benchmarks/*.md"))},

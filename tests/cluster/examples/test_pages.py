@@ -1,0 +1,88 @@
+"""The examples of docs/ run as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+
+from tests.cluster.examples.documents import DATASET, python_blocks, run_with_tfs_run
+from tests.support.estimators import needs_estimator
+from tests.support.processes import REPOSITORY
+
+DOCUMENTS = REPOSITORY / "docs"
+ESTIMATOR = "estimator.md"
+WITH_SERVERS = ("async_parameter_server.md", "sync_replicas.md")
+
+# Each block is a program of its own, with these names.
+_IN_A_PAGE = """
+import tempfile
+import keras
+import tf_strategies as tfs
+folder = tempfile.mkdtemp()
+"""
+_CLOSE = "\nstrategy.close()\n"
+
+# A server serves one strategy, and then its process ends. So each block runs in a process of its own, forked after the imports.
+_FORKED = """
+import os
+import sys
+import keras
+import tensorflow as tf
+import tf_strategies as tfs
+for name, block in {programs!r}:
+    child = os.fork()
+    if not child:
+        exec(block, {{}})
+        print("ran", name, flush=True)
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
+
+_MODEL = """
+import importlib
+import tensorflow as tf
+import tf_strategies as tfs
+tf.compat.v1.logging.set_verbosity("ERROR")
+example = importlib.import_module("examples.12_estimator")
+model_fn, train_input_fn, test_input_fn = example.model_fn, example.train_input_fn, example.test_input_fn
+"""
+
+
+def programs_of(pages: List[Path]) -> List[Tuple[str, str]]:
+    return [
+        (page.name, DATASET + _IN_A_PAGE + block + _CLOSE) for page in pages for block in python_blocks(page)
+    ]
+
+
+@pytest.mark.any_line
+def test_python_blocks_run_on_two_workers(tmp_path: Path) -> None:
+    pages = [page for page in DOCUMENTS.glob("*.md") if page.name not in {ESTIMATOR, *WITH_SERVERS}]
+    programs = programs_of(sorted(pages))
+    assert len(programs) >= 5
+    text = "".join(
+        f"exec({program!r}, {{}})\nprint('ran', {name!r}, flush=True)\n" for name, program in programs
+    )
+    log = run_with_tfs_run(tmp_path, text, "--workers", "2", timeout=240)
+    for name, _ in programs:
+        assert log.count(f"ran {name}") == 2 * [each for each, _ in programs].count(name)
+
+
+@pytest.mark.any_line
+def test_python_blocks_run_on_two_workers_and_a_server(tmp_path: Path) -> None:
+    programs = programs_of([DOCUMENTS / name for name in WITH_SERVERS])
+    log = run_with_tfs_run(tmp_path, _FORKED.format(programs=programs), "--workers", "2", "--ps", "1")
+    for name, _ in programs:
+        assert log.count(f"ran {name}") == 2 * [each for each, _ in programs].count(name)
+
+
+@needs_estimator
+def test_the_block_of_estimator_trains_and_evaluates(tmp_path: Path) -> None:
+    (block,) = python_blocks(DOCUMENTS / ESTIMATOR)
+    folder = tmp_path / "model"
+    text = f"{_MODEL}folder = {str(folder)!r}\n{block}print('ended')\n"
+    options = ["--chief", "--workers", "2", "--ps", "1", "--evaluator"]
+    assert run_with_tfs_run(tmp_path, text, *options, timeout=240).count("| ended") == 4
+    assert (folder / "model.ckpt-100.index").is_file()
+    assert list((folder / "eval").glob("events.out.tfevents.*"))
