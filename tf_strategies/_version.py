@@ -1,3 +1,3 @@
-"""The version of the package: the only place where it stands."""
+"""Holds the version of the package. Nothing else repeats it."""
 
 __version__ = "0.1.0"

@@ -11,10 +11,10 @@ _MAX_HOST = 253
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Splits an address into host (an IPv6 address without its brackets, in its shortest form) and port.
+    """Splits an address into host and port. An IPv6 host loses its brackets and takes its shortest form.
 
     Raises:
-        ValueError: saying what is wrong with it.
+        ValueError: the address is malformed. The message says how.
     """
     if "://" in address:
         raise ValueError("it must have no scheme")
@@ -29,7 +29,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """Returns the inverse of `split_address`."""
+    """Joins a host and a port, as the inverse of `split_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -1,4 +1,7 @@
-"""Runs functions when the interpreter of this process ends, but not in a forked child, which does not own the connections."""
+"""Runs functions when this process ends.
+
+A forked child does not run them, because it does not own the connections.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ def unregister(function: Callable[[], object]) -> None:
 
 
 def end_quickly() -> None:
-    """Lets the interpreter end without its last garbage collections, for a process whose training has failed.
+    """Ends the interpreter without its last garbage collections, for a process whose training has failed.
 
-    Those take seconds with TensorFlow loaded, while others wait for this process to end. Open files are written out first, for
-    nothing else does that for a file that only garbage refers to.
+    They take seconds when TensorFlow is loaded, and other processes wait for this one to end. Open files are
+    flushed first: a file that only garbage refers to is not flushed by anything else.
     """
     for each in gc.get_objects():
         if issubclass(type(each), (io.TextIOBase, io.BufferedIOBase)):
-            with contextlib.suppress(Exception):  # it is closed, or the disk is full
+            with contextlib.suppress(Exception):  # the file is closed, or the disk is full
                 each.flush()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""The cluster that TF_CONFIG describes, parsed and checked once. Imports no TensorFlow."""
+"""Parses and checks the cluster that TF_CONFIG describes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VARIABLE = "TF_CONFIG"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process of a cluster: a role of `ROLES` and its index within the role."""
+    """One process of a cluster: its role, one of `ROLES`, and its index within the role."""
 
     role: str
     index: int
@@ -28,10 +28,10 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The tasks of a training job and which of them this process is.
+    """Lists the tasks of a training job, and says which of them is this process.
 
-    Chief and workers are the group that trains together: `worker_tasks` lists them, the chief first, and the
-    position there is the rank. An evaluator need not be listed among the addresses.
+    The chief and the workers form the group that trains. `worker_tasks` lists them, the chief first; a task's
+    position in this list is its rank. An evaluator does not need an address.
 
     Attributes:
         addresses: role -> the "host:port" of each index, as TF_CONFIG spells them.
@@ -49,13 +49,13 @@ class Cluster:
 
         Args:
             text: the JSON; by default the environment variable TF_CONFIG.
-            environ: where to look the variable up.
+            environ: the environment to read the variable from.
 
         Returns:
-            The cluster, or None when there is none: TF_CONFIG is unset or empty, or names no cluster.
+            The cluster, or None if TF_CONFIG is unset or empty, or has no cluster.
 
         Raises:
-            ClusterConfigError: one line saying what was found and how to mend it.
+            ClusterConfigError: TF_CONFIG is wrong. The message says what was found and how to correct it.
 
         Example:
             >>> config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
@@ -93,14 +93,14 @@ class Cluster:
         return len(self.worker_tasks)
 
     def address_of(self, task: Task) -> str:
-        """Returns the "host:port" of a task; KeyError when the cluster lists none for it."""
+        """Returns the "host:port" of a task; raises KeyError if the cluster lists no address for it."""
         listed = self.addresses.get(task.role, ())
         if not 0 <= task.index < len(listed):
             raise KeyError(f"the cluster lists no address for {task}")
         return listed[task.index]
 
     def name_of(self, task: Task) -> str:
-        """Returns the task as messages name it: "worker 2 (10.0.0.3:2222)"."""
+        """Returns the name of a task in messages, such as "worker 2 (10.0.0.3:2222)"."""
         listed = self.addresses.get(task.role, ())
         return f"{task} ({listed[task.index]})" if 0 <= task.index < len(listed) else str(task)
 
@@ -216,7 +216,7 @@ def _wrong(found: str, remedy: str) -> ClusterConfigError:
 
 
 def _show(value: Any) -> str:
-    """Returns a value on one line of ASCII, cut when long."""
+    """Returns a value as one line of ASCII text, shortened if it is long."""
     try:
         text = json.dumps(value)
     except (ValueError, RecursionError):

@@ -6,7 +6,7 @@ import enum
 
 
 class Code(enum.IntEnum):
-    """Equal to `Code` of ops/base/status.h."""
+    """The error codes of the C++ core. Their values equal those of `Code` in ops/base/status.h."""
 
     OK = 0
     INVALID_ARGUMENT = 1
@@ -21,7 +21,7 @@ class Code(enum.IntEnum):
 
 
 class TfStrategiesError(Exception):
-    """Is the base of all errors of this package."""
+    """Serves as the base class of all errors of this package."""
 
 
 # By this AutoGraph knows that it can raise the same class again, with the lines of the user's function in the message.
@@ -29,20 +29,26 @@ TfStrategiesError.__init__ = Exception.__init__  # type: ignore[method-assign]
 
 
 class ClusterConfigError(TfStrategiesError, ValueError):
-    """Says that TF_CONFIG is wrong, what was found in it, and how to correct it."""
+    """Reports that TF_CONFIG is wrong. The message says what was found in it and how to correct it."""
 
 
 class OptionsError(TfStrategiesError, ValueError):
-    """Says that an option has a value that is not allowed."""
+    """Reports that an option has a value that is not allowed."""
 
 
 class BootstrapError(TfStrategiesError, RuntimeError):
-    """Says that the group could not form, or failed before its first use. Names the task, its address and the remedy."""
+    """Reports that the group could not form, or failed before its first use.
+
+    The message names the task, its address and the remedy.
+    """
 
 
 class DriftError(TfStrategiesError, ValueError):
-    """Says that workers or replicas hold different values of what must be equal. Names it, both sides and the remedy."""
+    """Reports that workers or replicas have different values of a variable or a setting that must be equal.
+
+    The message shows both values.
+    """
 
 
 class BuildMismatchError(TfStrategiesError, ImportError):
-    """Says that the compiled operations do not fit the installed TensorFlow."""
+    """Reports that the compiled operations do not fit the installed TensorFlow."""

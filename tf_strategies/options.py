@@ -32,7 +32,7 @@ class CommunicationOptions:
         bytes_per_pack: gradients are packed into messages of at most this many bytes. A larger gradient is a message of its own.
         chunk_bytes: messages are sent and reduced in chunks of this many bytes, 1 KiB to 1 GiB. By default 256 KiB in shared
             memory and 1 MiB over a network.
-        timeout: how many seconds a collective, and the start of the group, may wait for other workers.
+        timeout: the number of seconds that a collective, or the start of the group, waits for other workers.
         transport: "auto" uses shared memory between workers of one host, and TCP connections otherwise. "shared_memory" uses that
             alone, "tcp" TCP alone. The connections are made when the group starts, and both ends prove that they belong to it.
             "ucx" lets UCX choose, also between hosts: RDMA, TCP of its own, or what UCX_TLS names. It has no authentication:
@@ -90,7 +90,7 @@ class ParameterServerOptions:
         transport: what carries variables and gradients. "auto" uses shared memory between a worker and a server of one host, the
             network otherwise, and TensorFlow's gRPC if neither is available. The others are "shared_memory", "tcp" and "grpc".
             Everything else is always carried by gRPC.
-        timeout: how many seconds anything may wait for another process, such as a server that has not started yet.
+        timeout: the number of seconds to wait for another process, such as a server that has not started yet.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -125,7 +125,10 @@ class ParameterServerOptions:
         object.__setattr__(self, "timeout", _seconds("timeout", timeout))
 
     def describe(self) -> str:
-        """Returns what must agree between workers, in words; where variables really go is compared as they are made."""
+        """Returns, as text, the options that must agree between workers.
+
+        Placements are compared when variables are made.
+        """
         placement = self.placement if isinstance(self.placement, str) else "a function"
         return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
 
@@ -137,7 +140,7 @@ def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def whole_number(value: Any) -> int | None:
-    """Returns the value as an int; None where it is none, as a bool or a float."""
+    """Returns the value as an int, or None if it is not a whole number. A bool or a float is not."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -20,12 +20,12 @@ def utf8(text: str) -> bytes:
 
 
 def printable(text: str) -> str:
-    """Returns the text with the same escapes, so that any log and any protocol takes it."""
+    """Returns the text with the same escapes, so that every log and every protocol accepts it."""
     return utf8(text).decode("utf-8")
 
 
 def described(error: Optional[BaseException], length: int) -> str:
-    """Returns the type and the first characters of an error, on one line; "" without an error.
+    """Returns the type and the first characters of an error, on one line; "" for None.
 
     Args:
         error: any exception, also one whose `__str__` raises.

@@ -1,1 +1,1 @@
-"""The private side of TensorFlow."""
+"""Wraps the private parts of TensorFlow that the package needs."""

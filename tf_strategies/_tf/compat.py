@@ -1,4 +1,4 @@
-"""Gathers, under one name, what the package uses of the private side of TensorFlow."""
+"""Gathers the private parts of TensorFlow that the package uses in one namespace."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ distribute_datasets_from_function = private.get_distributed_datasets_from_functi
 
 
 def own_cardinality(distributed):
-    """Returns the number of batches that this worker's part of a distributed dataset has over all its replicas.
+    """Returns the number of batches in this worker's part of a distributed dataset, for all its replicas together.
 
-    Negative numbers mean what they mean in tf.data.
+    Negative numbers have the same meaning as in tf.data.
 
-    A distributed dataset itself says the length of what it was made of, before it was split.
+    The distributed dataset itself reports the length of the dataset before it was split.
     """
     if not tf.executing_eagerly():
         return tf.data.UNKNOWN_CARDINALITY
@@ -42,14 +42,14 @@ def own_cardinality(distributed):
 
 
 def set_cardinality(distributed, cardinality):
-    """Sets the number of steps a distributed dataset says it has; it cannot be given."""
+    """Sets the number of steps that a distributed dataset reports. No public argument sets it."""
     distributed._cardinality = cardinality
 
 
 def compute_batch_size(dataset):
     """Returns the batch size that a dataset was built with.
 
-    -1 if it is unknown, or if a component is a scalar. No public function returns it.
+    Returns -1 if the batch size is unknown, or if a component is a scalar. No public function returns it.
     """
     specs = tf.nest.flatten(dataset.element_spec)
     if any(isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in specs):
@@ -58,9 +58,10 @@ def compute_batch_size(dataset):
 
 
 class _WatchedDataset(private.DistributedDataset):
-    """A DistributedDataset whose batches are watched before they are split.
+    """A DistributedDataset that watches its batches before it splits them.
 
-    TensorFlow splits a batch by sizes that it finds out from the dataset before; it cannot find them out of a watched one.
+    TensorFlow derives the batch size from the dataset before it splits the batches. It cannot derive it from
+    a watched dataset.
     """
 
     def __init__(self, watch, *args, **kwargs):
@@ -79,9 +80,10 @@ class OwnDataset(private.UnaryUnchangedStructureDataset):
     """A dataset made by an operation of our own, with elements like those of its input.
 
     Args:
-        input_dataset: what it reads. It is held, because TensorFlow forgets functions of a dataset that nobody holds.
+        input_dataset: the dataset that it reads. It is kept alive here, because TensorFlow deletes the
+            functions of a dataset that is garbage.
         variant: [] variant, the output of the operation.
-        keep: is held for the same reason.
+        keep: an object that must live as long as this dataset.
     """
 
     def __init__(self, input_dataset, variant, keep):
@@ -90,10 +92,10 @@ class OwnDataset(private.UnaryUnchangedStructureDataset):
 
 
 def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs):
-    """Rebatches and shards a dataset as all of tf.distribute does, with empty batches for a worker that ran out.
+    """Rebatches and shards a dataset as tf.distribute does. A worker without more data gets empty batches.
 
-    The public way in is the strategy itself, with the input context of one machine. `watch` is a function of the dataset that
-    returns one with the same elements; it is applied after the batch size was found out.
+    The public function of the strategy assumes one machine. `watch` takes a dataset and returns one with the
+    same elements. It is applied after the batch size has been computed.
     """
     if watch is None:
         return private.get_distributed_dataset(dataset, input_workers, strategy, **kwargs)
@@ -101,17 +103,17 @@ def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs
 
 
 def flat_specs(element_spec):
-    """Returns the tf.TensorSpec of each component in which a dataset hands an element to an operation."""
+    """Returns the tf.TensorSpec of each flat component of an element."""
     return private.get_flat_tensor_specs(element_spec)
 
 
 def element_of(element_spec, components):
-    """Returns the element of a dataset that has these components."""
+    """Builds an element of a dataset from its flat components."""
     return private.from_compatible_tensor_list(element_spec, list(components))
 
 
 def operations_of_functions(dataset):
-    """Returns the kinds of operations in the functions of a pipeline (`map`, `filter`, …), at any depth.
+    """Returns the types of the operations in the functions of a pipeline (`map`, `filter`, …), at any depth.
 
     No public function returns them.
     """
@@ -124,19 +126,24 @@ def operations_of_functions(dataset):
 
 
 def auto_sharded(dataset, workers, worker):
-    """Returns one worker's share of a dataset by its AutoShardPolicy. Public is only the way through a DistributedDataset."""
+    """Returns one worker's share of a dataset by its AutoShardPolicy.
+
+    The public API does this only inside a DistributedDataset.
+    """
     return private._AutoShardDataset(dataset, workers, worker)
 
 
 def ask_who_has_data(distributed):
-    """Has the iterators of a distributed dataset ask all workers who still has data; one worker's dataset cannot tell."""
+    """Lets the iterators of a distributed dataset ask all workers which of them still have data."""
     distributed._enable_get_next_as_optional = True
 
 
 def show_iterators(dataset, show):
-    """Calls `show(iterator)` with each iterator that is made of this dataset object outside of functions; returns the dataset.
+    """Calls `show(iterator)` for each iterator that is made from this dataset object outside of functions.
 
-    A dataset, distributed or not, has no public hook for that, and iter() looks at its class alone.
+    Returns the dataset.
+
+    Datasets have no public hook for this, and iter() uses only the class of an object.
     """
     kind = type(dataset)
 
@@ -151,7 +158,10 @@ def show_iterators(dataset, show):
 
 
 def iterator_handles(iterator):
-    """Returns the handles of an iterator's resources, those that use others first; no public attribute has them."""
+    """Returns the handles of an iterator's resources; a resource comes before those that it uses.
+
+    No public attribute has them.
+    """
     found = []
     for part in getattr(iterator, "_iterators", [iterator]):
         inner = getattr(part, "_iterator", part)
@@ -166,21 +176,21 @@ def optional_batches(iterator):
 
     The iterator is a distributed iterator over an input function.
 
-    The iterator itself gives batches, or an end that no other worker hears of.
+    The iterator itself returns a batch or ends, and does not tell the other workers that it has ended.
     """
     return iterator._iterators[0].get_next_as_optional_list()
 
 
 def dataset_sources(dataset):
-    """Returns the datasets at the start of a pipeline. A dataset tells its inputs only to tf.data itself."""
+    """Returns the source datasets of a pipeline. The inputs of a dataset are not public."""
     inputs = dataset._inputs()
     return [source for part in inputs for source in dataset_sources(part)] if inputs else [dataset]
 
 
 def shuffle_seeds(dataset):
-    """Returns the seeds of each `shuffle` in a dataset as (graph, operation), None for one that shuffles anew in every process.
+    """Returns the (graph, operation) seeds of each `shuffle` in a dataset; None for a `shuffle` without a seed.
 
-    Nothing public tells them.
+    No public function returns them.
     """
     found = []
     if isinstance(dataset, private._ShuffleDataset):

@@ -1,4 +1,4 @@
-"""Functions, graphs and the order of their operations."""
+"""Inspects functions and graphs, and orders their operations."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ _CONTROL_FLOW_GRAPHS = (
 
 
 def op_seed():
-    """Returns the global seed that random operations made now take; None if there is none. No public function reads it."""
+    """Returns the current global seed of random operations, or None. No public function returns it."""
     return private.global_seed() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().seed
 
 
 def set_op_seed(seed):
-    """Sets what `op_seed` returns, for this graph or all eager operations.
+    """Sets the global seed of random operations, for this graph or for all eager operations.
 
-    tf.random.set_seed would also restart the numbers of operations, and does nothing for a graph that is being made.
+    tf.random.set_seed would also restart the numbering of operations, and has no effect on a graph that is
+    being built.
     """
     if tf.executing_eagerly():
         private.context()._seed = seed
@@ -60,7 +61,7 @@ def set_op_seed(seed):
 
 
 def next_op_number():
-    """Returns the number that the next eager random operation draws, without drawing it; 0 in graphs and before a seed is set."""
+    """Returns the number of the next eager random operation without using it up; 0 in graphs and before a seed is set."""
     drawn_from = getattr(private.context(), "_rng", None)
     if not tf.executing_eagerly() or drawn_from is None:
         return 0
@@ -71,7 +72,10 @@ def next_op_number():
 
 @contextlib.contextmanager
 def seeded_ops(seed):
-    """Opens a context in which random operations have this global seed and, if eager, are numbered from it anew."""
+    """Opens a context in which random operations use this global seed.
+
+    Eager operations restart their numbering.
+    """
     before, numbers = op_seed(), getattr(private.context(), "_rng", None)
     set_op_seed(seed)
     if tf.executing_eagerly():
@@ -84,17 +88,20 @@ def seeded_ops(seed):
 
 
 def in_xla():
-    """Returns True if operations made now are to be compiled by XLA (jit_compile=True); TensorFlow shows it nowhere else."""
+    """Returns True if XLA will compile the operations made now (jit_compile=True).
+
+    No public function tells this.
+    """
     return private.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def is_differentiating():
-    """Returns True if a tf.GradientTape records what is computed now; no public function tells."""
+    """Returns True if a tf.GradientTape is recording. No public function tells this."""
     return private.could_possibly_record()
 
 
 def written_resources(op):
-    """Returns the handles among an operation's inputs that it writes to, also in functions that it calls.
+    """Returns the handles among an operation's inputs whose resources it writes, also in functions that it calls.
 
     No public function returns them.
     """
@@ -102,9 +109,9 @@ def written_resources(op):
 
 
 def is_branch_of(graph, outer):
-    """Returns True if `graph` is `outer`, or a body of tf.cond or tf.while_loop within it.
+    """Returns True if `graph` is `outer`, or the body of a tf.cond or tf.while_loop within it.
 
-    Such a body runs in each call of the function around it.
+    Such a body is part of the function around it.
 
     The classes have no public name.
     """
@@ -116,11 +123,11 @@ def is_branch_of(graph, outer):
 
 
 def defined_function(name, build):
-    """Returns the name of a function that is defined in the current graph, and the tensors it captures.
+    """Defines a function in the current graph. Returns its name and the tensors that it captures.
 
     The function has no arguments and no results.
 
-    tf.function builds such a body twice, and calls it where it is used; here an operation has the function as an attribute.
+    tf.function would trace the body twice, and call it. Here an operation takes the function as an attribute.
     """
     graph = private.func_graph_from_py_func(private.unique_fn_name("", name), build, (), {})
     return private.create_new_tf_function(graph), graph.external_captures
@@ -128,11 +135,12 @@ def defined_function(name, build):
 
 @contextlib.contextmanager
 def orderly_branches():
-    """Opens a context in which branches run all operations that have side effects, in order.
+    """Opens a context in which branches run all their operations with side effects, in order.
 
-    This is for branches in a graph that a session runs.
+    It is for graphs that a session runs.
 
-    In functions they do; in such graphs only what their results need, and there is no public switch.
+    In functions, branches always do so. In graphs of sessions they run only the operations that their results
+    need, and there is no public switch.
     """
     graph = tf.compat.v1.get_default_graph()
     before, graph._add_control_dependencies = graph._add_control_dependencies, True
@@ -143,15 +151,16 @@ def orderly_branches():
 
 
 def run_before(op, others):
-    """Has a session that runs the operation of its graph run others before, which were made later."""
+    """Makes an operation of a session's graph wait for other operations that were built later."""
     op._add_control_inputs(others)
 
 
 def run_independently(op):
-    """Has a function run the operation in each call, in no order with others that have side effects. Returns whether it can.
+    """Lets a function run the operation in each call, in any order. Returns False if this is not possible.
 
-    A function runs stateful operations one after another, and this can be switched off only for TensorFlow's own. A graph that is
-    no function, as those of Session, orders nothing and runs only what is asked for.
+    A function runs stateful operations in order, and only TensorFlow's own operations can be excluded from
+    that. A graph that is not a function, such as one of a session, orders nothing and runs only the
+    operations that are fetched.
     """
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is None:

@@ -1,4 +1,4 @@
-"""TensorFlow's private names: where each is, and why no public one serves.
+"""Lists the private names of TensorFlow: where each is defined, and why no public name can replace it.
 
 Nothing else imports `tensorflow.python`.
 """
@@ -15,7 +15,7 @@ __all__ = ["ATTRIBUTES", "NAMES", "TESTED", "load", "private"]
 
 TESTED = "2.15 to 2.21"
 
-# By module of tensorflow.python: each name, and what it is needed for.
+# For each module of tensorflow.python: each name, and the purpose it is needed for.
 NAMES = {
     "autograph.core.ag_ctx": {
         "control_status_ctx": "to convert replica functions by autograph as `Strategy.run` does",
@@ -38,7 +38,7 @@ NAMES = {
         "get_flat_tensor_specs": "the components of an element of a dataset, as an operation gets them",
     },
     "distribute.cross_device_ops": {
-        "simple_broadcast": "to copy a tensor or IndexedSlices to the devices of a value",
+        "simple_broadcast": "copies a tensor or IndexedSlices to the devices of a value",
     },
     "distribute.distribute_coordinator_context": {
         "get_current_worker_context": "the session of Estimator's coordinator on this thread; None without one",
@@ -118,7 +118,7 @@ NAMES = {
     },
 }
 
-# By class: attributes that have no public name, and are read or set on its objects.
+# For each class: attributes without a public name that are read or set on its objects.
 ATTRIBUTES = {
     "DistributedDataset": {
         "_cardinality": "the number of steps it says it has",
@@ -161,10 +161,10 @@ ATTRIBUTES = {
 
 
 def load(names: Mapping[str, Mapping[str, str]]) -> SimpleNamespace:
-    """Returns all these names of the installed TensorFlow, as attributes.
+    """Returns an object that has all these names of the installed TensorFlow as attributes.
 
     Args:
-        names: of a table such as `NAMES`.
+        names: a table such as `NAMES`.
 
     Raises:
         ImportError: TensorFlow lacks some of them. The message lists all that are missing.

@@ -13,12 +13,12 @@ __all__ = ["LiftedFunctions", "after_arrival", "run_on_only_device"]
 
 
 def after_arrival(arguments: Any) -> ContextManager[None]:
-    """Opens a context whose operations run when these arguments have arrived.
+    """Opens a context whose operations run after these arguments have been computed.
 
-    They do not run if an argument never arrives.
+    They do not run if an argument fails.
 
-    In a graph, what does not need the data could run before them. But the step that finds no data left must change nothing: not
-    one worker's count of steps, for another may have been quicker to end.
+    In a graph, operations that do not need the data could run before the data arrive. A step that finds no
+    data must not change anything, such as the count of steps, because other workers may have ended earlier.
     """
     tensors = tf.nest.flatten(arguments, expand_composites=True)
     return tf.control_dependencies(
@@ -31,8 +31,9 @@ def run_on_only_device(
 ):
     """Runs `fn` as this worker's only replica, on this thread.
 
-    TensorFlow starts a thread for each replica, between which `merge_call` switches; so it can merge at the top of `fn` alone.
-    With one replica there is nothing to switch: gradients may be added up inside conditions, loops and functions.
+    TensorFlow runs each replica on its own thread, and `merge_call` switches between these threads. So it
+    works only at the top level of `fn`. One replica needs no switch: gradients may be added up inside
+    conditions, loops and functions.
     """
     replica = strategy.extended._get_replica_id_in_sync_group(0)
     args, kwargs = compat.select_replica(0, args), compat.select_replica(0, kwargs)
@@ -49,16 +50,16 @@ class _OnlyReplica(tf.distribute.ReplicaContext):
     def _merge_call(self, merge_fn: Callable, args: Sequence, kwargs: Any) -> Any:
         if self._eager and not tf.executing_eagerly():
             raise NotImplementedError(
-                "gradients are applied, or values reduced, in a tf.function that a replica calls, while strategy.run itself is "
-                "called eagerly; call strategy.run in a tf.function, or hand it the tf.function"
+                "a replica applies gradients or reduces values inside a tf.function, but strategy.run is "
+                "called eagerly; call strategy.run in a tf.function, or pass the tf.function to strategy.run"
             )
         return compat.select_replica(0, super()._merge_call(merge_fn, args, kwargs))
 
 
 class LiftedFunctions:
-    """Keeps, for each `tf.function` given to `Strategy.run`, one function around all replicas.
+    """Keeps one function around all replicas for each `tf.function` that was passed to `Strategy.run`.
 
-    Replicas cannot meet inside a function that each of them traces on its own.
+    Replicas cannot exchange values inside a function that each of them traces on its own.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:

@@ -1,4 +1,4 @@
-"""The bases of our strategies, and the values of their replicas."""
+"""Gives the base classes of our strategies, and makes per-replica values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ select_replica = private.select_replica
 
 
 def per_replica(values):
-    """Wraps one value for each local replica, as `Strategy.run` does; the class has no public constructor."""
+    """Wraps one value for each local replica in a PerReplica, which has no public constructor."""
     return private.PerReplica(values)
 
 
 def converted_by_autograph(fn):
-    """Returns the replica function as autograph converts it where `Strategy.run` is called in a tf.function, as it is elsewhere.
+    """Returns the replica function, converted by autograph if `Strategy.run` is called in a tf.function.
 
-    TensorFlow converts what it finds in user code by itself, but not what runs inside functions of a library.
+    TensorFlow converts user code by itself, but not functions that a library calls.
     """
     if tf.executing_eagerly():
         return fn

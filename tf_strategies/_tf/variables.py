@@ -1,4 +1,4 @@
-"""Variables, distributed or not, and values that replicas share."""
+"""Inspects variables, distributed or not, and makes variables that processes share."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ variable_accessed = private.variable_accessed
 
 
 def whole_variable(value):
-    """Returns the variable that `value` casts, or of which it is one replica's part, or `value` itself.
+    """Returns the whole variable behind `value`: the variable that it casts or is a replica's part of, or `value` itself.
 
-    None if `value` is no variable.
+    Returns None if `value` is not a variable.
     """
     value = getattr(value, "__dict__", {}).get(
         "_variable", value
-    )  # of a variable of Keras 2 that casts itself
+    )  # the uncast variable of an AutoCastVariable of Keras 2
     if not isinstance(value, tf.Variable):
         return None
     container = getattr(value, "_distributed_container", None)
@@ -49,9 +49,9 @@ def is_sync_on_read_variable(value):
 
 
 def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None):
-    """Returns a handle to a variable that processes share by name.
+    """Returns the handle of a variable that processes share by name.
 
-    tf.Variable gives its own variables names that no other process can know.
+    tf.Variable chooses names that other processes cannot know.
     """
     handle = tf.raw_ops.VarHandleOp(
         shape=shape,
@@ -67,11 +67,11 @@ def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None)
 
 
 def record_read(variable, forward, backward):
-    """Returns the result of `forward()` and records it on tapes as one read of the variable.
+    """Returns the result of `forward()`, and records it on tapes as one read of the variable.
 
     `backward` computes the gradient of that read.
 
-    tf.custom_gradient would need the read to have the variable's handle as an input.
+    tf.custom_gradient cannot do this: the read does not have the variable's handle as an input.
     """
     variable_accessed(variable)
     with private.stop_recording():

@@ -1,4 +1,7 @@
-"""The names of `tf.estimator`, and what the strategies need to train with it. TensorFlow 2.15 is the last release to have it."""
+"""Gives the names of `tf.estimator`, and prepares the strategies for it.
+
+TensorFlow 2.15 is the last release that has it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates a model beside its training, in a process of its own."""
+"""Evaluates a model while it is trained, in a separate process."""
 
 from __future__ import annotations
 

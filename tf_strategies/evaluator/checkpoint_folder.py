@@ -1,4 +1,4 @@
-"""The checkpoints in a folder, as they appear, in the order in which they were written."""
+"""Finds new checkpoints in a folder, in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SUFFIXES = (".checkpoint", ".keras", ".h5", ".hdf5", ".index")
 
 
 class Found(NamedTuple):
-    """A checkpoint at a moment; written again it is another.
+    """One version of a checkpoint file. A file that is written again is another version.
 
     Attributes:
-        written: when, in nanoseconds, as the file system says.
-        path: of the file; of a checkpoint in TensorFlow's format, that which ends in ".index".
+        written: the modification time in nanoseconds, as the file system reports it.
+        path: the path of the file; for TensorFlow's format, the file that ends in ".index".
         size: in bytes.
-        inode: of the file, which one that takes its place does not share.
+        inode: the inode number of the file. A file that replaces it has another one.
     """
 
     written: int
@@ -30,7 +30,7 @@ class CheckpointFolder:
     """Follows a folder, which need not exist yet.
 
     Args:
-        path: of the folder; those within it are left alone, and so are files whose names begin with a dot.
+        path: the path of the folder. Subfolders, and files whose names begin with a dot, are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,13 +39,13 @@ class CheckpointFolder:
         self._newest: Optional[Found] = None
 
     def newest(self) -> Optional[Found]:
-        """Returns the one that was written last, unless it or a newer one is done."""
+        """Returns the newest checkpoint, or None if it has been evaluated already."""
         since = 0 if self._newest is None else self._newest.written
         waiting = [found for found in self._all() if found.written >= since and found not in self._done]
         return max(waiting, default=None)
 
     def done_with(self, found: Found) -> None:
-        """Notes that this checkpoint, and those before it, need no evaluation any more."""
+        """Marks this checkpoint and all older ones as evaluated."""
         self._done = {kept for kept in self._done if kept.written == found.written} | {found}
         self._newest = found
 
@@ -61,7 +61,7 @@ class CheckpointFolder:
 
 
 def _status(path: Path) -> Optional[Tuple[int, int, int]]:
-    """Returns the status of a file; None for a folder, or a file that is gone."""
+    """Returns the status of a file, or None if it is a folder or no longer exists."""
     try:
         found = path.stat()
     except FileNotFoundError:

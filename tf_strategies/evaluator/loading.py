@@ -1,4 +1,4 @@
-"""Gives a model the weights of a checkpoint of any kind, and tells of which step they are."""
+"""Loads the weights of a checkpoint of any format into a model, and finds out the step they belong to."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def load(model: Any, found: Found) -> Optional[int]:
     """Loads `training.checkpoint` of BackupAndRestore, `.keras`, `.weights.h5`, `.h5`, and TensorFlow's own format.
 
     Returns:
-        The number of steps that training had taken; None where the checkpoint does not say.
+        The number of training steps, or None if the checkpoint does not contain it.
 
     Raises:
-        NotWholeError: it cannot be read, now or at all.
-        CheckpointError: it is another model's.
+        NotWholeError: the checkpoint cannot be read, or cannot be read yet.
+        CheckpointError: the checkpoint belongs to another model.
     """
     try:
         if found.path.suffix == ".index":
@@ -55,7 +55,7 @@ def load(model: Any, found: Found) -> Optional[int]:
 
 
 def _copied(found: Found, folder: Path) -> Path:
-    """Returns a copy of one moment: its writer may replace it, and HDF5 locks what it reads."""
+    """Copies the file, because its writer may replace it, and because HDF5 locks the files that it reads."""
     copy = folder / found.path.name
     shutil.copyfile(found.path, copy)
     status = found.path.stat()
@@ -105,7 +105,7 @@ def _step_of_file(path: Path) -> Optional[int]:
 
 
 def _step_of_hdf5(source: Any) -> Optional[int]:
-    """Returns what the optimizer has counted: its first variable, or in files of whole models that of this name."""
+    """Returns the optimizer's count of steps: its first variable or, in files of whole models, the variable of this name."""
     counted = []
 
     def look(name: str, each: Any) -> None:

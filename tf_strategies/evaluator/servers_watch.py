@@ -15,10 +15,10 @@ _GONE_SECONDS = 3.0
 
 
 class ServersWatch:
-    """Tries to reach the servers.
+    """Checks if the parameter servers can be reached.
 
     Args:
-        addresses: "host:port" of each; none: nothing can be told.
+        addresses: the "host:port" of each server. Without addresses the servers never count as gone.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ class ServersWatch:
         self._gone_since: Optional[float] = None
 
     def are_gone(self) -> bool:
-        """Returns True if some of them were there once, and for some seconds none has been."""
+        """Returns True if a server has answered before, and no server has answered for some seconds."""
         if any(_listens(address) for address in self._addresses):
             self._were_there, self._gone_since = True, None
             return False

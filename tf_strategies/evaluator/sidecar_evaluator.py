@@ -55,9 +55,9 @@ class SidecarEvaluator:
         model: the model that is trained, built and compiled; in the scope of a strategy, or not.
         data: the data as `model.evaluate` takes them: a dataset, or a tuple of arrays (x, y).
         checkpoint_dir: the folder. It may appear later. This process must be able to read the trainer's disk.
-        steps: as of `model.evaluate`; None: all data.
+        steps: as for `model.evaluate`. None means all data.
         max_evaluations: the number of evaluations after which `start` returns; None: no limit.
-        callbacks: as of `model.evaluate`.
+        callbacks: as for `model.evaluate`.
         log_dir: the folder for TensorBoard; None: the folder `evaluator` in `checkpoint_dir`.
         idle_timeout: the seconds without a new checkpoint after which `start` returns; None: no limit.
 
@@ -129,29 +129,30 @@ class SidecarEvaluator:
             writer.close()
         if not self.evaluations:
             raise CheckpointError(
-                f"no checkpoint has come to {self._path.absolute()}, and {why}; let the trainer write there, with "
+                f"no checkpoint was written to {self._path.absolute()}, and {why}; let the training write there, with "
                 "tfs.callbacks.BackupAndRestore or keras.callbacks.ModelCheckpoint"
             )
         logging.info("SidecarEvaluator ends: %s", why)
         return self.evaluations[-1].logs
 
     def _follow(self, writer: tf.summary.SummaryWriter) -> str:
-        """Returns why it ends."""
+        """Evaluates new checkpoints until training has ended. Returns the reason for the end."""
         last_new = time.monotonic()
         unread: Dict[Found, float] = {}
         while True:
-            # This is asked first, so that a checkpoint that was written before the answer is found below.
+            # This check comes first, so that a checkpoint that was written before the servers ended is found
+            # below.
             are_gone = self._servers.are_gone()
             found = self._folder.newest()
             if found is not None and self._evaluated(found, unread, writer):
                 last_new = time.monotonic()
                 if self._max is not None and len(self.evaluations) >= self._max:
-                    return f"{self._max} evaluations are made"
+                    return f"it has made {self._max} evaluations"
                 continue
             if found is None and are_gone:
-                return "the parameter servers are gone"
+                return "the parameter servers have ended"
             if found is None and time.monotonic() - last_new > self._idle_timeout:
-                return f"none has come for {self._idle_timeout:g} s"
+                return f"there was no new checkpoint for {self._idle_timeout:g} s"
             time.sleep(_POLL_SECONDS)
 
     def _evaluated(self, found: Found, unread: Dict[Found, float], writer: tf.summary.SummaryWriter) -> bool:

@@ -1,4 +1,4 @@
-"""Plans which process runs where: from the counts on the command line to TF_CONFIG of each process."""
+"""Plans the processes of a cluster: their roles, hosts, ports and TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Counts:
     evaluator: bool = False
 
     def tasks(self) -> list[tuple[str, int]]:
-        """Returns (role, index) of all processes: the chief, the workers, the servers, the evaluator."""
+        """Returns (role, index) of every process: the chief, the workers, the servers, the evaluator."""
         listed = [("chief", 0)] if self.chief else []
         listed += [("worker", index) for index in range(self.workers)]
         listed += [("ps", index) for index in range(self.ps)]
@@ -41,27 +41,27 @@ class PlannedProcess:
 
     @property
     def name(self) -> str:
-        """As messages name it, "worker 0"."""
+        """The name of the process in messages, such as "worker 0"."""
         return f"{self.role} {self.index}"
 
     @property
     def trains(self) -> bool:
-        """Whether it is a chief or worker."""
+        """Whether the process is a chief or a worker."""
         return self.role in TRAINING_ROLES
 
 
 def plan_cluster(
     counts: Counts, hosts: Sequence[str], port_of: Callable[[str, int], int]
 ) -> list[PlannedProcess]:
-    """Plans all processes of a cluster, the same on whichever host it is called.
+    """Plans all processes of a cluster. Every host computes the same plan.
 
-    The training processes are laid over the hosts in order, in blocks as equal as can be, and so are the
-    servers; the evaluator runs on the first host.
+    The training processes are distributed over the hosts in order, in blocks of nearly equal size, and so are
+    the servers. The evaluator runs on the first host.
 
     Args:
-        counts: the processes; at least one trains.
-        hosts: where, at least one.
-        port_of: the port on a host of the n-th process of all.
+        counts: the number of processes of each role. At least one process must train.
+        hosts: the hosts, at least one.
+        port_of: returns the port of process n on a host.
 
     Raises:
         ValueError: a host would have nothing to run.
@@ -74,8 +74,8 @@ def plan_cluster(
     idle = [host for host in hosts if host not in used]
     if idle:
         raise ValueError(
-            f"host {idle[0]} has no process to run: {len(training)} training processes on {len(hosts)} "
-            "hosts; start more workers or name fewer hosts"
+            f"host {idle[0]} has no process to run: there are {len(training)} training processes for "
+            f"{len(hosts)} hosts; start more workers or name fewer hosts"
         )
     addresses = {
         task: join_address(host_of[task], port_of(host_of[task], position))

@@ -1,4 +1,4 @@
-"""The environment of each process: TF_CONFIG, a fair share of the cores, huge pages, GPUs of its own."""
+"""Makes the environment of each process: TF_CONFIG, a share of the cores, huge pages, and its GPUs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Mapping, Sequence
 from tf_strategies.launch.cluster_plan import PlannedProcess
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-# Lets the C library use huge pages for large tensors, if the machine has them on request. Other processes copy from them 1.6
-# times as fast (benchmarks/NOTES.md). Older C libraries ignore it.
+# Lets the C library use huge pages for large tensors, where the machine offers them. Other processes copy
+# from huge pages 1.6 times as fast (benchmarks/NOTES.md). Older C libraries ignore this setting.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def fair_threads(processes: int) -> int:
-    """Returns the cores of this machine that this process may use, divided among `processes`; at least 1."""
+    """Returns the number of cores for each of `processes` processes, at least 1."""
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """Returns the GPUs to give out: what CUDA_VISIBLE_DEVICES names when it is set, else all of this machine."""
+    """Returns the GPUs that may be used: those in CUDA_VISIBLE_DEVICES if it is set, else all GPUs of this machine."""
     if _GPU_VARIABLE in environ:
         return [name.strip() for name in environ[_GPU_VARIABLE].split(",") if name.strip() not in ("", "-1")]
     found = (re.search(r"\d+$", path.name) for path in Path("/dev").glob("nvidia[0-9]*"))
@@ -35,14 +35,14 @@ def environments(
     threads: int | None,
     gpus_per_worker: int | None,
 ) -> list[dict[str, str]]:
-    """Returns the environment of each of this host's processes.
+    """Returns the environment of each process of this host.
 
     Args:
-        processes: those of this host.
-        environ: what they inherit.
-        threads: for `THREAD_VARIABLES`; None sets a fair share where the variable is unset.
-        gpus_per_worker: GPUs for each training process, none in common; others get none. None: leaves GPUs
-        alone.
+        processes: the processes of this host.
+        environ: the environment that they inherit.
+        threads: the value for `THREAD_VARIABLES`. None sets a share of the cores where a variable is unset.
+        gpus_per_worker: the number of GPUs for each training process. No GPU is given to two processes, and
+            other processes get no GPU. None leaves GPUs as they are.
 
     Raises:
         ValueError: there are not enough GPUs.
@@ -51,7 +51,7 @@ def environments(
     needed = (gpus_per_worker or 0) * sum(process.trains for process in processes)
     if needed > len(gpus):
         raise ValueError(
-            f"--gpus-per-worker {gpus_per_worker} needs {needed} GPUs here; there are {len(gpus)}"
+            f"--gpus-per-worker {gpus_per_worker} needs {needed} GPUs on this host, which has {len(gpus)}"
         )
     result = []
     for process in processes:

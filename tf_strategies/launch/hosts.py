@@ -7,10 +7,10 @@ from typing import Sequence
 
 
 def find_this_host(hosts: Sequence[str]) -> str:
-    """Returns the one of `hosts` whose name or address is this machine's.
+    """Returns the host whose name or address belongs to this machine.
 
     Raises:
-        ValueError: none or several are.
+        ValueError: no host, or more than one, belongs to this machine.
     """
     mine = [host for host in hosts if _is_here(host)]
     if len(mine) == 1:
@@ -20,7 +20,7 @@ def find_this_host(hosts: Sequence[str]) -> str:
 
 
 def _is_here(host: str) -> bool:
-    """Returns a host is here when one of its addresses can be bound."""
+    """Returns True if an address of the host can be bound on this machine."""
     if host.lower() in (socket.gethostname().lower(), socket.getfqdn().lower()):
         return True
     try:

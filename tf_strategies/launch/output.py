@@ -1,4 +1,4 @@
-"""Output of many processes, line by line, each line prefixed by who wrote it."""
+"""Writes the output of many processes line by line, with the name of the process before each line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94)
 
 
 def prefixes(names: Sequence[str], colour: bool) -> list[bytes]:
-    """Returns a prefix of equal width for each name, "worker 0 | "."""
+    """Returns a prefix for each name, such as "worker 0 | ". All prefixes have the same width."""
     width = max(map(len, names))
     plain = [f"{name:<{width}} | " for name in names]
     if not colour:
@@ -23,16 +23,16 @@ def prefixes(names: Sequence[str], colour: bool) -> list[bytes]:
 
 
 def wants_colour(descriptor: int) -> bool:
-    """Returns True if to colour what goes to a descriptor: a terminal, unless NO_COLOR is set."""
+    """Returns True if output to the descriptor is coloured: it is a terminal, and NO_COLOR is not set."""
     return os.isatty(descriptor) and not os.environ.get("NO_COLOR")
 
 
 class LineWriter:
-    """Writes the lines of one stream, prefixed, each with one write.
+    """Writes the lines of one stream with a prefix, each line with one write.
 
     Args:
-        descriptor: where to.
-        prefix: what each line begins with.
+        descriptor: the file descriptor to write to.
+        prefix: the text before each line.
     """
 
     def __init__(self, descriptor: int, prefix: bytes) -> None:
@@ -41,7 +41,7 @@ class LineWriter:
         self._partial = b""
 
     def feed(self, data: bytes) -> None:
-        """Takes what was read; writes the lines that are complete."""
+        """Adds bytes of the stream and writes all complete lines."""
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > _LONGEST_LINE:
             lines.append(self._partial)
@@ -50,17 +50,17 @@ class LineWriter:
             self._write(line)
 
     def finish(self) -> None:
-        """Writes a last line that had no end."""
+        """Writes the last line, if it has no newline."""
         if self._partial:
             self._write(self._partial)
             self._partial = b""
 
     def _write(self, line: bytes) -> None:
-        # A terminal shows the last state of a line that is rewritten with carriage returns, as progress bars are.
+        # Progress bars rewrite a line with carriage returns; a terminal shows only the last version.
         shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
         rest = memoryview(self._prefix + shown + b"\n")
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # a process that shares the descriptor has made it non-blocking
+            except BlockingIOError:  # another process has made the shared descriptor non-blocking
                 select.select([], [self._descriptor], [])

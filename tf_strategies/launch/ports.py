@@ -1,8 +1,8 @@
-"""Free ports that stay reserved.
+"""Finds free ports and keeps them reserved.
 
-Asking the kernel for a free port and closing the socket leaves a gap in which anybody may be given the same
-port. Here the socket stays bound, without listening: the kernel then gives the port to nobody who asks for
-any port, while a server that names it and sets SO_REUSEADDR, as gRPC does, can listen on it.
+A port that is found with a socket, which is then closed, can be given to another process before it is used.
+Here the socket stays bound, without listening. The kernel then gives the port to no process that asks for any
+free port. A server that names the port and sets SO_REUSEADDR, as gRPC does, can still listen on it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from types import TracebackType
 
 
 class ReservedPorts:
-    """Holds `count` free TCP ports of a local address until closed.
+    """Reserves free TCP ports of a local address until it is closed.
 
-    The holder may stay open for as long as the servers on these ports live, or be closed once they listen.
+    It may stay open while servers use the ports, or be closed when they listen.
 
     Args:
-        count: how many ports.
+        count: the number of ports.
         host: a local IPv4 or IPv6 address.
 
     Attributes:
@@ -43,7 +43,7 @@ class ReservedPorts:
         return tuple(f"{host}:{port}" for port in self.ports)
 
     def close(self) -> None:
-        """Gives the ports back."""
+        """Releases the ports."""
         for held in self._sockets:
             held.close()
         self._sockets.clear()

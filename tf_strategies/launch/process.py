@@ -1,4 +1,7 @@
-"""One started process and its descendants: a session, killed as a whole, dead when the launcher dies."""
+"""Runs one process in a session of its own.
+
+It and its descendants are killed together, and when the launcher dies.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Makes descendants whose parent has died children of this process, so that `kill_orphans` finds them."""
+    """Makes this process the parent of descendants whose parent has died, so that `kill_orphans` finds them."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_orphans() -> None:
-    """Kills and reaps every child that this process has; bounded by how deep their own descendants go."""
+    """Kills and reaps all children of this process, and the children that they leave behind."""
     while True:
         children = _children()
         for pid in children:
@@ -35,19 +38,19 @@ def kill_orphans() -> None:
 
 
 class LaunchedProcess:
-    """Starts a command; its stdout and stderr are pipes.
+    """Starts a command with pipes for stdout and stderr.
 
     Args:
-        name: "worker 0".
+        name: the name in messages, such as "worker 0".
         argv: the command.
-        env: its whole environment.
+        env: the whole environment of the process.
     """
 
     def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
         self.started = time.monotonic()
         self.ended: float | None = None
-        self.told_to_end = False  # by the launcher; its exit status is then no failure
+        self.told_to_end = False  # the launcher ended it; its exit status is then not a failure
         launcher = os.getpid()
 
         def die_with_launcher() -> None:
@@ -67,7 +70,7 @@ class LaunchedProcess:
 
     @property
     def streams(self) -> tuple[IO[bytes], IO[bytes]]:
-        """stdout and stderr."""
+        """The pipes of stdout and stderr."""
         out, err = self._popen.stdout, self._popen.stderr
         if out is None or err is None:
             raise RuntimeError(f"{self.name} was started without pipes")
@@ -75,34 +78,38 @@ class LaunchedProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it has not been reaped."""
+        """Whether the process has not been reaped yet."""
         return self.ended is None
 
     @property
     def status(self) -> int:
-        """The exit status as a shell gives it: 128 + the number when a signal ended it."""
+        """The exit status as in a shell: 128 + the signal number if a signal ended the process."""
         code = self._popen.returncode
         return 128 - code if code < 0 else code
 
     def check_ended(self) -> bool:
-        """Returns True if it has ended since the last call; then its process group is killed and it is reaped."""
+        """Returns True if the process has ended since the last call.
+
+        Its process group is then killed, and it is reaped.
+        """
         if not self.running:
             return False
         if os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
-        self.signal(signal.SIGKILL)  # what it left behind; not yet reaped, so its group cannot be another's
+        # Descendants may still run. The process is not reaped yet, so no other can have its group number.
+        self.signal(signal.SIGKILL)
         self._popen.wait()
         self.ended = time.monotonic()
         return True
 
     def signal(self, number: int) -> None:
-        """Sends a signal to its process group while it is not reaped."""
+        """Sends a signal to the process group, unless the process has been reaped."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
     def describe_end(self) -> str:
-        """Returns how and when the process ended: "ended with status 1 after 3.2 s"."""
+        """Returns a text such as "ended with status 1 after 3.2 s"."""
         code, seconds = self._popen.returncode, (self.ended or self.started) - self.started
         if code < 0:
             by = "ended by tfs-run with" if self.told_to_end else "killed by"

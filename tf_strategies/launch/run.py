@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; by default those of this process.
 
     Returns:
-        0 when all processes succeeded, else the status of the first that failed (128 + N for signal N).
-        Wrong arguments exit with status 2 and one line.
+        0 if all processes succeeded, else the status of the first process that failed (128 + N for signal N).
+        Wrong arguments exit with status 2 and one line of text.
     """
     parser = _parser()
     arguments = parser.parse_args(argv)
@@ -62,7 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--ps", type=_count, default=0, metavar="N", help="parameter servers")
     add("--evaluator", action="store_true", help="one evaluator")
     add("--hosts", metavar="A,B", help="spread the processes over hosts, and start those of this host")
-    add("--this-host", metavar="A", help="which of the hosts this one is (default: found by name or address)")
+    add(
+        "--this-host",
+        metavar="A",
+        help="the name of this host among them (default: found by name or address)",
+    )
     add(
         "--port-base",
         type=_port,
@@ -75,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"{' and '.join(THREAD_VARIABLES)} of each (default: a share)",
     )
-    add("--gpus-per-worker", type=_count, metavar="N", help="GPUs for each chief and worker, none in common")
+    add(
+        "--gpus-per-worker", type=_count, metavar="N", help="GPUs for each chief and worker; no GPU is shared"
+    )
     add(
         "--survivor-wait",
         type=_seconds,
@@ -97,24 +103,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[PlannedProcess]:
-    """Returns the processes of this host. What reserves their ports is held open until the end."""
+    """Returns the processes of this host, and the sockets that reserve their ports until the end."""
     counts = Counts(arguments.workers, arguments.chief, arguments.ps, arguments.evaluator)
     if not counts.workers and not counts.chief:
-        raise ValueError("nothing to train: --workers 0 without --chief")
+        raise ValueError("no process would train: --workers 0 needs --chief")
     total = len(counts.tasks())
     base = arguments.port_base
     if base is not None and base + total - 1 > 65535:
         raise ValueError(f"--port-base {base} with {total} processes goes beyond port 65535")
     if arguments.hosts is None:
         if arguments.this_host is not None:
-            raise ValueError("--this-host is for --hosts")
+            raise ValueError("--this-host needs --hosts")
         if base is not None:
             return plan_cluster(counts, [LOCAL_HOST], lambda host, position: base + position)
         ports = held.enter_context(ReservedPorts(total)).ports
         return plan_cluster(counts, [LOCAL_HOST], lambda host, position: ports[position])
     hosts = _hosts(arguments.hosts)
     if base is None:
-        raise ValueError("--hosts needs --port-base: every host must come to the same ports")
+        raise ValueError("--hosts needs --port-base, so that every host computes the same ports")
     here = find_this_host(hosts) if arguments.this_host is None else arguments.this_host
     if here not in hosts:
         raise ValueError(f"--this-host {here} is none of --hosts {','.join(hosts)}")

@@ -1,4 +1,4 @@
-"""From the first start to the last end: relays output and signals, and ends the others when one fails."""
+"""Starts the processes of this host, relays output and signals, and ends all processes when one fails."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _READ_BYTES = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """Seconds.
+    """Time limits in seconds.
 
     Attributes:
-        survivor_wait: after one process failed, for the others to end with their own messages.
-        grace: after a signal to end, before SIGKILL; and for servers to end by themselves after the workers.
+        survivor_wait: how long the other processes may run after one has failed, so that they can end with
+            their own messages.
+        grace: how long a process may run after a signal to end, before SIGKILL; also how long servers may run
+            after the workers.
     """
 
     survivor_wait: float = 6.0
@@ -34,17 +36,17 @@ class Patience:
 
 
 def say(text: str) -> None:
-    """Prints one line of the launcher's own."""
+    """Prints one line of the launcher itself."""
     print(f"tfs-run: {text}", file=sys.stderr, flush=True)
 
 
 class Supervisor:
-    """Runs a host's processes.
+    """Runs the processes of this host.
 
     Args:
         plan: the processes.
         environments: the environment of each.
-        command: what each runs.
+        command: the command that each process runs.
         patience: the time limits.
     """
 
@@ -59,15 +61,15 @@ class Supervisor:
         self._patience = patience
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
-        self._writers: dict[int, LineWriter] = {}  # by the descriptor read
-        self._status = 0  # of the first failure, or of the signal received
+        self._writers: dict[int, LineWriter] = {}  # by the file descriptor that is read
+        self._status = 0  # the status of the first failure, or of the signal that was received
         self._signals: list[int] = []
         self._deadlines: list[
             tuple[float, int]
-        ] = []  # (when, which signal to those that still run), in order
+        ] = []  # (time, signal for the processes that still run), in order
 
     def run(self) -> int:
-        """Returns the exit status of tfs-run, after every process and all their descendants have ended."""
+        """Runs until all processes and their descendants have ended. Returns the exit status of tfs-run."""
         adopt_orphans()
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -124,7 +126,7 @@ class Supervisor:
             self._end_others(self._deadlines.pop(0)[1])
 
     def _relay(self, timeout: float | None, reader: int | None = None) -> bool:
-        """Relays what is there to read; whether there was any output."""
+        """Relays the output that is available. Returns True if there was any."""
         found = False
         for key, _ in self._selector.select(timeout):
             descriptor = key.fd
@@ -141,7 +143,7 @@ class Supervisor:
                 else:
                     self._writers[descriptor].finish()
             except BrokenPipeError:
-                self._signals.append(signal.SIGTERM)  # nobody listens any more
+                self._signals.append(signal.SIGTERM)  # the reader of our output has gone
                 data = b""
             if not data:
                 self._selector.unregister(descriptor)
@@ -169,7 +171,7 @@ class Supervisor:
             self._status = process.status
             others = sum(other.running for other in self._processes)
             wait = self._patience.survivor_wait
-            remark = f"; the other {others} are ended in {wait:g} s" if others else ""
+            remark = f"; the other {others} will be ended in {wait:g} s" if others else ""
             say(f"{process.name} {process.describe_end()}{remark}")
             self._end_after(wait)
         elif self._status == 0 and not self._deadlines and self._only_servers_left():

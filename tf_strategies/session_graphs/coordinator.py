@@ -1,7 +1,7 @@
-"""TensorFlow's distribute coordinator, which carries out Estimator's `train_and_evaluate`: what it leaves to our strategies.
+"""Works with TensorFlow's distribute coordinator, which runs Estimator's `train_and_evaluate`.
 
-It knows the cluster from TF_CONFIG, as the strategies do, and would start a server of its own and copy the strategy; they
-have formed their cluster already.
+The coordinator reads TF_CONFIG, as the strategies do. It would start its own server and copy the strategy,
+but the strategy has formed the cluster already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Coordinated:
-    """A strategy of which there is one: where the coordinator or a RunConfig copies it, it stays the same."""
+    """A strategy that is not copied: when the coordinator or a RunConfig copies it, they get the same object."""
 
     def __deepcopy__(self, memo: Any) -> Coordinated:
         del memo
@@ -32,7 +32,7 @@ class Coordinated:
 
 
 def make_sessions_with(make_creator: Callable) -> None:
-    """Has the coordinator that runs on this thread, if one does, make sessions as this strategy needs them.
+    """Makes the coordinator on this thread, if there is one, create sessions as this strategy needs them.
 
     Args:
         make_creator: called as `make_creator(scaffold, config=..., checkpoint_dir=..., max_wait_secs=..., ...)`; returns a
@@ -44,7 +44,7 @@ def make_sessions_with(make_creator: Callable) -> None:
 
 
 class CarriedError(Exception):
-    """Takes an error through a monitored session, which has a new session made for ever where a process is not available."""
+    """Carries an error through a monitored session, which would otherwise make new sessions without end."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -53,7 +53,7 @@ class CarriedError(Exception):
 
 @contextlib.contextmanager
 def carried_through() -> Iterator[None]:
-    """Raises the errors that were carried through monitored sessions."""
+    """Opens a context that raises the original errors that were carried through monitored sessions."""
     try:
         yield
     except CarriedError as carrier:
@@ -66,7 +66,7 @@ def is_coordinated() -> bool:
 
 
 def in_session_graph() -> bool:
-    """Returns True if the current graph is one that a session runs, such as Estimator's.
+    """Returns True if a session will run the current graph, as with Estimator.
 
     It is False in a tf.function and in eager code.
     """

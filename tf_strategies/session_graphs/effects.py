@@ -1,4 +1,4 @@
-"""Collects the side effects of a step: a session runs only what is asked for."""
+"""Collects the side effects of a step, because a session runs only the operations that it fetches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ __all__ = ["led_to", "taking_effect", "with_effects"]
 
 @contextlib.contextmanager
 def taking_effect() -> Iterator[List[tf.Operation]]:
-    """Gives a list that holds, at the end, the operations with side effects that were built in the current graph for sessions.
+    """Yields a list.
 
-    What has side effects in a branch that is built meanwhile runs with the branch, in order.
+    At the end it contains the operations with side effects that were built in the current session graph.
+
+    Operations with side effects in a branch run with the branch, in order.
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
@@ -27,7 +29,7 @@ def taking_effect() -> Iterator[List[tf.Operation]]:
 
 
 def led_to(result: Any) -> Set[tf.Operation]:
-    """Returns the operations that a session runs which trains with what a replica function returned."""
+    """Returns the operations that a session runs when it trains with the result of a replica function."""
     if hasattr(result, "train_op") and hasattr(result, "_replace"):
         result = result.train_op
     waiting = [value if isinstance(value, tf.Operation) else value.op for value in _of_graph(result)]
@@ -41,11 +43,12 @@ def led_to(result: Any) -> Set[tf.Operation]:
 
 
 def with_effects(result: Any, effects: Sequence[tf.Operation]) -> Any:
-    """Returns what a replica function returned, so that a session which trains with it also runs these operations.
+    """Returns the result of a replica function, changed so that a session that trains with it also runs these operations.
 
     Args:
-        result: a tf.estimator.EstimatorSpec, whose `train_op` is to wait for them; or any structure, all of which is.
-        effects: operations of the same graph.
+        result: a tf.estimator.EstimatorSpec, whose `train_op` will wait for the operations; or any structure,
+            all tensors of which will.
+        effects: the operations, of the same graph.
     """
     if not effects:
         return result

@@ -1,6 +1,7 @@
-"""Errors that end training, where a MonitoredSession would make a new session and go on.
+"""Makes errors end training, where a MonitoredSession would make a new session and continue.
 
-It takes UnavailableError and AbortedError for a parameter server that restarts. A group that lost a worker does not come back.
+A MonitoredSession treats UnavailableError and AbortedError as the restart of a parameter server. A group that
+lost a worker cannot recover.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["final_errors", "with_final_errors"]
 def final_errors() -> Iterator[None]:
     """Opens a context in which a MonitoredSession does not recover from errors.
 
-    `carried_through` raises them as they were.
+    `carried_through` raises the original errors.
     """
     try:
         yield
@@ -28,7 +29,7 @@ def final_errors() -> Iterator[None]:
 
 
 def with_final_errors(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-    """Returns the session, whose `run` raises as within `final_errors`."""
+    """Returns the session. Its `run` raises errors as within `final_errors`."""
     run = session.run
 
     def run_or_end(*args: Any, **kwargs: Any) -> Any:

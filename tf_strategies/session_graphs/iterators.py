@@ -1,4 +1,4 @@
-"""Turns the result of Estimator's `input_fn` into an iterator of the only replica of a worker."""
+"""Makes an iterator for the only replica of a worker from Estimator's `input_fn`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ __all__ = ["InputFnIterator"]
 
 
 class InputFnIterator:
-    """One batch each step.
+    """Returns one batch in each step.
 
     Args:
-        input_fn: called with the context; returns a tf.data.Dataset, or tensors of the graph that are a new batch in each step.
-        context: tells which share of the data is this worker's.
+        input_fn: takes the context, and returns a tf.data.Dataset, or tensors of the graph that have a new
+            batch in each step.
+        context: describes this worker's share of the data.
     """
 
     def __init__(self, input_fn: Callable, context: tf.distribute.InputContext) -> None:
@@ -30,5 +31,5 @@ class InputFnIterator:
         return self._tensors if self._iterator is None else self._iterator.get_next()
 
     def initialize(self) -> tf.Operation:
-        """Returns what a session runs before the first batch."""
+        """Returns the operation that a session runs before the first batch."""
         return tf.no_op() if self._iterator is None else self._iterator.initializer

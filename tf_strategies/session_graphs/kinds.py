@@ -1,4 +1,4 @@
-"""Makes Estimator recognize a strategy, which it does by the name of the class."""
+"""Makes Estimator recognize our strategies by the names of their classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["adapt"]
 
 
 class _OfEstimator:
-    """A strategy that Estimator trains with."""
+    """A strategy that Estimator can train with."""
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
@@ -21,11 +21,11 @@ class _OfEstimator:
 
 
 def adapt(strategy: Any) -> None:
-    """Has Estimator and MonitoredTrainingSession train with the strategy as with any other, and show why its group ended.
+    """Lets Estimator and MonitoredTrainingSession train with the strategy, and report why its group ended.
 
-    By the very name CollectiveAllReduceStrategy they know TensorFlow's own: then they let all workers write checkpoints, only the
-    chief's to the right place, and refuse saving listeners. Hooks for early stopping look at how the name starts, and have all
-    workers stop together.
+    They compare class names. A class that is named exactly CollectiveAllReduceStrategy counts as TensorFlow's
+    own: all workers then write checkpoints, and saving listeners are refused. Hooks for early stopping check
+    only the beginning of the name, and then stop all workers together.
     """
     kind = type(strategy)
     if not issubclass(kind, _OfEstimator):

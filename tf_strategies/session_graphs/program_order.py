@@ -1,4 +1,4 @@
-"""Operations with side effects, in the order in which they were made, also in a graph that a session runs."""
+"""Runs operations with side effects in the order of the program, also in a graph that a session runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["in_program_order"]
 
 
 def in_program_order(function: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:
-    """Returns `function(values)`, with all operations that have side effects run one after the other.
+    """Returns `function(values)`. All its operations with side effects run in order.
 
-    Eager code and functions do so anyway. A session runs what its fetches need, in any order; there it becomes a function.
+    Eager code and functions always do so. A session runs the operations that its fetches need in any order;
+    there, `function` is turned into a tf.function.
 
     Args:
-        function: of tensors and IndexedSlices; returns a structure of them.
-        values: its argument.
+        function: takes and returns a structure of tensors and IndexedSlices.
+        values: the argument of `function`.
     """
     if not in_session_graph():
         return function(values)

@@ -10,13 +10,13 @@ __all__ = ["show_devices"]
 
 
 def show_devices(config: tf.compat.v1.ConfigProto, devices: Sequence[str]) -> None:
-    """Has a session find a strategy's devices under their names.
+    """Makes a strategy's devices visible to a session under the same names.
 
-    A session has one CPU, and all GPUs of the host, unless told otherwise: it knows nothing of `tf.config`, and TensorFlow fails
-    where both number GPUs differently.
+    By default a session has one CPU and all GPUs of the host. It ignores `tf.config`, and TensorFlow fails if
+    the two number GPUs differently.
 
     Args:
-        config: changed in place; GPUs that it lists already stay.
+        config: the configuration, which is changed in place. GPUs that it already lists are kept.
         devices: the names of the strategy's devices.
     """
     processors = [device for device in devices if "CPU" in device]

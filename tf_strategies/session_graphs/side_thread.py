@@ -1,4 +1,4 @@
-"""Work that needs eager execution while a session's graph is built, which has none."""
+"""Runs functions eagerly while the graph of a session is being built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["eagerly"]
 
 
 def eagerly(function: Callable[[], Any]) -> Any:
-    """Returns or raises what `function()` does, outside of any session's graph.
+    """Returns the result of `function()`, which runs outside of any session's graph. Raises its error.
 
     While such a graph is built, the function runs on another thread.
     """

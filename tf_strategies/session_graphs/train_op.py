@@ -1,4 +1,4 @@
-"""Adds to every step of training what it does besides the user's `train_op`."""
+"""Adds operations to the user's `train_op`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ __all__ = ["followed_by"]
 
 
 def followed_by(spec: Any, parts: Callable[[Any], Sequence[Any]], then: Callable[[], Sequence[Any]]) -> Any:
-    """Returns the EstimatorSpec of all local replicas, whose `train_op` goes on with what `then` makes.
+    """Returns the EstimatorSpec of all local replicas.
 
-    A session runs nothing that does not lead to a fetch; the `train_op` is fetched in each step.
+    The operations that `then` makes run after its `train_op`.
+
+    A session runs only operations that a fetch needs, and the `train_op` is fetched in each step.
 
     Args:
-        spec: what the replicas returned; anything without a `train_op` comes back as it is, and `then` is not called.
-        parts: the values of the local replicas in one of all.
+        spec: the result of the replicas. A result without a `train_op` is returned unchanged, and `then` is
+            not called.
+        parts: returns the values of the local replicas, given a distributed value.
         then: makes the operations, which run after the `train_op` of every local replica.
     """
     if getattr(spec, "train_op", None) is None:

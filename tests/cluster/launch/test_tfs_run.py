@@ -152,7 +152,7 @@ def test_one_that_fails_ends_the_others_and_gives_its_status(launcher, code, sta
     code = f"note()\nif index == 1:\n    wait_for_notes('worker0', 'worker2')\n    {code}\nhold()"
     found, log = launcher.run("--workers", "3", "--survivor-wait", "0.3", "--grace", "5", code=code)
     assert found == status
-    assert re.search(r"tfs-run: worker 1 .*; the other 2 are ended in 0.3 s", log)
+    assert re.search(r"tfs-run: worker 1 .*; the other 2 will be ended in 0.3 s", log)
     assert re.search(r"tfs-run: worker 0 \(127.0.0.1:\d+\) ended by tfs-run with SIGTERM", log)
     assert all(gone(entry["pid"]) for entry in launcher.seen().values())
 
@@ -321,7 +321,7 @@ def test_gpus_are_given_out_without_overlap(launcher):
     ("arguments", "message"),
     [
         (["--workers", "x"], "argument --workers: 'x' is not a count"),
-        (["--workers", "0"], "nothing to train: --workers 0 without --chief"),
+        (["--workers", "0"], "no process would train: --workers 0 needs --chief"),
         (["--hosts", "a,b"], "--hosts needs --port-base"),
         (["--hosts", "a,a", "--port-base", "1"], "--hosts names a twice"),
         (["--hosts", "a,,b", "--port-base", "1"], "--hosts has '': it has no host"),
@@ -334,13 +334,13 @@ def test_gpus_are_given_out_without_overlap(launcher):
             ["--hosts", "a.invalid,b.invalid", "--port-base", "9", "--workers", "2"],
             "is this machine; name it with",
         ),
-        (["--this-host", "a"], "--this-host is for --hosts"),
+        (["--this-host", "a"], "--this-host needs --hosts"),
         (["--port-base", "65535", "--workers", "2"], "goes beyond port 65535"),
         (["--port-base", "0"], "'0' is not a port"),
         (["--grace", "soon"], "'soon' is not a number of seconds"),
         (["--grace", "-1"], "'-1' is not a number of seconds"),
         (["--threads", "0"], "'0' is not a count of at least 1"),
-        (["--gpus-per-worker", "1"], "needs 1 GPUs here; there are 0"),
+        (["--gpus-per-worker", "1"], "needs 1 GPUs on this host, which has 0"),
         (["--wrokers", "1"], "unrecognized|there is no script|required"),
     ],
 )

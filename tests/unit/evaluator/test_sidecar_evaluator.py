@@ -153,7 +153,9 @@ def test_another_model_is_named(kind, trained, tmp_path: Path) -> None:
 
 def test_nothing_to_evaluate_is_an_error(tmp_path: Path) -> None:
     evaluator = tfs.SidecarEvaluator(make_model(), rows(), tmp_path / "absent", idle_timeout=0.5)
-    with pytest.raises(tfs.callbacks.CheckpointError, match=r"no checkpoint has come to .*absent.* 0\.5 s"):
+    with pytest.raises(
+        tfs.callbacks.CheckpointError, match=r"no checkpoint was written to .*absent.* 0\.5 s"
+    ):
         evaluator.start()
 
 

@@ -64,7 +64,9 @@ def test_the_evaluator_is_not_in_the_cluster():
 
 
 def test_a_host_without_a_process_is_refused():
-    with pytest.raises(ValueError, match="host c has no process to run: 2 training processes on 3 hosts"):
+    with pytest.raises(
+        ValueError, match="host c has no process to run: there are 2 training processes for 3 hosts"
+    ):
         plan_on(Counts(2), ["a", "b", "c"])
 
 
@@ -87,7 +89,7 @@ def test_visible_gpus_are_those_named():
 
 
 def test_too_few_gpus_are_refused_with_both_counts():
-    with pytest.raises(ValueError, match="--gpus-per-worker 2 needs 6 GPUs here; there are 5"):
+    with pytest.raises(ValueError, match="--gpus-per-worker 2 needs 6 GPUs on this host, which has 5"):
         environments(plan_on(Counts(3), ["a"]), {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, None, 2)
 
 

@@ -169,7 +169,7 @@ def test_a_gradient_that_the_train_op_leaves_out_is_refused_where_it_is_applied_
         return step.assign_add(1).op
 
     with pytest.raises(
-        ValueError, match=r"table.* is applied by an operation that is no part of what trains"
+        ValueError, match=r"table.* is applied by an operation that does not belong to the training step"
     ):
         trained(strategy_of("sync"), train, tmp_path / "mine")
 
