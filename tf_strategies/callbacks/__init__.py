@@ -1,4 +1,7 @@
-"""Keras callbacks that know about workers; each works with Keras 3, tf_keras and Keras 2.15, and without a strategy."""
+"""Keras callbacks for several workers.
+
+Each works with Keras 3, tf_keras and Keras 2.15, and without a strategy.
+"""
 
 from __future__ import annotations
 

@@ -13,26 +13,28 @@ __all__ = ["Backup", "cannot_read", "cannot_write", "lasting", "remove"]
 
 
 class Backup(abc.ABC):
-    """The checkpoint of one fit, as one worker sees it."""
+    """Saves and restores the checkpoint of one `fit`, on one worker."""
 
     @abc.abstractmethod
     def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
-        """Keeps the variables of the model and what else there is.
+        """Saves the variables of the model and the state of training.
 
         Args:
-            moment: where this worker is in its data, and what its callbacks remember.
-            metrics: variables of metrics to keep besides, by name.
+            moment: this worker's position in its data, and the states of its callbacks.
+            metrics: variables of metrics to save too, by name.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError: the checkpoint cannot be written.
         """
 
     @abc.abstractmethod
     def restore(self) -> Optional[Checkpoint]:
-        """Gives the variables their values, but those of metrics; returns what was saved, None where training begins anew.
+        """Restores the variables except those of metrics.
+
+        Returns the saved checkpoint, or None if training starts from the beginning.
 
         Raises:
-            CheckpointError: the file is damaged or another model's, or cannot be read.
+            CheckpointError: the file is damaged, cannot be read, or belongs to another model.
         """
 
     @abc.abstractmethod
@@ -40,32 +42,32 @@ class Backup(abc.ABC):
         """Ends the backups of a fit.
 
         Args:
-            delete: whether the checkpoint is not needed any more.
-            saved: whether this worker has not trained since it saved.
+            delete: whether to delete the checkpoint.
+            saved: whether this worker has saved after its last step.
         """
 
 
 def lasting(facts: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the variables that a checkpoint lists, without those of metrics."""
+    """Returns the variables that a checkpoint lists, except those of metrics."""
     return {name: fact for name, fact in facts.items() if not name.startswith("metrics/")}
 
 
 def cannot_read(who: str, path: Path, reason: object) -> CheckpointError:
-    """Returns the error to raise when `who`, a task, cannot read the file."""
+    """Returns the error for a task `who` that cannot read the file."""
     return CheckpointError(
-        f"{who} cannot read the checkpoint {path}: {reason}; mend that, or give another directory"
+        f"{who} cannot read the checkpoint {path}: {reason}; correct this, or use another directory"
     )
 
 
 def cannot_write(who: str, path: Path, reason: object) -> CheckpointError:
-    """Returns the error to raise when `who`, a task, cannot write the file."""
+    """Returns the error for a task `who` that cannot write the file."""
     return CheckpointError(
-        f"{who} cannot write the checkpoint {path}: {reason}; make room there, or give another directory, and start again"
+        f"{who} cannot write the checkpoint {path}: {reason}; free disk space or use another directory, and start again"
     )
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint, and its folder if nothing else is there."""
+    """Deletes a checkpoint, and its folder if it is empty."""
     path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         path.parent.rmdir()

@@ -1,4 +1,4 @@
-"""`BackupAndRestore`: training that was killed goes on as if it had not been."""
+"""`BackupAndRestore`: resumes training that was killed, as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BackupAndRestore(Hooks):
 
     Example:
         >>> backup = tfs.callbacks.BackupAndRestore("backup", save_freq=500)
-        >>> history = model.fit(dataset, epochs=90, verbose=0, callbacks=[backup])
+        >>> history = model.fit(dataset, epochs=3, verbose=0, callbacks=[backup])
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BackupAndRestore(Hooks):
         self._save_freq = save_freq
         self._delete = delete_checkpoint
         self._fit: Optional[RunningFit] = None
-        bridge.install()  # without a strategy nothing else has done so
+        bridge.install()  # without a strategy, nothing else has installed the bridge
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
@@ -104,7 +104,7 @@ class BackupAndRestore(Hooks):
         del logs
         fit = self._fit = self._fit or self._find_fit()
         if fit.callbacks[-1] is not self:
-            # It is now the last in the list, and Keras calls it again after all others.
+            # It is now the last callback in the list, so Keras calls it after all others.
             fit.callbacks.append(self)
             return
         while fit.callbacks.index(self) < len(fit.callbacks) - 1:
@@ -139,7 +139,7 @@ class BackupAndRestore(Hooks):
             self._save_at_end = False
             return
         self._since_saving = 0
-        self._save_at_end = True  # If this was the last batch, what is saved should be the end of the epoch.
+        self._save_at_end = True  # If this was the last batch, the end of the epoch is saved instead.
         if not self._fit.is_last(self._batches):
             self._save(metrics=metric_variables(self.model))
 
@@ -183,8 +183,8 @@ class BackupAndRestore(Hooks):
             )
         if not fit.can_begin_elsewhere:
             raise OptionsError(
-                "BackupAndRestore needs Keras 3.7 or newer, tf_keras, or Keras 2.15: the epochs of Keras 3.3 to 3.6 cannot be "
-                'begun in their middle exactly. Install a newer Keras: pip install "keras>=3.7"'
+                "BackupAndRestore needs Keras 3.7 or newer, tf_keras, or Keras 2.15: `fit` of Keras 3.3 to 3.6 cannot start "
+                'exactly in the middle of an epoch. Install a newer Keras: pip install "keras>=3.7"'
             )
         return fit
 
@@ -217,7 +217,7 @@ class BackupAndRestore(Hooks):
             self._fit.go_to(self._epoch, self._batches, facts["place"])
 
     def _add_metrics_to_come(self) -> None:
-        """Keras 2 makes the metrics in its first step; by then they hold that step alone."""
+        """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""
         if self._metrics_to_come is None:
             return
         waiting, self._metrics_to_come = self._metrics_to_come, None

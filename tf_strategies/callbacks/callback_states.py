@@ -10,7 +10,7 @@ from tf_strategies.keras.loaded import classes_of
 
 __all__ = ["restore", "snapshot", "without_weights"]
 
-# What `on_train_begin` of each callback resets, although training continues.
+# The attributes of each callback that `on_train_begin` resets, although training continues.
 _REMEMBERED = {
     "EarlyStopping": ("wait", "best", "best_epoch", "stopped_epoch", "best_weights"),
     "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
@@ -25,7 +25,7 @@ _REMEMBERED = {
 
 
 def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.ndarray]]:
-    """Returns what the callbacks remember: plain data, and the weights among it by name."""
+    """Returns the states of the callbacks: plain data, and weights by name."""
     facts, arrays = [], {}
     for kind, number, callback in _known(callbacks):
         remembered: Dict[str, Any] = {}
@@ -42,7 +42,7 @@ def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.n
 
 
 def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Returns what callbacks remember, but for weights, which are as large as the model."""
+    """Returns the states of the callbacks without weights, which are as large as the model."""
     return [
         {
             **fact,
@@ -53,7 +53,10 @@ def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str, np.ndarray]) -> None:
-    """Gives them back. Callbacks that are new, or no longer there, are left alone."""
+    """Restores the states of the callbacks.
+
+    New callbacks keep their state; states of removed callbacks are ignored.
+    """
     found = {(kind, number): callback for kind, number, callback in _known(callbacks)}
     for fact in facts:
         kind, number = fact["kind"], fact["number"]
@@ -66,7 +69,7 @@ def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str,
 
 
 def _known(callbacks: List[Any]) -> Iterator[Tuple[str, int, Any]]:
-    """Keras's callbacks and those derived from them: the kind, and which of this kind."""
+    """Yields Keras's callbacks and those derived from them, each with its kind and its number within the kind."""
     counts: Dict[str, int] = {}
     for callback in callbacks:
         for kind in _REMEMBERED:

@@ -1,6 +1,6 @@
-"""One file with the whole state of training: a zip archive, so that each part carries a checksum.
+"""Reads and writes checkpoint files: zip archives, in which each part has a checksum.
 
-`training.json` says where training was and lists the arrays; `arrays/<n>` are their bytes.
+`training.json` has the position of training and the list of arrays; `arrays/<n>` has their bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ _HEADER = "training.json"
 
 
 class CheckpointError(TfStrategiesError, RuntimeError):
-    """Says that a checkpoint cannot be read or written, or belongs to another model. Names the file, the cause and the remedy."""
+    """Reports that a checkpoint cannot be read or written, or belongs to another model.
+
+    The message names the file, the cause and the remedy.
+    """
 
 
 class Checkpoint(NamedTuple):
     """Holds the content of a checkpoint file.
 
     Attributes:
-        facts: plain data, as JSON keeps it.
-        arrays: any shape and dtype, by name.
+        facts: plain data that JSON can represent.
+        arrays: arrays of any shape and dtype, by name.
     """
 
     facts: Dict[str, Any]
@@ -42,27 +45,27 @@ class Checkpoint(NamedTuple):
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes the file; whoever is killed meanwhile leaves the former one whole.
+    """Writes the file atomically. If the process is killed meanwhile, the previous file stays complete.
 
     Raises:
-        OSError: as the file system says.
+        OSError: the file system refuses it.
     """
     with replaced(path) as temporary:
         _write(temporary, checkpoint)
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """Returns the bytes of a file."""
+    """Converts a checkpoint to the bytes of a file."""
     data = io.BytesIO()
     _write(data, checkpoint)
     return data.getvalue()
 
 
 def parse(data: bytes, name: str) -> Checkpoint:
-    """Reads the bytes of a file.
+    """Parses the bytes of a file.
 
     Raises:
-        CheckpointError: they are damaged, or of another kind; `name` tells where they came from.
+        CheckpointError: the bytes are damaged, or are not a checkpoint. `name` is the source in the message.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

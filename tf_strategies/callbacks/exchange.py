@@ -1,4 +1,4 @@
-"""Bytes between the workers of a strategy. Collectives: all workers call them alike."""
+"""Exchanges bytes between the workers of a strategy. The functions are collectives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS_AT_ONCE = 8 << 20
 
 
 def of_every_worker(strategy: Optional[GroupStrategy], data: bytes) -> List[bytes]:
-    """Returns the bytes of each worker, by rank. `strategy`: None for a process alone."""
+    """Returns the bytes of each worker, by rank. `strategy` is None for a single process."""
     if strategy is None:
         return [data]
     lengths = _gather(strategy, np.array([len(data)], _WORD))
@@ -27,7 +27,7 @@ def of_every_worker(strategy: Optional[GroupStrategy], data: bytes) -> List[byte
 
 
 def from_chief(strategy: Optional[GroupStrategy], data: bytes) -> bytes:
-    """Returns the bytes that worker 0 gives, on all workers; what others give does not count."""
+    """Returns the bytes of worker 0 on all workers. The arguments of other workers are ignored."""
     if strategy is None:
         return data
     mine = data if strategy.rank == 0 else b""

@@ -1,4 +1,4 @@
-"""The checkpoint of workers that take every step together, or of a process alone: what one has, all have."""
+"""Saves and restores the checkpoint of workers that train in step, or of a single process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["GroupBackup"]
 
 
 class GroupBackup(Backup):
-    """Saves and restores on all workers. All methods are collectives, and raise their errors on all workers.
+    """Saves and restores the model on all workers. All methods are collectives, and raise errors on all workers.
 
     Args:
-        path: of the chief's file.
-        model: what is trained.
-        strategy: that of the model; None for a process alone.
+        path: the path of the chief's file.
+        model: the model that is trained.
+        strategy: the strategy of the model; None for a single process.
     """
 
     def __init__(self, path: Path, model: Any, strategy: Optional[GroupStrategy]) -> None:
@@ -62,7 +62,7 @@ class GroupBackup(Backup):
             remove(self._path)
 
     def _read(self) -> Optional[bytes]:
-        """Returns what the chief has; None when it has nothing."""
+        """Returns the chief's checkpoint, or None if it has none."""
         found = b""
         if self._is_chief:
             try:

@@ -1,7 +1,8 @@
-"""The variables of a model on all workers, as arrays, and back.
+"""Converts the variables of a model on all workers to arrays, and back.
 
-What is equal on all replicas of all workers is kept once. What differs (statistics of a layer, sums of metrics, random
-states) is kept for each: `[replicas of all workers, ...]`, rank by rank.
+A variable that is equal on all replicas of all workers is saved once. A variable that differs (statistics of
+a layer, sums of metrics, random states) is saved for each replica: `[replicas of all workers, ...]`, in the
+order of ranks.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from tf_strategies.texts import utf8
 __all__ = ["add", "assign", "check", "collect"]
 
 _DIGEST = 16
-_EQUAL = ("model/", "optimizer/")  # the kinds of variables that training keeps equal
+_EQUAL = ("model/", "optimizer/")  # variables that training keeps equal on all replicas
 
 
 def collect(strategy: Optional[GroupStrategy], variables: Dict[str, Any]) -> Checkpoint:
-    """Returns the values of the variables, the same on all workers. A collective.
+    """Collects the values of the variables. All workers get the same result. A collective.
 
     Args:
-        strategy: None for a process alone.
-        variables: by name, alike on all workers.
+        strategy: the strategy; None for a single process.
+        variables: the variables by name, with the same names on all workers.
 
     Raises:
-        CheckpointError: on all workers, when they have other variables.
-        DriftError: on all workers, when a weight or a variable of an optimizer is not the same everywhere.
+        CheckpointError: raised on all workers if their variables have different names or numbers.
+        DriftError: raised on all workers if a weight or a variable of an optimizer differs between replicas.
     """
     values = {name: [part.numpy() for part in replicas_of(variable)] for name, variable in variables.items()}
     digests = of_every_worker(
@@ -73,10 +74,10 @@ def collect(strategy: Optional[GroupStrategy], variables: Dict[str, Any]) -> Che
 
 
 def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
-    """Compares what a checkpoint holds with what there is.
+    """Checks that the arrays of a checkpoint fit the variables of the model.
 
     Raises:
-        CheckpointError: the checkpoint is another model's, or another optimizer's.
+        CheckpointError: the checkpoint belongs to another model or optimizer.
     """
     remedy = "restore it with the script that wrote it, or delete it to train from the start"
     for key in sorted({*checkpoint.facts, *variables}):
@@ -100,14 +101,14 @@ def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
 
 
 def assign(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
-    """Gives the variables the values of a checkpoint that `check` has passed."""
+    """Assigns the values of a checkpoint that passed `check` to the variables."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
             part.assign(value)
 
 
 def add(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
-    """Adds the values of a checkpoint to variables that add up."""
+    """Adds the values of a checkpoint to variables that are sums."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
             part.assign_add(value)
@@ -136,7 +137,7 @@ def _refuse_drift(
     digests: List[bytes],
     differing: List[str],
 ) -> None:
-    """Raises a DriftError if weights differ that training keeps equal: no mean of them would be right."""
+    """Raises a DriftError if weights differ that training keeps equal."""
     odd = [name for name in differing if name.startswith(_EQUAL) and is_agreed(variables[name])]
     if not odd:
         return
@@ -147,10 +148,12 @@ def _refuse_drift(
     where = "differs between the replicas of a worker"
     if ranks and strategy is not None:
         names = ", ".join(strategy.name_of(rank) for rank in ranks)
-        where = f"has other values on {names} than on {strategy.name_of(0)}"
+        where = f"has different values on {names} than on {strategy.name_of(0)}"
     raise DriftError(
-        f"variable {label_of(variables[odd[0]])!r} {where}, so that it cannot be saved for all; {len(odd)} of {len(values)} "
-        "variables differ. load_weights, set_weights and assign change only the worker that calls them: call them alike on all"
+        f"variable {label_of(variables[odd[0]])!r} {where}, so it cannot be saved as one value; {len(odd)} "
+        f"of {len(values)} "
+        "variables differ. load_weights, set_weights and assign change only the worker that calls them: "
+        "call them with the same values on all workers"
     )
 
 
@@ -162,7 +165,10 @@ def _adds_up(variable: Any) -> bool:
 def _for_replicas(
     strategy: Optional[GroupStrategy], checkpoint: Checkpoint, key: str, variable: Any
 ) -> List[np.ndarray]:
-    """Returns the values for this worker's replicas; with another number of replicas than there were, a sum or mean."""
+    """Returns the values for this worker's replicas.
+
+    If the number of replicas has changed, these are the sum or the mean.
+    """
     fact, array = checkpoint.facts[key], checkpoint.arrays[key]
     local = len(replicas_of(variable))
     rank, size = (0, 1) if strategy is None else (strategy.rank, strategy.size)

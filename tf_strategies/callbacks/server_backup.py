@@ -1,9 +1,9 @@
-"""The checkpoint of workers whose variables live on parameter servers.
+"""Saves and restores the checkpoint of workers whose variables are on parameter servers.
 
-The chief writes and reads the file: every variable whole, whichever servers hold it, and a record of each worker, which
-that worker has left on the first server: where it is in its data, what its callbacks remember, and the variables that it has to
-itself (sums of metrics, random states). The records outlive their workers, and so do the variables: only when servers were
-started anew is anything restored.
+The chief writes and reads the file. It contains every variable as a whole, whichever servers hold it, and a
+record of each worker: its position in its data, the states of its callbacks, and its local variables (sums of
+metrics, random states). Each worker keeps its record on the first server. Records and variables outlive the
+workers, so they are restored only after servers were restarted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ __all__ = ["ServerBackup"]
 
 
 class ServerBackup(Backup):
-    """Errors of the chief's file are raised on all workers by `restore`, and on the chief by `save`.
+    """Saves and restores the model of a worker.
+
+    Errors of the chief's file are raised on all workers by `restore`, and on the chief by `save`.
 
     Args:
         path: of the chief's file.
         model: what is trained.
-        progress: of this fit, on the servers.
+        progress: the progress of this `fit` on the servers.
     """
 
     def __init__(self, path: Path, model: Any, progress: SharedProgress) -> None:
@@ -75,7 +77,7 @@ class ServerBackup(Backup):
             return
         if awaited:
             logging.warning(
-                "%s keeps the checkpoint %s, for others still train: %s",
+                "%s keeps the checkpoint %s, because other workers still train: %s",
                 self._progress.name_of(0),
                 self._path,
                 awaited,
@@ -108,8 +110,8 @@ class ServerBackup(Backup):
         if data is None:
             if self._progress.is_torn():
                 raise CheckpointError(
-                    "a server was started anew while others hold the variables of this fit, and there is no checkpoint "
-                    f"{self._path} to restore; start all servers and workers again"
+                    "a server was restarted while other servers hold the variables of this fit, and there "
+                    f"is no checkpoint {self._path} to restore; start all servers and workers again"
                 )
             self._progress.open([b""] * self._progress.size)
             return None
@@ -129,7 +131,7 @@ class ServerBackup(Backup):
         return None if position is None else worker_records.at(checkpoint, position)
 
     def _kept_records(self, checkpoint: Checkpoint) -> List[Optional[Checkpoint]]:
-        """Returns the chief's record from a file that workers without servers have written."""
+        """Returns the chief's record from a file that was written without parameter servers."""
         workers = checkpoint.facts.get("workers")
         if workers is None:
             callbacks = callback_states.without_weights(checkpoint.facts["callbacks"])

@@ -1,4 +1,4 @@
-"""`StalenessTensorBoard`: how stale gradients are, beside the other curves."""
+"""`StalenessTensorBoard`: shows the staleness of gradients in TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StalenessTensorBoard(Hooks):
     epochs.
 
     Args:
-        log_dir: the folder, as of `keras.callbacks.TensorBoard`.
+        log_dir: the folder, as for `keras.callbacks.TensorBoard`.
 
     Raises:
         OptionsError: from `fit`, if the strategy of the model is not an AsyncParameterServerStrategy.

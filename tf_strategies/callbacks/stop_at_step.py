@@ -1,4 +1,4 @@
-"""`StopAtStep`: training ends with a step that all workers have made together, not with the data of each."""
+"""`StopAtStep`: ends training when the workers together have made a number of steps."""
 
 from __future__ import annotations
 

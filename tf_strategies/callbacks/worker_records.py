@@ -1,7 +1,7 @@
-"""Finds out where each worker continues, from what the workers recorded.
+"""Finds out where each worker resumes, from the records that the workers saved.
 
-A record is a checkpoint of one worker: its position (epoch, batches, stopped, place), what its callbacks remember, and the
-variables it has to itself. None stands for a worker that has recorded nothing.
+A record is the checkpoint of one worker: its position (epoch, batches, stopped, place), the states of its
+callbacks, and its local variables. None stands for a worker without a record.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ _POSITION = ("epoch", "batches", "stopped", "place")
 
 
 def position_of(record: Record) -> Optional[Dict[str, Any]]:
-    """Returns the facts that tell where a worker is in its data."""
+    """Returns the facts about a worker's position in its data."""
     return None if record is None else {name: record.facts[name] for name in _POSITION}
 
 
 def to_begin_with(records: Sequence[Record], size: int, *, own_pace: bool) -> List[Record]:
-    """Returns the records for `size` workers after all were restarted.
+    """Returns the records for `size` workers after all of them were restarted.
 
-    Workers that share every batch go on where the chief is. Those with batches of their own go on each where it is; when there
-    are more or fewer of them than before, all at the beginning of the epoch of the one that is least far.
+    Workers that share every batch resume at the position of the chief. Workers with their own batches each
+    resume at their own position. If their number has changed, all resume at the beginning of the epoch of the
+    slowest worker.
 
     Args:
-        records: as saved, by rank.
+        records: the saved records, by rank.
         size: the number of workers now.
-        own_pace: whether each has batches of its own.
+        own_pace: whether each worker has its own batches.
     """
     if not records:
         return [None] * size
@@ -45,7 +46,7 @@ def to_begin_with(records: Sequence[Record], size: int, *, own_pace: bool) -> Li
 
 
 def at(record: Checkpoint, position: Dict[str, Any]) -> Checkpoint:
-    """Returns the record at another position; elsewhere in an epoch its sums of metrics mean nothing."""
+    """Returns the record at another position, without its sums of metrics, which belong to the old position."""
     facts = {**record.facts, **position}
     if any(record.facts[name] != position[name] for name in ("epoch", "batches")):
         facts["variables"] = lasting(facts["variables"])
@@ -53,9 +54,10 @@ def at(record: Checkpoint, position: Dict[str, Any]) -> Checkpoint:
 
 
 def own(records: Sequence[Record], rank: int, *, own_pace: bool) -> Record:
-    """Returns the record with which a worker goes on that was started again while others trained.
+    """Returns the record at which a worker resumes that was restarted while others trained.
 
-    With batches of its own it goes on where it was; one that shares every batch, where the farthest is.
+    A worker with its own batches resumes at its own position. A worker that shares every batch resumes at the
+    position of the fastest worker.
     """
     known = [record for record in records if record is not None]
     if own_pace or not known:
@@ -65,9 +67,9 @@ def own(records: Sequence[Record], rank: int, *, own_pace: bool) -> Record:
 
 
 def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
-    """Returns the beginning of the epoch of the worker that is least far.
+    """Returns the beginning of the epoch of the slowest worker.
 
-    Another number of workers has other numbers of steps.
+    With another number of workers, the number of steps in an epoch changes.
     """
     if any(record is None for record in records):
         return None
@@ -77,7 +79,7 @@ def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
 
 
 def _moved(record: Record, template: Record, position: Optional[Dict[str, Any]]) -> Record:
-    """Returns the record at another position; one that is missing gets what the template's callbacks remember."""
+    """Returns the record at another position. A missing record gets the callback states of the template."""
     if position is None or template is None:
         return None
     if record is None:

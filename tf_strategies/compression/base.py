@@ -30,8 +30,8 @@ class Workers(Protocol):
     """Exchanges values between the workers whose gradients are added up. Each method is a collective.
 
     Attributes:
-        rank: this one's number.
-        size: how many there are. 1 where a server adds up what comes from each by itself.
+        rank: the number of this worker.
+        size: the number of workers; 1 if a server adds up the gradients of each worker separately.
     """
 
     rank: int
@@ -40,22 +40,24 @@ class Workers(Protocol):
     def add_up(
         self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        """Returns what `then` makes of the sum over workers of each tensor, where sums are wanted."""
+        """Returns `then(sums)`, given the sum over workers of each tensor.
+
+        `then` runs where the sums are needed.
+        """
 
     def gather(
         self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        """Returns what `then` makes of the tensors of all workers, joined along axis 0 by rank.
+        """Returns `then(joined)`, given the tensors of all workers, joined along axis 0 by rank.
 
-        `then` is called where sums are wanted.
-
-        Their first dimensions may differ.
+        `then` runs where the sums are needed. The first dimensions of the tensors may differ.
         """
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
-        """Returns the rows that all workers send to this one, by rank.
+        """Returns the rows that all workers send to this worker, by rank.
 
-        `tensor` has the rows for worker 0 first; `lengths` [size] int64 counts those for each worker.
+        `tensor` has the rows for worker 0 first. `lengths` [size] int64 has the number of rows for each
+        worker.
         """
 
 
@@ -64,8 +66,8 @@ class Gradient(NamedTuple):
 
     Attributes:
         value: float32 [n], the gradient flattened.
-        number: the same for this variable on all workers; no other variable of the same exchange has it.
-        slots: what the compressor remembers of the variable, by name: each a variable, float32 [n].
+        number: a number that identifies the variable within an exchange, the same on all workers.
+        slots: the compressor's state of the variable, by name: each slot is a variable, float32 [n].
     """
 
     value: tf.Tensor
@@ -74,11 +76,11 @@ class Gradient(NamedTuple):
 
 
 class Compressor(abc.ABC):
-    """Is the base of all compressors. All workers must be given equal ones.
+    """Defines the interface of compressors. All workers must use equal compressors.
 
     Attributes:
         takes_slices: whether `tf.IndexedSlices` are compressed too, as dense gradients. Otherwise they are sent row by row.
-        shows_what_is_not_finite: whether entries that are not finite are still not finite after the exchange.
+        shows_what_is_not_finite: whether entries that are not finite stay so in the exchange.
 
     Args:
         min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
@@ -104,28 +106,37 @@ class Compressor(abc.ABC):
 
     @property
     def slots(self) -> Tuple[str, ...]:
-        """What is remembered of each variable that is taken, on each worker for itself. Sums over workers are what matters:
-        they stay when the number of workers changes."""
+        """The names of the slots of each compressed variable.
+
+        Each worker has its own values. Only their sum over workers matters, and it is kept when the number of
+        workers changes.
+        """
         return ()
 
     @property
     def dense_slots(self) -> Tuple[str, ...]:
-        """What is remembered of each other variable, the same on all workers."""
+        """The names of the slots of each variable that is not compressed.
+
+        Their values are equal on all workers.
+        """
         return ()
 
     @property
     def replaces_momentum(self) -> float:
-        """The momentum that is applied in place of the optimizer; 0 for none."""
+        """The momentum that the compressor applies instead of the optimizer; 0 for none."""
         return 0.0
 
     def takes(self, name: str, shape: Tuple[int, ...]) -> bool:
-        """Returns True if gradients of a variable are compressed."""
+        """Returns True if the gradients of a variable are compressed."""
         if self.predicate is not None:
             return bool(self.predicate(name, shape))
         return len(shape) >= 2 and _elements(shape) >= self.min_elements
 
     def prepare(self, values: Sequence[Any], workers: int) -> List[Any]:
-        """Returns what is done to a worker's own gradients first, those that go as they are included."""
+        """Returns a worker's gradients after the first stage, such as clipping.
+
+        This includes gradients that are not compressed.
+        """
         del workers
         return list(values)
 
@@ -134,31 +145,35 @@ class Compressor(abc.ABC):
         """Returns the sums over workers. A collective.
 
         Args:
-            gradients: those taken.
-            step: [] int64, how many exchanges there were before.
+            gradients: the gradients to compress.
+            step: [] int64, the number of earlier exchanges.
 
         Returns:
-            For each what stands for the sum over workers: float32 [n], the same bits on all of them.
+            For each gradient the approximate sum over workers, float32 [n], with the same bits on all
+            workers.
         """
 
     def after(self, total: tf.Tensor, slots: Dict[str, tf.Variable]) -> tf.Tensor:
-        """Returns what is done to the sum over workers of a gradient that went as it was."""
+        """Returns the processed sum over workers of a gradient that was not compressed."""
         del slots
         return total
 
     def __repr__(self) -> str:
-        """Returns the same text for the same settings; functions, which cannot be compared, are only said to be there."""
+        """Returns a text that is equal for equal settings.
+
+        Functions cannot be compared, and appear only by kind.
+        """
         settings = (f"{name}={_in_words(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({', '.join(settings)})"
 
 
 def only_finite(values: tf.Tensor) -> tf.Tensor:
-    """Returns the values with 0 in place of those that are not finite, so that residuals stay finite."""
+    """Returns the values with 0 for those that are not finite, so that residuals stay finite."""
     return tf.where(tf.math.is_finite(values), values, 0.0)
 
 
 def checked_compressor(value: Any) -> Optional[Compressor]:
-    """Returns the compressor, or None for none.
+    """Returns the compressor, or None if no compression was chosen.
 
     Raises:
         OptionsError: it is neither.
@@ -188,7 +203,7 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
     """Returns one of the words that are allowed.
 
     Raises:
-        OptionsError: it is none of them.
+        OptionsError: the value is not allowed.
     """
     if value not in allowed:
         raise OptionsError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")

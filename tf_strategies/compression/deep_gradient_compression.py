@@ -1,4 +1,4 @@
-"""Deep gradient compression: top-k with momentum where it belongs."""
+"""Deep gradient compression: top-k with momentum correction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeepGradientCompression(Compressor):
             before it is added to u. P is 1 if the workers are asynchronous. None: no limit.
         warmup_steps: the number of steps of the warm-up. It has four equal stages, which send 1/4, 1/16, 1/64 and 1/256
             of the entries. The paper takes 4 epochs.
-        nesterov: whether u ← momentum · (u + g), v ← v + u + g.
+        nesterov: whether to use Nesterov momentum: u ← momentum · (u + g), v ← v + u + g.
         value_format: "float32", "float16" or "int8", as in TopK. Rounding errors stay in v.
         exchange: "all_gather" or "reduce_scatter", as in TopK. Sums that are not applied are added to v of one worker.
         sampled: whether the threshold is estimated from a sample; then 0.8 k to 1.25 k entries are sent.
@@ -121,7 +121,7 @@ class DeepGradientCompression(Compressor):
         return update
 
     def _select(self, gradient: Gradient, step: tf.Tensor) -> Tuple[SelectedEntries, tf.Tensor]:
-        """Returns what is sent, and [n] what is not."""
+        """Returns the entries that are sent, and the rest [n]."""
         elements = gradient.value.shape[0]
         count = entries(warmed_up(self.ratio, self.warmup_steps), elements, step)
         velocity, update = self._accelerate(gradient.value, gradient.slots["velocity"])
@@ -133,7 +133,7 @@ class DeepGradientCompression(Compressor):
         return SelectedEntries(found.indices, found.values, elements, count), found.remaining
 
     def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Any:
-        """Returns the next velocity, and by what the variable would move."""
+        """Returns the next velocity, and the update of the variable."""
         if self.nesterov:
             following = self.momentum * (velocity + gradient)
             return following, following + gradient

@@ -1,4 +1,4 @@
-"""Some entries of every gradient, as one message of each worker, and their sum."""
+"""Sends selected entries of all gradients in one message for each worker, and adds them up."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ VALUE_FORMATS = ("float32", "float16", "int8")
 
 
 class SelectedEntries(NamedTuple):
-    """Some entries of a vector.
+    """Selected entries of a vector.
 
     Attributes:
         indices: [k] int64, ascending.
         values: [k] float32.
-        elements: of the vector.
-        wanted: how many were to be selected, the same on all workers: an int or [] int64.
+        elements: the length of the vector.
+        wanted: the number of entries to select, the same on all workers: an int or [] int64.
     """
 
     indices: tf.Tensor
@@ -31,7 +31,7 @@ class SelectedEntries(NamedTuple):
 
 
 def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
-    """Returns the entries of several vectors, numbered through as if these were one."""
+    """Returns the entries of several vectors, as entries of their concatenation."""
     starts = [sum(each.elements for each in lists[:number]) for number in range(len(lists))]
     return SelectedEntries(
         tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
@@ -42,21 +42,21 @@ def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
 
 
 def split_up(values: tf.Tensor, lists: Sequence[SelectedEntries]) -> List[tf.Tensor]:
-    """Returns what joined lists have, for each by itself."""
+    """Splits the values of joined lists by vector."""
     return tf.split(values, tf.stack([tf.size(each.values) for each in lists]), num=len(lists))
 
 
 def lost_in_writing(values: tf.Tensor, sent: tf.Tensor) -> tf.Tensor:
-    """Returns what writing values changed, which is kept; 0 of what is not finite."""
+    """Returns the rounding errors of encoded values, and 0 for values that are not finite."""
     return tf.where(tf.math.is_finite(values), values - sent, 0.0)
 
 
 class EntryLists:
-    """The entries that one worker sends, of all gradients of an exchange: numbered through, as if these were one vector.
+    """The entries that one worker sends of all gradients of an exchange, as entries of their concatenation.
 
     Args:
-        lists: of each gradient.
-        value_format: how values are written: one of `VALUE_FORMATS`.
+        lists: the entries of each gradient.
+        value_format: how values are encoded: one of `VALUE_FORMATS`.
     """
 
     def __init__(self, lists: Sequence[SelectedEntries], value_format: str) -> None:
@@ -72,7 +72,7 @@ class EntryLists:
     def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
         """Returns the part of a vector that is not sent, [elements] float32.
 
-        It has the entries that were not selected, and the errors of writing values.
+        It consists of the entries that were not selected, and of the rounding errors of the others.
         """
         if self._exact:
             return remaining
@@ -80,7 +80,10 @@ class EntryLists:
         return tf.tensor_scatter_nd_update(remaining, places, self._lost[number])
 
     def sum_over(self, workers: Workers) -> List[tf.Tensor]:
-        """Returns the sums over workers of all vectors, each [elements] float32, formed in the order of ranks; a collective."""
+        """Returns the sums over workers of all vectors, each [elements] float32, added in the order of ranks.
+
+        A collective.
+        """
         return workers.gather(
             self._message,
             f"entries of {len(self._elements)} gradients",

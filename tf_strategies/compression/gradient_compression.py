@@ -1,4 +1,4 @@
-"""A worker's own part of compressing gradients, whoever adds them up: which are taken, and what is remembered of each."""
+"""Compresses the gradients of one worker: chooses the gradients, and keeps the state of each."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
 
 class GradientCompression:
-    """A compressor with its state.
+    """A compressor and its state.
 
-    Gradients may be those of parts of variables: a part, which is a variable too, has slots of its own, and goes by the
-    name and the shape of the whole.
+    A gradient may belong to a part of a variable. Each part has its own slots. Its name and shape, for the
+    choice of compressed variables, are those of the whole variable.
 
     Args:
-        compressor: what makes gradients small.
-        device: where its state is kept.
-        state_is_local: whether sessions of each worker begin with an empty state; else with the one that was saved.
+        compressor: the compressor.
+        device: the device that keeps the state.
+        state_is_local: whether the sessions of each worker begin with an empty state, instead of the saved
+            one.
     """
 
     def __init__(self, compressor: Compressor, device: str, *, state_is_local: bool = False) -> None:
@@ -33,7 +34,7 @@ class GradientCompression:
         self._names: Dict[str, str] = {}
 
     def name(self, variable: Any, name: str) -> None:
-        """Returns the name of a variable that has no name of its own."""
+        """Returns the name of a variable without a name."""
         key = variable._unique_id
         if key not in self._names:
             weakref.finalize(variable, self._names.pop, key, None).atexit = False
@@ -41,7 +42,7 @@ class GradientCompression:
 
     @property
     def step(self) -> tf.Variable:
-        """How many exchanges there were, [] int64."""
+        """The number of exchanges so far, [] int64."""
         return self._state.step
 
     @property
@@ -49,11 +50,11 @@ class GradientCompression:
         return bool(self.compressor.slots or self.compressor.dense_slots)
 
     def prepared(self, values: Sequence[Any], workers: int) -> Sequence[Any]:
-        """Returns what is done to the gradients of a step before anything else.
+        """Returns the gradients of a step after the compressor's first stage, such as clipping.
 
         Args:
-            values: tensors and IndexedSlices; all that this worker has.
-            workers: whose gradients make up a step.
+            values: tensors and IndexedSlices: all gradients of this worker.
+            workers: the workers whose gradients make up a step.
         """
         whole = [
             tf.convert_to_tensor(value)
@@ -68,23 +69,23 @@ class GradientCompression:
         return isinstance(value, tf.Tensor) and value.dtype in _DTYPES and self._takes_variable(variable)
 
     def comes_after(self, value: Any) -> bool:
-        """Returns True if something is done to a gradient that is not compressed."""
+        """Returns True if the compressor also processes this gradient, which it does not compress."""
         return bool(self.compressor.dense_slots) and isinstance(value, tf.Tensor) and value.dtype in _DTYPES
 
     def after(self, value: tf.Tensor, variable: Any, part: Any = None) -> tf.Tensor:
-        """Returns what is done to a gradient that is not compressed."""
+        """Returns the result of `Compressor.after` for a gradient that is not compressed."""
         flat = tf.reshape(tf.cast(value, tf.float32), [-1])
         result = self.compressor.after(flat, self.slots(variable, part))
         return tf.cast(tf.reshape(result, tf.shape(value)), value.dtype)
 
     def gradient(self, value: tf.Tensor, number: int, variable: Any, part: Any = None) -> Gradient:
-        """Returns what a compressor is given of a gradient that it takes."""
+        """Returns the `Gradient` that is passed to the compressor."""
         elements = (variable if part is None else part).shape.num_elements()
         flat = tf.reshape(tf.cast(value, tf.float32), [elements])
         return Gradient(flat, number, self.slots(variable, part))
 
     def slots(self, variable: Any, part: Any = None) -> Dict[str, tf.Variable]:
-        """Returns what is remembered of a variable, or of its part, made where it is missing."""
+        """Returns the slots of a variable or of a part of one. Makes missing slots."""
         owner = variable if part is None else part
         if self._takes_variable(variable):
             return self._state.of(owner, self.compressor.slots, adds_up=True)
@@ -98,7 +99,7 @@ class GradientCompression:
 
 
 def require_one_each(variables: Sequence[Any]) -> None:
-    """Raises a ValueError if one of the variables, whose gradients are exchanged together, is there twice."""
+    """Raises a ValueError if a variable appears twice in one exchange."""
     seen = set()
     for variable in variables:
         if variable._unique_id in seen:

@@ -1,4 +1,4 @@
-"""Keeps the state of a compressor for the gradients of each variable, on this worker."""
+"""Keeps a compressor's state of each variable, on this worker."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ __all__ = ["GradientState"]
 
 
 class GradientState:
-    """Variables that are made when they are first needed and live as long as the variable they belong to.
+    """Makes state variables when they are first needed. They live as long as the variable they belong to.
 
-    Of each exchange the state counts one. A graph that a session runs has a state of its own, until there is another graph.
+    It also counts the exchanges. Each graph that a session runs has its own state.
 
     Args:
-        device: where they are made.
-        is_local: whether each worker's session initializes them itself; else the chief's saves and restores them.
+        device: the device of the state variables.
+        is_local: whether each worker's session initializes them; otherwise the chief's session saves and
+            restores them.
     """
 
     def __init__(self, device: str, *, is_local: bool = False) -> None:
@@ -31,7 +32,7 @@ class GradientState:
 
     @property
     def step(self) -> tf.Variable:
-        """How many exchanges there were, [] int64."""
+        """The number of exchanges so far, [] int64."""
         made = self._made_here()
         if not made.steps:
             with tf.init_scope(), tf.device(self._device):
@@ -39,11 +40,11 @@ class GradientState:
         return made.steps[0]
 
     def of(self, variable: Any, names: Sequence[str], *, adds_up: bool) -> Dict[str, tf.Variable]:
-        """Returns the slots of a variable of n elements, each float32 [n], at first zero.
+        """Returns the slots of a variable of n elements, each float32 [n], initially zero.
 
         Args:
-            names: of the slots.
-            adds_up: whether what counts is their sum over workers; else it is the same on all of them.
+            names: the names of the slots.
+            adds_up: whether only the sum over workers matters; otherwise the values are equal on all workers.
         """
         key, slots = variable._unique_id, self._made_here().slots
         if key not in slots:
@@ -70,7 +71,8 @@ class GradientState:
         return self._make(tf.zeros([variable.shape.num_elements()]), label, **how)
 
     def _make(self, initial: tf.Tensor, name: str, **how: Any) -> tf.Variable:
-        # A plain variable of TensorFlow, whatever strategy is in scope: it belongs to this worker, and its replicas share it.
+        # This is a plain TensorFlow variable for every strategy. It belongs to this worker, and its replicas
+        # share it.
         return compat.ResourceVariable(
             initial, trainable=False, name=name, collections=[self._collection], **how
         )

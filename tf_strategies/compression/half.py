@@ -1,4 +1,4 @@
-"""Gradients in 16 bits on the way."""
+"""Compression to 16 bits: float16 or bfloat16."""
 
 from __future__ import annotations
 

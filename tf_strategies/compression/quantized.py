@@ -16,7 +16,7 @@ _MOST_SEED = 1 << 62
 
 
 class _Quantized(Compressor):
-    """Base: all gradients as one vector in one message of each worker, which all others receive."""
+    """The base class: each worker sends all its gradients as one vector, in one message to all other workers."""
 
     method = ""
 

@@ -1,4 +1,4 @@
-"""Entries of each gradient drawn at random, the same ones by all workers."""
+"""Random-k compression: sends random entries of each gradient, the same on all workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tf_strategies.compression.ratio import Ratio, checked_ratio, entries
 
 __all__ = ["RandomK"]
 
-_MOST = (1 << 31) - 1  # a seed is made of int32
-_KEYS_APART = 1_000_003  # of two gradients of one exchange
+_MOST = (1 << 31) - 1  # seeds are int32
+_KEYS_APART = 1_000_003  # makes the seeds of two gradients of one exchange differ
 
 
 class RandomK(Compressor):
@@ -72,7 +72,8 @@ class RandomK(Compressor):
             mine.append(tf.gather(total, places))
             kept = tf.tensor_scatter_nd_update(total, places[:, tf.newaxis], tf.zeros_like(mine[-1]))
             residual.assign(only_finite(kept), read_value=False)
-        # Drawn again, not sent: the numbers have more bytes than the values, and sums may be wanted on another device.
+        # The indices are drawn again instead of sent: they have more bytes than the values, and the sums may
+        # be needed on another device.
         return workers.add_up(
             mine,
             lambda sums: [
@@ -82,7 +83,7 @@ class RandomK(Compressor):
         )
 
     def _draw(self, gradient: Gradient, count: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """Returns [count] distinct int64 numbers: the first of a permutation."""
+        """Returns [count] distinct int64 indices: the first elements of a random permutation."""
         elements = gradient.value.shape[0]
         key = (self.seed + gradient.number * _KEYS_APART) % _MOST
         return tf.random.experimental.index_shuffle(

@@ -13,11 +13,11 @@ __all__ = ["Ratio", "checked_ratio", "entries", "warmed_up"]
 Ratio = Union[float, Callable[[tf.Tensor], Any]]
 
 _STAGES = 4
-_FIRST = 0.25  # of the entries, in the first stage of a warm-up; each later one a quarter of the one before
+_FIRST = 0.25  # the ratio in the first stage of a warm-up; each later stage has a quarter of the ratio before
 
 
 def checked_ratio(ratio: Any) -> Ratio:
-    """Returns the ratio, if it is a number above 0 and not above 1, or a schedule: a function of the step.
+    """Returns the ratio if it is a number above 0 and at most 1, or a schedule: a function of the step.
 
     Raises:
         OptionsError: it is not.
@@ -32,7 +32,7 @@ def checked_ratio(ratio: Any) -> Ratio:
 
 
 def warmed_up(ratio: float, steps: int) -> Ratio:
-    """Returns the ratio after `steps` steps; before, in four equal stages, 1/4, 1/16, 1/64 and 1/256, where that is more.
+    """Returns the ratio with a warm-up: in four equal stages of `steps` steps, it is at least 1/4, 1/16, 1/64 and 1/256.
 
     References:
         Lin et al. 2018, "Deep gradient compression", section 3.3.
@@ -49,7 +49,7 @@ def warmed_up(ratio: float, steps: int) -> Ratio:
 
 
 def entries(ratio: Ratio, elements: int, step: tf.Tensor) -> Any:
-    """Returns how many of so many elements are sent, to the nearest, at least one: an int where it is fixed, else [] int64."""
+    """Returns the number of entries that are sent, at least 1: an int if the ratio is constant, else [] int64."""
     if not callable(ratio):
         return max(1, round(ratio * elements)) if elements else 0
     part = tf.cast(ratio(step), tf.float64) * elements

@@ -1,4 +1,4 @@
-"""The largest entries of the sum over workers, in messages whose number of entries does not grow with the workers."""
+"""Sparse all-reduce: each worker receives the same number of entries for any number of workers."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ EXCHANGES = ("all_gather", "reduce_scatter")
 
 
 class SparseAllReduce:
-    """The entries that one worker sends, as `EntryLists`; of their sum over workers the k largest or so come back.
+    """Adds up the entries that workers send, as `EntryLists` does. About the k largest sums come back.
 
-    The gradients, numbered through, are cut into a region of equal length for each of P workers. Everyone sends each worker the
-    entries in its region (reduce-scatter); that one adds them up and sends its ⌈k / P⌉ largest sums to all (all-gather), where
-    each was to send k. What it holds back, and what writing its sums changes, is left to it as unsent.
+    The gradients, seen as one long vector, are cut into P regions of equal length, one for each worker. Every
+    worker sends each other worker the entries in that worker's region (reduce-scatter). The owner of a region
+    adds the entries up and sends its ⌈k / P⌉ largest sums to all workers (all-gather), where k is the number
+    of entries that each worker selects. The owner keeps the other sums, and the rounding errors, as unsent.
 
-    A worker receives about k entries each time if these are spread evenly over the regions; if all lie in one, its worker
-    receives those of all others.
+    A worker receives about k entries in each half if the entries are spread evenly over the regions. If all
+    lie in one region, its owner receives the entries of all other workers.
 
     Args:
-        lists: of each gradient.
-        value_format: how values are written, both times: one of `VALUE_FORMATS`.
+        lists: the entries of each gradient.
+        value_format: how values are encoded in both halves: one of `VALUE_FORMATS`.
 
     References:
-        Li & Hoefler 2022, "Near-optimal sparse allreduce for distributed deep learning" (Ok-Topk). There regions follow where the
-        entries lie, and one estimated threshold for all selects the sums; here each region has its share of k.
+        Li & Hoefler 2022, "Near-optimal sparse allreduce for distributed deep learning" (Ok-Topk). In the
+        paper the regions follow the distribution of the entries, and one estimated threshold selects the
+        sums. Here each region has an equal share of k.
     """
 
     def __init__(self, lists: Sequence[SelectedEntries], value_format: str) -> None:
@@ -47,7 +49,10 @@ class SparseAllReduce:
         self._exact = value_format == "float32"
 
     def sum_over(self, workers: Workers) -> List[tf.Tensor]:
-        """Returns the largest entries of the sums over workers, of each vector [elements] float32, 0 elsewhere; a collective."""
+        """Returns the largest entries of the sum over workers of each vector, [elements] float32, and 0 elsewhere.
+
+        A collective.
+        """
         mine = joined(self._lists)
         offsets = [mine.elements * rank // workers.size for rank in range(workers.size + 1)]
         begin, end = offsets[workers.rank : workers.rank + 2]
@@ -67,7 +72,7 @@ class SparseAllReduce:
         )
 
     def unsent(self, number: int, remaining: tf.Tensor) -> tf.Tensor:
-        """Returns what of a vector is not in the sum and is this worker's to keep, [elements] float32. Call after `sum_over`."""
+        """Returns the part of a vector that this worker keeps, [elements] float32. Call it after `sum_over`."""
         kept = remaining
         if not self._exact:
             places = self._lists[number].indices[:, tf.newaxis]
@@ -77,7 +82,7 @@ class SparseAllReduce:
         return kept
 
     def _largest(self, received: tf.Tensor, k: Any, begin: int, end: int, elements: int) -> tf.Tensor:
-        """Returns the message of the k largest sums in this worker's region; the rest is held back."""
+        """Returns a message with the k largest sums of this worker's region. The other sums are kept."""
         indices, sums = merge_entries(received, end - begin)
         k = tf.minimum(tf.cast(k, tf.int64), tf.size(sums, tf.int64))
         chosen = top_k(sums, tf.zeros_like(sums), k)
@@ -95,7 +100,7 @@ class SparseAllReduce:
     def _by_vector(
         self, places: tf.Tensor, values: tf.Tensor, begin: int, end: int
     ) -> Dict[int, Tuple[tf.Tensor, tf.Tensor]]:
-        """Entries of this worker's region by the vector they belong to: [u, 1] int64 indices in it, and [u] values."""
+        """Splits entries of this worker's region by vector: [u, 1] int64 indices within the vector, and [u] values."""
         found, start = {}, 0
         for number, each in enumerate(self._lists):
             stop = start + each.elements
@@ -109,7 +114,10 @@ class SparseAllReduce:
 def lists_for(
     exchange: str, lists: Sequence[SelectedEntries], value_format: str, workers: Workers
 ) -> Union[EntryLists, SparseAllReduce]:
-    """Returns what carries out an exchange, one of `EXCHANGES`. Alone, a worker has nothing to cut: then both are the same."""
+    """Returns the object that carries out an exchange, one of `EXCHANGES`.
+
+    For a single worker both are the same.
+    """
     if exchange == "reduce_scatter" and workers.size > 1:
         return SparseAllReduce(lists, value_format)
     return EntryLists(lists, value_format)

@@ -1,4 +1,4 @@
-"""The largest entries of each gradient."""
+"""Top-k compression: sends the largest entries of each gradient."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TopK(Compressor):
         return totals
 
     def _select(self, gradient: Gradient, step: tf.Tensor) -> Tuple[SelectedEntries, tf.Tensor]:
-        """Returns what is sent, and [n] what is not."""
+        """Returns the entries that are sent, and the rest [n]."""
         elements = gradient.value.shape[0]
         residual = gradient.slots.get("residual")
         wanted = entries(self.ratio, elements, step)

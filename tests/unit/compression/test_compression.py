@@ -195,7 +195,7 @@ def test_momentum_twice_is_refused(optimizer: Any) -> None:
         (
             compression.TopK(),
             {"clipnorm": 1.0},
-            "clipnorm=1.0 of optimizer .* what comes late would be clipped",
+            "clipnorm=1.0 of optimizer .* it would clip the values that are sent late",
         ),
         (compression.DeepGradientCompression(), {"global_clipnorm": 1.0}, "use clip_norm of .*DeepGradient"),
         (
