@@ -2,7 +2,7 @@
 
 From the top down:
 
-    async_strategy, sync_replicas   what a user makes; strategy has what they share
+    async_strategy, sync_replicas   the public strategies; strategy has their common base
     extended, access                the interface of tf.distribute; reads and writes of variables
     sessions/                       sessions of TensorFlow 1, as Estimator uses them
     updates/                        the update rules: asynchronous, synchronous; one step of each

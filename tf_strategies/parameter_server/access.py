@@ -18,12 +18,13 @@ __all__ = ["ServerAccess"]
 
 
 class ServerAccess:
-    """Reads and writes of server variables, in replica functions, in updates and elsewhere.
+    """Reads and writes server variables, in replica functions, in updates and elsewhere.
 
     Args:
-        transport: what carries tensors between this worker and the servers.
-        rule: asked in a step what to wait for before a variable is read to train it, and told what was read.
-        call: calls a function that waits for servers, so that it ends when one of them is lost.
+        transport: carries tensors between this worker and the servers.
+        rule: the update rule. It says what a training step waits for before it reads a variable, and is
+            notified of each read.
+        call: calls a function that waits for servers, and ends the call when a server is lost.
     """
 
     def __init__(
@@ -35,20 +36,26 @@ class ServerAccess:
         self._fetch_groups = FetchGroups()
 
     def begin_model(self) -> None:
-        """Variables made from now on are not fetched together with those made before."""
+        """Starts a new group of variables that are fetched together."""
         self._fetch_groups.begin()
 
     def fetch_with_others(self, variable: ServerVariable) -> None:
-        """Marks a small variable to be fetched together with others from now on."""
+        """Adds a small variable to the group of variables that are fetched together."""
         if all(part.device != self._transport.device for part in variable.parts):
             self._fetch_groups.add(variable)
 
     def ask(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Calls what reads from servers. Eagerly it waits for the tensor, and ends when a server is lost."""
+        """Calls a function that reads from servers.
+
+        In eager code it waits for the tensor, and ends when a server is lost.
+        """
         return self._call(lambda: _come(function())) if tf.executing_eagerly() else function()
 
     def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
-        """Returns the whole value, on this worker; `trains` tells whether gradients by it will be computed."""
+        """Returns the whole value on this worker.
+
+        `trains` is True if gradients with respect to it will be computed.
+        """
         step = current_step()
         if step is None:
             return self.ask(lambda: self._fetch(variable, ()))
@@ -89,7 +96,10 @@ class ServerAccess:
             return step.cached((device, id(part.variable)), fetch, part.variable)
 
     def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
-        """Calls the method `how` of each part, or in an update of the one that is updated, on its server; returns the results."""
+        """Calls the method `how` of each part on its server, or in an update of the part being updated.
+
+        Returns the results.
+        """
         results = []
         step = current_step()
         if step is not None:
@@ -104,7 +114,10 @@ class ServerAccess:
         return results
 
     def to_server(self, device: str, value: Any) -> Any:
-        """Returns a tensor or IndexedSlices of this worker, on a server; anything else as it is. In a step, each travels once."""
+        """Returns a tensor or IndexedSlices of this worker on a server, and other values unchanged.
+
+        A step sends each value once.
+        """
         if isinstance(value, tf.IndexedSlices):
             return tf.IndexedSlices(
                 self.to_server(device, value.values), self.to_server(device, value.indices), value.dense_shape
@@ -119,7 +132,10 @@ class ServerAccess:
         return step.cached((device, value.ref()), lambda: self._transport.push(value, device))
 
     def send_together(self, step: Step, values: Iterable[Tuple[str, Any]]) -> None:
-        """Sends the small ones of these tensors to their devices, in one message for each; `to_server` then finds them there."""
+        """Sends the small tensors among these to their devices, in one message for each device.
+
+        `to_server` then uses them.
+        """
         groups: Dict[Tuple[str, tf.DType], Dict[Any, tf.Tensor]] = {}
         for device, value in values:
             if isinstance(value, tf.Tensor) and value.device != device and is_small(value):
@@ -161,7 +177,10 @@ class ServerAccess:
             part.on_server(lambda: self._rule.was_read(step, part, value, rows))
 
     def _awaited(self, step: Optional[Step], trains: bool) -> Sequence[tf.Tensor]:
-        """Returns what servers wait for before they read; the worker's own end of a wire does not."""
+        """Returns the operations that servers wait for before they read.
+
+        The receiving operation on the worker does not wait.
+        """
         return () if step is None or not trains else self._rule.before_reading(step)
 
     def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -199,9 +218,9 @@ class ServerAccess:
 
 
 def _placed_freely() -> ContextManager:
-    """Opens a context in which only devices decide where operations run.
+    """Opens a context in which operations run on the current device, whatever "colocated with" says.
 
-    Keras 2 looks rows up "colocated" with the variable's own handle.
+    Keras 2 looks up rows "colocated" with the local handle of the variable.
     """
     if tf.executing_eagerly():
         return contextlib.nullcontext()
@@ -209,6 +228,6 @@ def _placed_freely() -> ContextManager:
 
 
 def _come(value: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor once it has arrived; TensorFlow returns it earlier."""
+    """Waits until the tensor has been computed, and returns it. TensorFlow itself returns earlier."""
     tf.reshape(value, [-1])[:1].numpy()
     return value

@@ -1,4 +1,4 @@
-"""`AsyncParameterServerStrategy`: each worker pulls, computes and pushes at its own pace."""
+"""`AsyncParameterServerStrategy`: asynchronous SGD, in which each worker pulls, computes and pushes at its own pace."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         )
 
     def _begin_training(self) -> None:
-        # From now on other workers wait for it, if they wait for anyone.
+        # From now on, other workers may wait for this one.
         self._servers.call(self._servers.membership.pull, None)
 
     def staleness_stats(self) -> StalenessStats:

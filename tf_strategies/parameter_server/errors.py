@@ -1,4 +1,4 @@
-"""The error for a server that is lost."""
+"""Defines the error for a lost parameter server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ __all__ = ["ServerLostError"]
 
 
 class ServerLostError(tf.errors.UnavailableError):
-    """Says that a parameter server no longer answers, and what it held is lost. Names it, its address and the remedy."""
+    """Reports that a parameter server no longer answers, and that its variables are lost.
+
+    The message names the server, its address and the remedy.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(None, None, message)

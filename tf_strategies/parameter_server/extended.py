@@ -1,4 +1,4 @@
-"""The mechanism of the parameter-server strategies: one replica here, variables and their updates on the servers."""
+"""Implements the parameter-server strategies: one replica on this worker, variables and their updates on the servers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ from tf_strategies.session_graphs.iterators import InputFnIterator
 
 __all__ = ["ParameterServerExtended"]
 
-_RANDOM_STATES = ("seed_generator_state", "StateVar")  # of Keras 3, and of tf.random.Generator
-# Keras counts layers of a kind in each process, and one worker may have made more models than others.
+_RANDOM_STATES = ("seed_generator_state", "StateVar")  # the names in Keras 3 and in tf.random.Generator
+# Keras numbers the layers of each class within a process, and one worker may have made more models than
+# others.
 _NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
 class ParameterServerExtended(compat.OneDeviceExtended):
-    """Variables made in scope live on servers; a step reads each once, computes here, and updates it where it lives.
+    """Places variables on servers.
+
+    A step reads each variable once, computes on the worker, and updates it on its server.
 
     Args:
         strategy: the strategy this belongs to.
-        servers: the servers, and this worker's place among those that use them.
-        placement: which server holds what.
-        rule: when and how gradients change variables.
+        servers: the servers, and this worker's rank among the workers that use them.
+        placement: decides which server holds a variable.
+        rule: the update rule: when and how gradients change variables.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         del replica_id_in_sync_group
         return 0
 
-    # Read by TensorFlow's coordinator: every worker trains, and needs no other server.
+    # TensorFlow's coordinator reads these: every worker trains, and none needs another server.
     experimental_between_graph = True
     _std_server_started = True
 
@@ -94,7 +97,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         return self._servers.rank == 0
 
     def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
-        """Accepts what TensorFlow's own coordinator proposes; the servers were found through TF_CONFIG before."""
+        """Ignores the settings of TensorFlow's coordinator, because TF_CONFIG has already named the servers."""
         make_sessions_with(functools.partial(session_creator, self._servers))
 
     def _create_variable(self, next_creator, **kwargs):
@@ -131,7 +134,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def joint_steps(self) -> Iterator[None]:
         """Opens a context in which replica functions are steps of Keras.
 
-        Workers of synchronous updates act as one process in them.
+        With synchronous updates, the workers then act as one process.
         """
         before = self._joint_step
         if self._num_replicas_in_sync > 1:
@@ -154,7 +157,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def alone(self) -> Iterator[None]:
         """Opens a context in which variables are made in this process.
 
-        It is for variables that are thrown away, or that only one worker makes.
+        It is for temporary variables, and for variables that only one worker makes.
         """
         before, self._alone = self._alone, True
         try:
@@ -189,14 +192,14 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         return self._placement.place_with(servers, rows, shape, dtype)
 
     def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
-        """Accepts any variable of this strategy, since each has a place."""
+        """Accepts every variable of this strategy."""
 
     def _call_for_each_replica(self, fn, args, kwargs):
         lifted = self._lifted.get(fn)
         if lifted is not None:
             return lifted(*args, **kwargs)
         arrival: ContextManager = contextlib.nullcontext()
-        if not in_session_graph():  # there, initial values that are tensors would wait for a batch
+        if not in_session_graph():  # inside it, initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
         if self._joint_step is not None:
             fn = self._joint_step.within(fn)
@@ -232,7 +235,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
 
 class _Replica(tf.distribute.ReplicaContext):
-    """Workers meet in what they update, and nowhere else in a step."""
+    """The replica context. In a step, workers exchange only updates of variables."""
 
     def merge_call(self, merge_fn, args=(), kwargs=None):
         step = current_step()
@@ -250,13 +253,13 @@ class _Replica(tf.distribute.ReplicaContext):
     def _require_alone(self, what: str) -> None:
         if self.strategy.extended._num_replicas_in_sync > 1:
             raise NotImplementedError(
-                f"{what} within a step: SyncReplicasStrategy adds up gradients when they are applied, and nothing else; use "
-                "CollectiveAllReduceStrategy, for BatchNormalization(synchronized=True) too"
+                f"{what} within a step is not supported: SyncReplicasStrategy adds up only gradients, when "
+                f"they are applied; use CollectiveAllReduceStrategy, also for BatchNormalization(synchronized=True)"
             )
 
 
 def _belongs_on_servers(kwargs) -> bool:
-    """Metrics add up where they are counted, random generators draw for their own worker, and Keras 2 counts calls here."""
+    """Returns False for variables that stay on the worker: sums of metrics, random states, and counters of Keras 2."""
     aggregation = kwargs.get("aggregation")
     name = (kwargs.get("name") or "").rpartition("/")[2]
     metric = (

@@ -1,4 +1,4 @@
-"""Each worker's share of a dataset."""
+"""Splits datasets between workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ __all__ = ["DatasetDistributor"]
 
 
 class DatasetDistributor:
-    """Splits datasets between workers by their AutoShardPolicy; while `whole` is open, each gets all of them.
+    """Splits datasets between workers by their AutoShardPolicy.
+
+    In the context `whole`, each worker gets all data.
 
     Args:
-        rank, size: this worker's number, and how many share.
-        splits_batches: whether a worker takes its share of every batch (synchronous), or whole batches, in turn.
+        rank, size: this worker's number, and the number of workers.
+        splits_batches: whether a worker takes its share of every batch (synchronous), or whole batches in
+            turn.
     """
 
     def __init__(self, rank: int, size: int, *, splits_batches: bool) -> None:
@@ -50,7 +53,7 @@ class DatasetDistributor:
 
     @property
     def context(self) -> tf.distribute.InputContext:
-        """What a function that makes datasets is told."""
+        """The InputContext that functions that make datasets receive."""
         if self._whole:
             return tf.distribute.InputContext()
         return tf.distribute.InputContext(
@@ -66,7 +69,9 @@ class DatasetDistributor:
         _refuse_per_replica(options)
         share = self._share(dataset)
         if share is dataset:
-            share = dataset.with_options(tf.data.Options())  # another object: the user's own stays as it is
+            share = dataset.with_options(
+                tf.data.Options()
+            )  # a new object, so that the user's object does not change
         return with_iterators_released(share)
 
     def _share(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -90,7 +95,7 @@ class DatasetDistributor:
 def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
     """Returns consecutive rows of every batch.
 
-    A batch with fewer rows than workers gives none to some workers, who skip it.
+    If a batch has fewer rows than there are workers, some workers get no rows and skip it.
     """
     policy = tf.data.experimental.AutoShardPolicy
     if dataset.options().experimental_distribute.auto_shard_policy == policy.OFF:

@@ -1,4 +1,4 @@
-"""The common base of the parameter-server strategies: roles, the connection to the servers, the interface to Keras."""
+"""Implements the common base of the parameter-server strategies: roles, the connection to the servers, the interface to Keras."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ _made = itertools.count()
 
 
 class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strategy):
-    """Serves in a `ps` process, until the workers are done and the process ends. Trains in any other process.
+    """Serves in a `ps` process until the workers are done, and then ends the process.
+
+    Trains in any other process.
 
     Args:
-        kind: of the strategy, for messages and names.
-        make_rule: makes from the servers what happens to gradients, which may be compressed on their way.
+        kind: the kind of strategy, for messages and names.
+        make_rule: makes the update rule, given the servers and the compression.
         pace: how the workers go through their batches.
-        described: the arguments that must be equal on all workers, in words.
-        compression: what makes gradients small.
-        options: about the servers.
-        cluster: in place of what TF_CONFIG says.
+        described: the arguments that must be equal on all workers, as text.
+        compression: the compressor of gradients.
+        options: the options of the servers.
+        cluster: the cluster, instead of that of TF_CONFIG.
     """
 
     sums_when_applied = True
@@ -138,13 +140,13 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     @contextlib.contextmanager
     def _taking_part(self) -> Iterator[None]:
-        """Opens a context in which this worker trains, and others may wait for it."""
+        """Opens a context in which this worker trains, and other workers may wait for it."""
         self._takes_part = True
         try:
             eagerly(self._begin_training)
             yield
         except tf.errors.OpError:
-            raise  # the server may be lost, and cannot be told
+            raise  # a lost server cannot be told
         except BaseException:
             with contextlib.suppress(ServerLostError, tf.errors.OpError):
                 eagerly(self._leave_fit)
@@ -158,7 +160,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         raise NotImplementedError
 
     def close(self) -> None:
-        """Tells the servers that this worker is done for good. The end of the program does so, too."""
+        """Tells the servers that this worker has finished. The end of the program does so, too."""
         scope_check.closed(self)
         self._servers.close()
 

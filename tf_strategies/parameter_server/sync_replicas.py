@@ -1,4 +1,4 @@
-"""`SyncReplicasStrategy`: synchronous SGD on parameter servers that does not wait for the slowest."""
+"""`SyncReplicasStrategy`: synchronous SGD on parameter servers, with backup workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class GradientCounts:
     """Counts the gradients of each worker that were applied, and those that were dropped.
 
     Attributes:
-        counted: [workers], by rank: gradients that were averaged and applied.
-        dropped: [workers], by rank: gradients that came too late for their step.
+        counted: [workers], the numbers of gradients that were averaged and applied, by rank.
+        dropped: [workers], the numbers of gradients that were too late for their step, by rank.
     """
 
     counted: Tuple[int, ...]
@@ -43,9 +43,9 @@ class SyncReplicasStrategy(ParameterServerStrategy):
     workers when the servers have applied as many steps as there are batches, even if a slow worker has batches left.
 
     Args:
-        replicas_to_aggregate: how many gradients make a step, from 1 to the number of workers. By default the number of workers
-            less the backup workers.
-        backup_workers: how many of the slowest workers a step does not wait for.
+        replicas_to_aggregate: the number of gradients in a step, from 1 to the number of workers. The default
+            is the number of workers minus the backup workers.
+        backup_workers: the number of slowest workers that a step does not wait for.
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends. Dropped gradients are not sent again.
         options: the placement of variables, the transport and the timeout.
@@ -93,7 +93,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         self._fits = itertools.count(1)
 
     def gradient_counts(self) -> GradientCounts:
-        """Returns how many gradients of each worker have counted, and how many were dropped, so far."""
+        """Returns the numbers of applied and dropped gradients of each worker so far."""
         found = self._servers.call(self._servers.membership.counts)
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 

@@ -208,7 +208,7 @@ def test_weights_that_are_trained_by_hand_are_refused_where_gradients_are_added_
         cluster.start("sync", "by_hand", str(tmp_path / "models"), "10", "10")
         for name in ("chief0", "worker0"):
             assert cluster[name].wait(60) == 1
-            assert "hidden/kernel:0 is trained by writing to it" in cluster[name].log()
+            assert "hidden/kernel:0 is trained by assignments" in cluster[name].log()
         cluster["ps0"].kill()
 
 

@@ -1,1 +1,1 @@
-"""The processes of a parameter-server training: how workers reach servers, who is a member, and who has failed."""
+"""The processes of a parameter-server training: connections, membership and failure detection."""

@@ -1,4 +1,4 @@
-"""Servers in other processes, reached through TensorFlow's distributed runtime."""
+"""Connects to the servers in other processes through TensorFlow's distributed runtime."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["ConnectedServers"]
 
 
 class ConnectedServers(Servers):
-    """The `ps` tasks of a cluster, seen by one of the tasks that train.
+    """The `ps` tasks of a cluster, as one training task sees them.
 
     Args:
-        cluster: what TF_CONFIG says; this process is one that trains.
-        name: of what the workers share.
-        options: what must be equal on all workers, in words.
-        transport: what carries variables and gradients, as in ParameterServerOptions.
+        cluster: the cluster of TF_CONFIG. This process must be a task that trains.
+        name: a name for the state that the workers share.
+        options: the options that must be equal on all workers, as text.
+        transport: the transport of variables and gradients, as in ParameterServerOptions.
         timeout: seconds to wait for the servers, and for other workers later.
 
     Raises:
@@ -97,9 +97,9 @@ class ConnectedServers(Servers):
         return self._worker_names[rank]
 
     def _leave_at_exit(self) -> None:
-        """Leaves the servers when the interpreter ends.
+        """Tells the servers that this worker has finished, when the interpreter ends.
 
-        After an error that ended the script it says nothing: the servers then take this worker for lost.
+        After an error that ended the script it does nothing, so that the servers treat this worker as lost.
         """
         if getattr(sys, "last_value", None) is not None:
             self._failure_detector.stop()
@@ -109,7 +109,7 @@ class ConnectedServers(Servers):
             self.close()
         except tf.errors.OpError as error:
             logging.warning(
-                "%s could not tell the servers that it is done: %s",
+                "%s could not tell the servers that it has finished: %s",
                 self.name_of_worker(self.rank),
                 error.message,
             )
@@ -119,13 +119,13 @@ _connected: Optional[Cluster] = None
 
 
 def _connect(cluster: Cluster, timeout: float) -> None:
-    """Makes the servers' devices known to this process, once."""
+    """Connects TensorFlow to the servers' devices, once in a process."""
     global _connected
     if _connected is not None:
         if (_connected.addresses, _connected.task) != (cluster.addresses, cluster.task):
             raise ClusterConfigError(
-                f"this process is {_connected.name_of(_connected.task)} of a cluster already, and TensorFlow can be connected to "
-                "one only; start another process"
+                f"this process is {_connected.name_of(_connected.task)} of another cluster already, and "
+                f"TensorFlow can be connected to only one cluster; start another process"
             )
         return
     own = cluster.name_of(cluster.task)
@@ -147,7 +147,7 @@ def _connect(cluster: Cluster, timeout: float) -> None:
         )
     except (tf.errors.OpError, RuntimeError) as error:
         raise BootstrapError(
-            f"{own} could not connect to its servers: {error}; see that nothing else listens on its address, and that the "
-            "strategy is made before anything else of TensorFlow runs"
+            f"{own} could not connect to its servers: {error}; check that no other process listens on its "
+            f"address, and make the strategy before any other use of TensorFlow"
         ) from error
     _connected = cluster

@@ -1,4 +1,4 @@
-"""Adds up the metrics of all workers for an epoch: each writes its sums to the first server and reads the others'."""
+"""Adds up the metrics of all workers for an epoch: each writes its sums to the first server and reads those of the others."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from tf_strategies.parameter_server.cluster.servers import Servers
 
 __all__ = ["EpochSums"]
 
-_EPOCHS_KEPT = 16  # how far behind others a worker may be and still count what they did in its epoch
+_EPOCHS_KEPT = (
+    16  # the number of epochs that a worker may be behind the others and still find their sums of its epoch
+)
 
 
 class EpochSums(Hooks):
-    """Adds up the metrics of one fit, whose callback knows the epoch.
+    """Adds up the metrics of one fit. It is a callback, to know the epoch.
 
     Args:
-        servers: the servers, and this worker's place among those that use them.
-        fit: which fit, from 0; the same on all workers.
-        in_step: whether all workers end an epoch at about the same time, so that each waits a little for the others.
+        servers: the servers, and this worker's rank among the workers that use them.
+        fit: the number of the fit, from 0; the same on all workers.
+        in_step: whether all workers end an epoch at about the same time. Each then waits a little for the
+            others.
     """
 
     def __init__(self, servers: Servers, fit: int, *, in_step: bool) -> None:
@@ -37,13 +40,14 @@ class EpochSums(Hooks):
         self._epoch = epoch
 
     def add_up(self, values: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """Leaves what this worker has counted, and adds what others have left of the same epoch.
+        """Writes this worker's sums, and adds the sums that others have written for the same epoch.
 
         Args:
-            values: any shapes and numeric dtypes, the same on all workers.
+            values: arrays of any shapes and numeric dtypes, the same on all workers.
 
         Returns:
-            The sums, in these shapes and dtypes; where all have come, the same bits on all.
+            The sums, with the same shapes and dtypes. They have the same bits on all workers if all have
+            written.
         """
         own = np.concatenate(
             [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]

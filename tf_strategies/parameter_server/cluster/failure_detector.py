@@ -1,4 +1,4 @@
-"""Ends what waits for servers as soon as one of them is lost."""
+"""Detects lost servers, and ends all calls that wait for them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _log = logging.getLogger("tf_strategies")
 
 
 class FailureDetector:
-    """Asks the servers all the time whether they are there.
+    """Sends heartbeats to the servers, and ends calls when one is lost.
 
     Args:
         servers: (name, address) of each.
-        on_lost: called with the reason, once.
+        on_lost: called once, with the reason.
     """
 
     def __init__(self, servers: Sequence[Tuple[str, str]], on_lost: Callable[[str], None]) -> None:
@@ -48,10 +48,10 @@ class FailureDetector:
         ]
 
     def call(self, function: Callable, *args: Any) -> Any:
-        """Calls a tf.function; it ends when it waits for a server that is lost.
+        """Calls a tf.function. The call ends when a server is lost.
 
-        TensorFlow cancels what a function has begun when a part of it fails, and nothing can be run under what was cancelled
-        once: each call has a manager of its own.
+        When a part of a function fails, TensorFlow cancels the rest through a cancellation manager. A manager
+        that has been cancelled cannot be used again, so each call has its own.
         """
         manager = compat.CancellationManager()
         with self._lock:
@@ -68,7 +68,7 @@ class FailureDetector:
     def watch(self) -> Iterator[None]:
         """Opens a context in which an error that a lost server caused becomes a ServerLostError.
 
-        Calls that TensorFlow would never end are ended.
+        It also ends calls that TensorFlow would never end.
         """
         thread = threading.get_ident()
         with self._lock:
@@ -89,22 +89,25 @@ class FailureDetector:
                 self._watched.remove(thread)
 
     def require_all(self) -> None:
-        """Asks every server whether it is there.
+        """Sends a heartbeat to every server.
 
         Raises:
-            ServerLostError: one is not.
+            ServerLostError: a server does not answer.
         """
         self._find_lost()
         with self._lock:
             self._raise_if_lost()
 
     def call_last(self, function: Callable) -> None:
-        """Calls what tells the servers that this worker is done: they may end while it runs, which is no loss."""
+        """Calls the function that tells the servers that this worker has finished.
+
+        Servers that end meanwhile do not count as lost.
+        """
         done = threading.Event()
         watching = threading.Thread(
             target=self._end_with_silent, args=(done,), name="tf_strategies farewell", daemon=True
         )
-        with contextlib.suppress(RuntimeError):  # Python 3.12 starts no thread when the program ends.
+        with contextlib.suppress(RuntimeError):  # Python 3.12 cannot start threads when the program ends.
             watching.start()
         try:
             function()
@@ -120,8 +123,8 @@ class FailureDetector:
             if self._lost:
                 return
             self._lost = (
-                f"{name} no longer answers ({reason}), and the variables it held are lost. Look at its log, then start all "
-                "servers and workers again. If there is a checkpoint, training continues from it"
+                f"{name} no longer answers ({reason}), and its variables are lost. Look at its log, then "
+                f"start all servers and workers again. If there is a checkpoint, training continues from it"
             )
             waiting = list(self._open)
         for manager in waiting:
@@ -129,7 +132,7 @@ class FailureDetector:
         try:
             self._tell(self._lost)
         except Exception:
-            _log.exception("%s could not be told to all that wait for it", name)
+            _log.exception("the loss of %s could not be reported to all calls that wait for it", name)
         threading.Thread(
             target=self._end_stuck,
             args=(waiting, _is_silence(reason)),
@@ -138,11 +141,12 @@ class FailureDetector:
         ).start()
 
     def _end_stuck(self, waiting: List, hangs: bool) -> None:
-        """Ends this process if a call waits for a server that has stopped but keeps its connections.
+        """Ends this process if a call waits for a server that hangs, but keeps its connections open.
 
         TensorFlow cannot cancel such a call.
 
-        What waits for one that has ended, and so has closed its connections, gets an error from TensorFlow.
+        A call that waits for a server that has ended, and so has closed its connections, gets an error from
+        TensorFlow.
         """
         pause = threading.Event()
         pause.wait(_CANCELLED_WITHIN_SECONDS)
@@ -160,14 +164,16 @@ class FailureDetector:
         while not done.wait(_FAREWELL_SECONDS):
             for name, address in self._servers:
                 if all(_hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
-                    _end_process(f"{name} no longer answers, so this worker could not report that it is done")
+                    _end_process(
+                        f"{name} no longer answers, so this worker could not report that it has finished"
+                    )
 
     def _raise_if_lost(self) -> None:
         if self._lost:
             raise ServerLostError(self._lost)
 
     def _find_lost(self) -> None:
-        """Finds lost servers at once, before the next regular question."""
+        """Finds lost servers at once, before the next heartbeat."""
         for name, address in self._servers:
             reason = error_of_request(address, _LAST_QUESTION_SECONDS)
             if reason:
@@ -175,18 +181,21 @@ class FailureDetector:
 
 
 def _is_in_tensorflow(thread: int) -> bool:
-    """Returns True if that is what a thread runs now, and not Python of a callback, which has its time."""
+    """Returns True if a thread is inside TensorFlow now, and not in Python code such as a callback, which may take its time."""
     frame = sys._current_frames().get(thread)
     return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
 
 
 def _hangs(address: str) -> bool:
-    """Returns True if a server keeps what asks it waiting; one that has ended refuses the connection."""
+    """Returns True if a server accepts connections but does not answer.
+
+    A server that has ended refuses connections.
+    """
     return _is_silence(error_of_request(address, _LAST_QUESTION_SECONDS))
 
 
 def _is_silence(reason: str) -> bool:
-    """Returns True if a server that is lost does not answer, rather than being gone."""
+    """Returns True if the server was lost because it does not answer, and not because its process has ended."""
     return reason.startswith("DEADLINE_EXCEEDED")
 
 

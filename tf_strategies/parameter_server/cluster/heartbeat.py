@@ -1,4 +1,4 @@
-"""Asks other processes whether they are alive, through TensorFlow's gRPC server, by a request that costs nothing."""
+"""Checks that other processes are alive, by a cheap request to TensorFlow's gRPC server."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class _Peer:
         self._is_ready = self._channel.unary_unary(readiness.ASK)
 
     def error_of_request(self, seconds: float) -> str:
-        """Returns why no answer came; "" when one did."""
+        """Returns "" if the process answered, otherwise the reason why not."""
         return self._why(self._is_there, b"", seconds)
 
     def error_of_readiness(self, seconds: float) -> str:
-        """Returns why a server is not ready for workers; "" when it is."""
+        """Returns "" if the server is ready for workers, otherwise the reason why not."""
         return self._why(self._is_ready, readiness.QUESTION, seconds)
 
     def _why(self, ask: Callable, question: bytes, seconds: float) -> str:
@@ -50,7 +50,7 @@ class _Peer:
             return ""
         except grpc.RpcError as error:
             reason = f"{error.code().name}: {' '.join(str(error.details()).split())[:200]}"
-            error.__traceback__ = None  # the error is the call itself, which this would keep alive
+            error.__traceback__ = None  # the error holds the call, which must not be kept alive
             return reason
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class _Peer:
 
 
 def error_of_request(address: str, seconds: float) -> str:
-    """Returns why the process at the address does not answer within some seconds; "" when it does."""
+    """Returns "" if the process at the address answers within some seconds, otherwise the reason why not."""
     peer = _Peer(address)
     try:
         return peer.error_of_request(seconds)
@@ -67,15 +67,15 @@ def error_of_request(address: str, seconds: float) -> str:
 
 
 def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeout: float) -> None:
-    """Waits for servers to come up.
+    """Waits until all servers are ready.
 
     Args:
-        asker: who waits, for messages.
+        asker: the name of the waiting task, for messages.
         peers: (name, address) of each.
         timeout: seconds.
 
     Raises:
-        BootstrapError: one has not answered.
+        BootstrapError: a server has not answered in time.
     """
     deadline = time.monotonic() + timeout
     for name, address in peers:
@@ -88,7 +88,7 @@ def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeo
                 if time.monotonic() > deadline:
                     raise BootstrapError(
                         f"{asker} waited {timeout:g} s for {name}, which does not answer ({reason}); start the script there with "
-                        "its own TF_CONFIG, and see that its address can be reached from here"
+                        "its own TF_CONFIG, and check that its address can be reached from here"
                     )
                 time.sleep(_RETRY_SECONDS)
         finally:
@@ -96,11 +96,11 @@ def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeo
 
 
 class Heartbeat:
-    """Asks a process, on a thread of its own, until it no longer answers.
+    """Sends heartbeats to a process, on a thread of its own, until it no longer answers.
 
     Args:
-        name, address: of the process.
-        on_lost: called once, on that thread, with the reason.
+        name, address: the name and the address of the process.
+        on_lost: called once on that thread, with the reason.
     """
 
     def __init__(self, name: str, address: str, on_lost: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""This worker's entry in the ledgers of the servers: there it joins, and there its steps are counted."""
+"""Manages this worker's entry in the ledgers of the servers, which count its steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ __all__ = ["Membership"]
 
 
 class Membership:
-    """One worker among those that use the servers.
+    """The membership of one worker.
 
     Args:
-        name: of the ledger, the same on all workers.
-        devices: of the servers; the first keeps the books, all of them know who takes part.
+        name: the name of the ledger, the same on all workers.
+        devices: the devices of the servers. The first server counts steps and gradients; all servers know the
+            members.
         rank: this worker's number.
-        names: how messages name each worker, by rank.
-        options: what must be equal on all workers, in words.
-        timeout: seconds that anything may wait for another worker.
+        names: the names of the workers in messages, by rank.
+        options: the options that must be equal on all workers, as text.
+        timeout: the number of seconds to wait for another worker.
     """
 
     def __init__(
@@ -45,21 +46,24 @@ class Membership:
                 ledger.join(self.caller, names=names, options=options)
 
     def agree(self, what: str, text: str) -> None:
-        """Raises InvalidArgumentError where another worker has given another text for the same thing."""
+        """Raises InvalidArgumentError if another worker has given a different text for the same subject."""
         with tf.device(self.devices[0]):
             ledger.agree(self.caller, what, text)
 
     def pull(self, max_staleness: Optional[int]) -> tf.Tensor:
-        """Returns the number of updates before the variables are read, [] int64.
+        """Returns the number of updates so far, [] int64. Call it before the variables are read.
 
-        Waits while this worker is more than `max_staleness` steps ahead of the slowest that trains.
+        It waits while this worker is more than `max_staleness` steps ahead of the slowest worker that trains.
         """
         bound = ledger.UNBOUNDED if max_staleness is None else max_staleness
         with tf.device(self.devices[0]):
             return ledger.pull(self.caller, max_staleness=bound, timeout=self.timeout)
 
     def push(self, pulled: tf.Tensor) -> tf.Tensor:
-        """Counts an update with gradients of what was read at `pulled`; returns their staleness, [] int64."""
+        """Counts an update with gradients of weights that were read at `pulled`.
+
+        Returns their staleness, [] int64.
+        """
         with tf.device(self.devices[0]):
             return ledger.push(self.caller, pulled)
 
@@ -69,22 +73,22 @@ class Membership:
             return ledger.staleness(self.name)
 
     def enter(self, generation: int) -> None:
-        """Begins a fit, the n-th of this worker, when all that train have begun theirs."""
+        """Begins this worker's n-th fit, when all training workers have begun theirs."""
         with tf.device(self.devices[0]):
             ledger.enter(self.caller, generation, timeout=self.timeout)
 
     def step(self) -> int:
-        """Returns how many updates all workers have made."""
+        """Returns the number of updates by all workers."""
         with tf.device(self.devices[0]):
             return int(ledger.step(self.name))
 
     def set_step(self, step: int) -> None:
-        """Goes on from that number of updates."""
+        """Sets the number of updates."""
         with tf.device(self.devices[0]):
             ledger.set_step(self.name, step)
 
     def counts(self) -> ledger.Counts:
-        """Returns what became of the workers' gradients."""
+        """Returns the numbers of counted and dropped gradients of the workers."""
         with tf.device(self.devices[0]):
             return ledger.counts(self.name)
 
@@ -94,7 +98,7 @@ class Membership:
             return ledger.submitters(self.name).numpy().tolist()
 
     def leave(self, *, finished: bool) -> None:
-        """Tells the servers that this worker trains no more: for good, or until its next fit."""
+        """Tells the servers that this worker has stopped training: finally, or until its next fit."""
         for device in self.devices:
             with tf.device(device):
                 ledger.leave(self.caller, finished=finished)

@@ -1,4 +1,4 @@
-"""Reads what the other workers write to a server at about the same time as this one."""
+"""Reads the entries that other workers write to a server at about the same time as this worker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Left = TypeVar("Left")
 
 
 class PeerEntries:
-    """Looks for it; where all are to leave it at about the same time, for up to 5 seconds.
+    """Looks for the entries. If all workers write at about the same time, it waits up to 5 seconds for them.
 
-    One that had not come by then is not waited for, until it has come again: it may be dead.
+    A worker that missed this limit may be dead. It is not waited for again until it has written an entry.
 
     Args:
         rank: this worker's number.
-        size: how many workers there are.
-        wait: whether all are at the same step at about the same time.
+        size: the number of workers.
+        wait: whether all workers reach the same step at about the same time.
     """
 
     def __init__(self, rank: int, size: int, *, wait: bool) -> None:
@@ -32,11 +32,14 @@ class PeerEntries:
     def find(
         self, look: Callable[[int], Optional[Left]], passed: Callable[[], Iterable[int]] = tuple
     ) -> Dict[int, Left]:
-        """Returns what `look` finds of each other worker, by rank; those of whom it finds None are left out.
+        """Returns the results of `look` for the other workers, by rank.
+
+        Workers for which it returns None are left out.
 
         Args:
-            look: for what the worker of a rank has left.
-            passed: who has gone on; if such a worker has left nothing by then, it will not.
+            look: returns the entry of the worker with a rank, or None.
+            passed: returns the workers that have gone past this point. Such a worker will not write an entry
+                any more.
         """
         found: Dict[int, Left] = {}
         deadline = time.monotonic() + self._seconds

@@ -1,8 +1,9 @@
 """Keeps the progress of each worker in a fit on the servers, so that a restarted worker continues from there.
 
-Every server holds a mark, the same on all, which the chief writes once the variables are ready. A server that was started anew
-has none, so that workers see that what the servers hold does not belong together, and wait for the chief to restore it.
-The first server also holds the records, each written at once.
+Every server holds a mark, the same on all servers, which the chief writes when the variables are ready. A
+restarted server has no mark. Workers then know that the variables on the servers do not belong together, and
+wait until the chief has restored them. The first server also holds the records. Each record is written in one
+operation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ServerProgress(SharedProgress):
     """Keeps the progress of one fit on the servers.
 
     Args:
-        servers: the servers, and this worker's place among those that use them.
-        number: which fit, from 0; the same on all workers.
+        servers: the servers, and this worker's rank among the workers that use them.
+        number: the number of the fit, from 0; the same on all workers.
         pace: how the workers go through their batches.
     """
 
@@ -71,7 +72,8 @@ class ServerProgress(SharedProgress):
             if time.monotonic() > deadline:
                 raise BootstrapError(
                     f"{self.name_of(self.rank)} waited {self._servers.timeout:g} s for {self.name_of(0)} to begin fit "
-                    f"{self._number}, or to restore it; look at that worker's log, and see that all run the same script"
+                    f"{self._number}, or to restore it; look at that worker's log, and check that all workers "
+                    "run the same script"
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -104,9 +106,9 @@ class ServerProgress(SharedProgress):
         return ""
 
     def _record(self, rank: int, mark: bytes, moment: str = "") -> Optional[bytes]:
-        """Returns the record that a worker has kept since the fit was opened.
+        """Returns the record that a worker has saved since the fit was opened.
 
-        With a moment, only a record of that moment.
+        With a moment, it returns only a record of that moment.
         """
         kept = self._read(0, f"of {rank}", 3)
         if kept is None or kept[0] != mark or moment.encode() not in (b"", kept[1]):

@@ -1,11 +1,11 @@
-"""A server is ready for workers when it has connected to itself.
+"""Makes a server ready for workers by connecting it to itself.
 
-The first connection makes a TensorFlow server set up what all later ones use. When two come first at once, one of them is left
-with what the other has thrown away (seen in TensorFlow 2.21: the server dies of a segmentation fault soon after). So the server
-makes the first connection itself, a context with a number that all know, and workers ask for that context before they connect.
-
-Questions and answers are those of TensorFlow's EagerService, whose messages it keeps to itself: the fields that are needed are
-written here, as tensorflow/core/protobuf/eager_service.proto numbers them.
+On its first connection a TensorFlow server creates state that all later connections use. If two first
+connections come at the same time, one of them uses state that the other has deleted; TensorFlow 2.21 then
+dies of a segmentation fault. So the server makes the first connection itself. It creates a context with a
+fixed number, and workers ask for this context before they connect. The requests are those of TensorFlow's
+EagerService, whose messages are not public. This file encodes the fields it needs, with the numbers of
+tensorflow/core/protobuf/eager_service.proto.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ QUESTION = _context_id(1)
 
 
 def make_ready(server: tf.distribute.Server, address: str) -> None:
-    """Makes the first connection to this process's own server.
+    """Makes the first connection to the server of this process.
 
     Raises:
         grpc.RpcError: the server does not answer at its address.

@@ -26,14 +26,14 @@ _ORDER = ("expected", "finished", "lost", "idle", "training")
 
 
 def serve(cluster: Cluster, timeout: float) -> NoReturn:
-    """Serves as the `ps` task that this process is, and ends the process.
+    """Serves as a `ps` task, and then ends the process.
 
-    Exit status 0 when all workers have finished; 1, with the reason on standard error, when some are lost and have not come
-    back within the timeout after the last of the others ended, or when none came.
+    The exit status is 0 if all workers have finished. It is 1, with the reason on standard error, if no
+    worker connected, or if lost workers have not come back within the timeout after the other workers ended.
 
     Args:
-        cluster: what TF_CONFIG says.
-        timeout: seconds to wait for workers that are not there.
+        cluster: the cluster of TF_CONFIG.
+        timeout: the number of seconds to wait for missing workers.
 
     Raises:
         BootstrapError: the address cannot be used.
@@ -52,7 +52,8 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
         make_ready(server, cluster.address_of(cluster.task))
     except (tf.errors.OpError, grpc.RpcError) as error:
         raise BootstrapError(
-            f"{own} could not serve: {error}; see that its address is this machine's, and that nothing else listens on it"
+            f"{own} could not serve: {error}; check that its address belongs to this machine, and that no "
+            f"other process listens on it"
         ) from error
     print(f"{own} serves {cluster.size} workers", flush=True)
     reason = _Attendance(cluster, timeout).wait_until_over()
@@ -66,14 +67,14 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
 
 
 def _all_but_evaluators(cluster: Cluster) -> tf.train.ClusterSpec:
-    """Returns the tasks that the server may need: sessions of a worker fetch tensors through it."""
+    """Returns the tasks that the server may connect to: the sessions of a worker fetch tensors through the server."""
     return tf.train.ClusterSpec(
         {role: list(listed) for role, listed in cluster.addresses.items() if role != "evaluator"}
     )
 
 
 def _threads() -> tf.compat.v1.ConfigProto:
-    """Returns the threads that tf.config.threading or the environment ask for."""
+    """Returns the numbers of threads from tf.config.threading or the environment."""
     return tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_parallelism_threads=tf.config.threading.get_inter_op_parallelism_threads(),
@@ -81,7 +82,7 @@ def _threads() -> tf.compat.v1.ConfigProto:
 
 
 class _Attendance:
-    """Watches over the workers that have joined any ledger of this process."""
+    """Watches the workers that have joined a ledger of this process."""
 
     def __init__(self, cluster: Cluster, timeout: float) -> None:
         self._tasks = cluster.worker_tasks
@@ -91,7 +92,10 @@ class _Attendance:
         self._heartbeats: Dict[Tuple[int, int], Heartbeat] = {}
 
     def wait_until_over(self) -> str:
-        """Returns why it ended before all workers had finished; "" when they have."""
+        """Waits until training is over.
+
+        Returns "" if all workers have finished, otherwise the reason for the end.
+        """
         deadline: Optional[float] = None
         while True:
             statuses = self._look()
@@ -108,7 +112,7 @@ class _Attendance:
             time.sleep(_LOOK_EVERY_SECONDS)
 
     def _look(self) -> List[str]:
-        """Returns what each worker does, by rank: that of the ledger in which it is least done."""
+        """Returns the status of each worker, by rank. With several ledgers, the least advanced status counts."""
         found = ["expected"] * len(self._tasks)
         for name in ledger_core.names():
             for rank, member in enumerate(ledger_core.members(name)):
@@ -132,4 +136,4 @@ class _Attendance:
     def _why(self, statuses: List[str], missing: List[int]) -> str:
         states = {"expected": "has never come", "lost": "is lost"}
         which = ", ".join(f"{self._names[rank]} {states[statuses[rank]]}" for rank in missing)
-        return f"{which}, and nobody else trains since {self._timeout:g} s; look at the logs of these workers"
+        return f"{which}, and no other worker has trained for {self._timeout:g} s; look at the logs of these workers"

@@ -1,4 +1,4 @@
-"""The parameter servers as one worker sees them: their devices, the variables there, and who else uses them."""
+"""Defines a worker's view of the parameter servers: their devices, their variables, and the other workers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _POLL_SECONDS = 0.02
 
 
 class Servers(abc.ABC):
-    """Defines what a worker knows of the parameter servers.
+    """Defines the interface to the parameter servers.
 
     Attributes:
-        name: of what the workers share, the same on all of them; names of variables are told apart by it.
-        rank: this worker's number among those that train; 0 makes the initial values.
-        size: how many train.
-        device: where this worker computes.
-        devices: of the servers, in order.
-        timeout: seconds that anything may wait for another process.
-        session_target: what a tf.compat.v1.Session names to reach the servers.
+        name: a name for the state that the workers share, the same on all of them. It makes names of
+            variables unique.
+        rank: this worker's number among the workers that train. Worker 0 makes the initial values.
+        size: the number of workers that train.
+        device: the device on which this worker computes.
+        devices: the devices of the servers, in order.
+        timeout: the number of seconds to wait for another process.
+        session_target: the target of a tf.compat.v1.Session that reaches the servers.
         membership: this worker's entry in the ledgers of the servers.
-        transport: what carries tensors to and from the servers.
+        transport: carries tensors to and from the servers.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Servers(abc.ABC):
 
     @abc.abstractmethod
     def agree(self, what: str, text: str) -> None:
-        """Raises ValueError where another worker has given another text for the same thing."""
+        """Raises ValueError if another worker has given a different text for the same subject."""
 
     @abc.abstractmethod
     def name_of_worker(self, rank: int) -> str:
@@ -54,7 +55,7 @@ class Servers(abc.ABC):
 
     @abc.abstractmethod
     def detecting_failures(self) -> ContextManager[None]:
-        """Opens a context in which what waits for a server that is lost ends with a ServerLostError."""
+        """Opens a context in which waiting for a lost server ends with a ServerLostError."""
 
     @abc.abstractmethod
     def call(self, function: Callable, *args: Any) -> Any:
@@ -62,14 +63,14 @@ class Servers(abc.ABC):
 
     @abc.abstractmethod
     def require_all(self) -> None:
-        """Raises ServerLostError when one of them is lost."""
+        """Raises ServerLostError if a server is lost."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Tells the servers that this worker is done for good."""
+        """Tells the servers that this worker has finished."""
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> Any:
-        """Returns a variable on a server, one for all workers that ask for the name. It starts with the value of worker 0.
+        """Returns a variable on a server that all workers share by name. It starts with the value of worker 0.
 
         Raises:
             BootstrapError: worker 0 has not made it within the timeout.
@@ -102,14 +103,15 @@ class Servers(abc.ABC):
                 return
             if time.monotonic() > deadline:
                 raise BootstrapError(
-                    f"{self.name_of_worker(self.rank)} waited {self.timeout:g} s for {self.name_of_worker(0)} to make variable "
-                    f"{name!r}; look at that worker's log, and see that all run the same script"
+                    f"{self.name_of_worker(self.rank)} waited {self.timeout:g} s for "
+                    f"{self.name_of_worker(0)} to make variable {name!r}; look at that worker's log, and "
+                    f"check that all workers run the same script"
                 )
             time.sleep(_POLL_SECONDS)
 
 
 class LocalServers(Servers):
-    """This process alone: it holds its variables itself."""
+    """A single process, which holds its variables itself."""
 
     rank = 0
     size = 1
@@ -132,13 +134,13 @@ class LocalServers(Servers):
         return function(*args)
 
     def require_all(self) -> None:
-        """Does nothing: there is no server to lose."""
+        """Does nothing, because there is no server that could be lost."""
 
     def close(self) -> None:
-        """Does nothing: no server waits."""
+        """Does nothing, because there is no server."""
 
     def agree(self, what: str, text: str) -> None:
-        """Does nothing: there is no other worker."""
+        """Does nothing, because there is no other worker."""
 
     def name_of_worker(self, rank: int) -> str:
         return f"worker {rank}"

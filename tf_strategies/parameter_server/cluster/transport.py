@@ -12,11 +12,11 @@ from tf_strategies.native.channel import Channel
 
 __all__ = ["ChannelTransport", "Transport", "connect_transport"]
 
-_LARGE_BYTES = 256 << 10  # from which channels are faster, as measured (benchmarks/NOTES.md)
+_LARGE_BYTES = 256 << 10  # the size from which channels are faster, as measured (benchmarks/NOTES.md)
 
 
 class Transport:
-    """TensorFlow's own gRPC: an operation that needs a tensor of another device gets it from there.
+    """Carries tensors by TensorFlow's gRPC: an operation gets its inputs from other devices.
 
     Args:
         device: where this worker computes.
@@ -26,29 +26,31 @@ class Transport:
         self.device = device
 
     def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        """Returns a tensor of a server, on this worker."""
+        """Returns a server's tensor on this worker."""
         del server
         with tf.device(self.device):
             return tf.identity(tensor)
 
     def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        """Returns a tensor of this worker, on a server."""
+        """Returns this worker's tensor on a server."""
         with tf.device(server):
             return tf.identity(tensor)
 
     def fail(self, reason: str) -> None:
-        """Ends waits for tensors of a lost server. Here TensorFlow ends them by itself."""
+        """Ends all waits for tensors of a lost server. With gRPC, TensorFlow ends them itself."""
 
     def close(self) -> None:
-        """Does nothing: nothing is carried any more."""
+        """Closes the transport. With gRPC there is nothing to close."""
 
 
 class ChannelTransport(Transport):
-    """A channel to each server for large tensors, within functions; for others, and outside of functions, gRPC.
+    """Carries large tensors by channels, within functions.
+
+    Small tensors, and tensors outside of functions, go by gRPC.
 
     Args:
         device: where this worker computes.
-        channels: by the server's device.
+        channels: the channels by device of the server.
     """
 
     def __init__(self, device: str, channels: Dict[str, Channel]) -> None:
@@ -71,11 +73,12 @@ class ChannelTransport(Transport):
 
 
 def _is_large(tensor: tf.Tensor) -> bool:
-    """Returns True if a channel is quicker.
+    """Returns True if a channel is faster than gRPC for the tensor.
 
     Rows and compressed gradients count as large: their size is not known while tracing.
 
-    Not asked of a tensor outside of functions: TensorFlow would wait for its shape, on 2.15 with all of Python.
+    It is not called outside of functions, where TensorFlow would wait for the shape; TensorFlow 2.15 blocks
+    all Python threads meanwhile.
     """
     if tf.executing_eagerly():
         return False
@@ -88,15 +91,15 @@ def _is_large(tensor: tf.Tensor) -> bool:
 def connect_transport(
     device: str, servers: Sequence[Tuple[str, str]], *, own: str, my_host: str, transport: str, timeout: float
 ) -> Transport:
-    """Opens what `ParameterServerOptions.transport` asks for.
+    """Opens the transport that `ParameterServerOptions.transport` names.
 
     Args:
         device: where this worker computes.
         servers: (name, device) of each.
-        own: how messages name this worker.
-        my_host: of its address.
+        own: the name of this worker in messages.
+        my_host: the host of this worker's address.
         transport: "auto", "shared_memory", "tcp" or "grpc".
-        timeout: seconds a tensor may take.
+        timeout: the number of seconds that a tensor may take.
 
     Raises:
         BootstrapError: a channel cannot be opened, and `transport` is not "auto".
@@ -114,6 +117,6 @@ def connect_transport(
             channel.close()
         if transport != "auto":
             raise
-        logging.warning("%s; variables and gradients are carried by gRPC, which is slower", error)
+        logging.warning("%s; gRPC, which is slower, carries variables and gradients instead", error)
         return Transport(device)
     return ChannelTransport(device, channels)

@@ -1,4 +1,7 @@
-"""Sessions on servers, in which Estimator trains: the chief's initializes or restores the variables, the others' wait for it."""
+"""Creates the sessions in which Estimator trains on servers.
+
+The chief's session initializes or restores the variables; others wait for it.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ def session_creator(
     """Makes this worker's sessions.
 
     Args:
-        servers: which hold the variables.
-        scaffold: of the graph.
-        config: of the sessions.
-        checkpoint_dir: from where the chief restores.
-        others: what else ChiefSessionCreator takes.
+        servers: the servers that hold the variables.
+        scaffold: the scaffold of the graph.
+        config: the configuration of the sessions.
+        checkpoint_dir: the folder from which the chief restores.
+        others: further arguments of ChiefSessionCreator.
     """
-    others.pop("max_wait_secs", None)  # a strategy's own timeout counts
+    others.pop("max_wait_secs", None)  # the timeout of the strategy applies instead
     _have_chief_save(scaffold)
     if servers.rank:
         return _Followers(servers, scaffold, config)
@@ -47,7 +50,7 @@ def session_creator(
 
 
 def _have_chief_save(scaffold: tf.compat.v1.train.Scaffold) -> None:
-    """Estimator's own saver would have each server write a file of its own, which no other machine may see."""
+    """Makes the chief save. With Estimator's saver each server would write its own file, on its own machine."""
     for saver in tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS) if scaffold.saver is None else ():
         if saver.saver_def is None:
             saver._sharded = False
@@ -93,14 +96,14 @@ class _Followers(tf.compat.v1.train.SessionCreator):
                     raise BootstrapError(
                         f"{self._servers.name_of_worker(self._servers.rank)} waited {self._servers.timeout:g} s for "
                         f"{self._servers.name_of_worker(0)} to initialize or restore the variables ({error.message}); look at "
-                        "that worker's log, and see that all run the same script"
+                        "that worker's log, and check that all workers run the same script"
                     ) from None
 
 
 def _watched(session: tf.compat.v1.Session, servers: Servers) -> tf.compat.v1.Session:
-    """Returns the session, which does not wait for a lost server.
+    """Returns the session, changed so that it does not wait for a lost server.
 
-    It waits neither for the server's answer nor for the server to close.
+    It waits neither for an answer of the server nor for the connection to close.
     """
     run, close = session.run, session.close
 
@@ -121,7 +124,7 @@ def _watched(session: tf.compat.v1.Session, servers: Servers) -> tf.compat.v1.Se
 
 
 def _require_all(servers: Servers) -> None:
-    """Sessions would be made again and again for a server that is lost, and wait for it."""
+    """Raises if a server is lost. Otherwise sessions would be made again and again, and wait for it."""
     try:
         servers.require_all()
     except ServerLostError as error:

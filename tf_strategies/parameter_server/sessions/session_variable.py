@@ -1,4 +1,4 @@
-"""Server variables in a graph that a session runs, as Estimator's: made by the graph's initializers, read and written in it."""
+"""Implements server variables in a graph that a session runs, as with Estimator."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SET_BY_WARM_STARTS = ("_initial_value", "_initializer_op")
 
 
 class SessionVariable(ServerVariable):
-    """A `ServerVariable` to what builds graphs for sessions: `tf.gradients` and the optimizers of tf.compat.v1.
+    """A `ServerVariable` for graphs of sessions: it works with `tf.gradients` and the optimizers of tf.compat.v1.
 
     Args:
         initial: its initial value.
-        others: those of `ServerVariable`.
+        others: the arguments of `ServerVariable`.
     """
 
     def __init__(self, parts: Sequence[Part], *, initial: tf.Tensor, **others: Any) -> None:
@@ -37,12 +37,12 @@ class SessionVariable(ServerVariable):
 
     @property
     def op(self):
-        """What optimizers and savers know the variable by, of the variable's name; the same in an update."""
+        """The operation by which optimizers and savers identify the variable. It has the variable's name."""
         return self.parts[0].variable.op if len(self.parts) == 1 else self._handle.op
 
     @property
     def device(self) -> str:
-        """Where its value is used, and read from files."""
+        """The device where the value is used, and read from files."""
         return self._handle.device if self._part_in_update() is None else super().device
 
     @property
@@ -59,7 +59,7 @@ class SessionVariable(ServerVariable):
     def read_value(self):
         """Returns the value. In a branch the read runs only if the branch does.
 
-        TensorFlow asks for initial values of other variables in this way.
+        TensorFlow uses this to compute initial values of other variables.
         """
         if not tf.compat.v1.get_default_graph().building_function:
             return super().read_value()
@@ -70,7 +70,7 @@ class SessionVariable(ServerVariable):
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets attributes that warm starts set on the part, whose initializer is run."""
+        """Sets the attributes of warm starts on the part, whose initializer runs."""
         if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:
             (part,) = self.parts
             setattr(part.variable, name, value)
@@ -79,7 +79,7 @@ class SessionVariable(ServerVariable):
     def to_proto(self, export_scope=None):
         """Returns the entry for collections of a MetaGraphDef if the variable has one part.
 
-        Otherwise only its parts are variables there.
+        With several parts, only the parts are variables of the MetaGraphDef.
         """
         if len(self.parts) > 1:
             raise TypeError(f"{self.name} is in {len(self.parts)} parts")
@@ -93,7 +93,7 @@ class SessionVariable(ServerVariable):
             return {"VARIABLE_VALUE": tf.identity(self._graph_element)}
 
     def _restore_from_tensors(self, restored_tensors):
-        """Restores the parts themselves, wherever the operations for it are made: they belong to no step."""
+        """Restores the parts. The operations do not belong to a step."""
         pieces = self.pieces(restored_tensors["VARIABLE_VALUE"])
         return tf.group([part.variable.assign(piece) for part, piece in pieces])
 
@@ -114,7 +114,7 @@ class SessionVariable(ServerVariable):
             )
 
     def _read_variable_op(self, no_copy=False):
-        """Reads the value where the step begins, also for loops, whose gradients cannot use a handle."""
+        """Reads the value at the beginning of the step, also for loops, whose gradients cannot use a handle."""
         step = current_step()
         if step is None or self._part_in_update() is not None:
             return super()._read_variable_op(no_copy)
@@ -122,11 +122,11 @@ class SessionVariable(ServerVariable):
             return super()._read_variable_op(no_copy)
 
     def _trains_with_reads(self) -> bool:
-        """Returns True: gradients are computed later, and any read may be part of them."""
+        """Returns True, because gradients are computed later and may depend on any read."""
         return self.trainable
 
     def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
-        """Returns what `forward` computes, on a path from this variable's handle, on which `tf.gradients` finds back to it."""
+        """Returns the result of `forward`, connected to this variable's handle so that `tf.gradients` finds the variable."""
 
         @tf.custom_gradient
         def read(handle: tf.Tensor) -> Any:
@@ -137,18 +137,24 @@ class SessionVariable(ServerVariable):
         return read(self._handle)
 
     def _changed(self, results: Sequence[Any]) -> Any:
-        """Returns what `assign` and its like return: what a session that runs it has written; itself where that is put off."""
+        """Returns the result of `assign` and similar methods.
+
+        This is a tensor that writes when a session runs it, or the variable itself if the write is postponed.
+        """
         if not results:
             return self
         return results[0] if len(results) == 1 else tf.group(results)
 
 
 class SessionVariables:
-    """Makes the variables of graphs for sessions. Workers share those that have one name in their n-th graphs.
+    """Makes the variables of graphs for sessions.
+
+    Workers share variables that have the same name in their n-th graphs.
 
     Args:
-        servers: where they live.
-        place: tells from name, shape, dtype and the variable to be beside, or None, the (server, rows) of each part.
+        servers: the servers that hold the variables.
+        place: returns the (server, rows) of each part, given name, shape, dtype and a variable to be placed
+            with, or None.
     """
 
     def __init__(self, servers: Servers, place: Callable) -> None:
@@ -168,8 +174,8 @@ class SessionVariables:
         """Makes the next variable of the current graph.
 
         Args:
-            initial_value: makes it, on this worker.
-            name: made unique in the graph.
+            initial_value: makes the initial value, on this worker.
+            name: the name, which is made unique in the graph.
             collections: of the graph, where it is to be found; among the global variables are its parts.
             beside: a variable on whose servers it is to live.
             others: for SessionVariable.

@@ -1,6 +1,7 @@
-"""One worker applies an update for all: every server runs its part of it as one function, exactly once.
+"""Applies a step: one worker makes every server run its part of the step as one function, exactly once.
 
-Should this worker be lost meanwhile, the one that takes over asks all servers again, and those that have begun do nothing twice.
+If this worker is lost meanwhile, another worker takes over and asks all servers again. Servers that have
+begun run nothing twice.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class Update(NamedTuple):
     """The update of one variable by the worker that applies a step.
 
     Attributes:
-        fn: called with the variable and `args`.
-        is_write: whether it only writes `args`, and reads nothing.
-        key: of what each worker accumulates in place of the first argument; "" where nothing is.
-        merge: in which `merge_call` of the step it was asked for.
-        token: in a graph that a session runs what stands for it: whoever runs that wants it done.
+        fn: the function that updates the variable, given the variable and `args`.
+        is_write: whether the update only writes `args`, and reads nothing.
+        key: the key of the values that each worker accumulates for the first argument; "" if there are none.
+        merge: the number of the `merge_call` of the step that requested the update.
+        token: an operation that stands for the update in a graph that a session runs. A session that runs it
+            requests the update.
     """
 
     access: ServerWrites
@@ -46,7 +48,7 @@ class Update(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """An update of one part."""
+    """The update of one part."""
 
     update: Update
     index: int
@@ -55,14 +57,14 @@ class _Job(NamedTuple):
 
 
 class Application:
-    """Applies one step. It is built in the graph that runs if this worker is told to apply the step.
+    """Applies one step. It is built in the branch that runs if the ledger tells this worker to apply the step.
 
     Args:
-        step: whose updates were put off.
-        bundles: what the workers have accumulated for it.
-        submission: what the ledger answered.
+        step: the step with the postponed updates.
+        bundles: the bundles that the workers have accumulated for it.
+        submission: the answer of the ledger.
         membership: this worker's entry in the ledgers.
-        replicas: by how many workers Keras has divided each loss.
+        replicas: the number of workers by which Keras has divided each loss.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Application:
         self._means: Dict[Tuple[str, int], Any] = {}
 
     def run(self) -> tf.Tensor:
-        """Applies it, and tells the ledger; the next step, [] int64."""
+        """Applies the step, and reports this to the ledger. Returns the number of the next step, [] int64."""
         for number, updates in enumerate(_stretches(self._step.pending)):
             self._apply(number, updates)
         with tf.device(self._membership.devices[0]), tf.control_dependencies(self._done):
@@ -121,7 +123,10 @@ class Application:
         self._done += done
 
     def _function(self, device: str, jobs: Sequence[_Job]) -> Tuple[str, List[tf.Tensor]]:
-        """Returns what one server does. Arguments come from this worker before it begins; the workers' mean is found in it."""
+        """Returns the function that one server runs.
+
+        Its arguments are sent before it starts; it computes the mean over the workers.
+        """
         written = {id(job.part.variable) for job in jobs}
         mine = [job for job in jobs if job.part.device == device]
         arrived = [
@@ -193,14 +198,17 @@ class Application:
 
 
 def at_once(result: tf.Tensor) -> tf.Tensor:
-    """Has a ledger's operation wait for its inputs alone: in the order of the program servers would wait for one another."""
+    """Makes an operation of the ledger wait for its inputs only.
+
+    In program order, servers would wait for each other.
+    """
     if not tf.executing_eagerly():
         compat.run_independently(result.op)
     return result
 
 
 def _stretches(updates: Sequence[Update]) -> Iterator[List[Update]]:
-    """Updates in order, cut between those that may read and those that only write what others may read."""
+    """Splits the updates, in order, between updates that may read and updates that only write."""
     return (list(group) for _, group in itertools.groupby(updates, lambda update: update.is_write))
 
 
@@ -215,5 +223,5 @@ def _devices(jobs: Sequence[_Job]) -> List[str]:
 
 
 def _own(update: Update, args: List[Any]) -> List[Any]:
-    """Returns the arguments that are this worker's, and not the mean over all workers."""
+    """Returns the arguments that come from this worker, instead of the mean over all workers."""
     return args[1:] if update.key else args

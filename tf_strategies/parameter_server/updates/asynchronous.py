@@ -1,4 +1,4 @@
-"""Asynchronous SGD: the gradients of each worker change the variables as soon as they come."""
+"""Asynchronous SGD: servers apply the gradients of each worker as soon as they arrive."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class _Update(NamedTuple):
     """The update of a variable.
 
     Attributes:
-        fn: called with the variable and arguments.
+        fn: the function that updates the variable, given the variable and the arguments.
         pieces: the arguments, for each part.
-        staleness: of the gradient among them; None where there is none.
-        has_gradient: whether the first argument is one, of the variable's shape.
-        merge: in which `merge_call` of the step it was asked for.
+        staleness: the staleness of the gradient; None if there is no gradient.
+        has_gradient: whether the first argument is a gradient, of the variable's shape.
+        merge: the number of the `merge_call` of the step that requested the update.
     """
 
     variable: ServerVariable
@@ -48,14 +48,14 @@ class _Update(NamedTuple):
 
 
 class AsynchronousUpdates(UpdateRule):
-    """Updates at once, and counts how many updates others have made since the weights were read: the staleness.
+    """Applies updates at once, and counts the updates by other workers since the weights were read: the staleness.
 
     Args:
         membership: this worker's entry in the ledger of the first server.
-        max_staleness: how many steps this worker may be ahead of the slowest (Ho et al. 2013, stale synchronous parallel);
-            None for any number.
-        damping: what servers make of stale gradients; None to take them as they are.
-        compressed: what carries gradients to the servers; None where they travel as they are.
+        max_staleness: how many steps this worker may be ahead of the slowest worker (Ho et al. 2013, stale
+            synchronous parallel); None for no limit.
+        damping: corrects stale gradients on the servers; None for no correction.
+        compressed: sends compressed gradients to the servers; None for no compression.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AsynchronousUpdates(UpdateRule):
         step.settle()
 
     def _make_pending(self, access: ServerWrites, step: Step) -> None:
-        """Makes the updates that came one after another, before anything else is done to variables: they travel together."""
+        """Makes all pending updates, whose values are sent together, before any other operation on variables."""
         updates, step.pending = step.pending, []
         updates = self._pushed(updates)
         pieces = [piece for update in updates for piece in update.pieces]
@@ -129,7 +129,7 @@ class AsynchronousUpdates(UpdateRule):
             step.forget(update.variable)
 
     def _make_for_session(self, access: ServerWrites, step: Step, update: _Update) -> List[Any]:
-        """Makes an update, and returns all that a session has to run for it."""
+        """Makes an update. Returns all operations that a session must run for it."""
         with taking_effect() as effects:
             (update,) = self._pushed([update])
         if update.staleness is not None:
@@ -139,7 +139,7 @@ class AsynchronousUpdates(UpdateRule):
         return [*results, *effects]
 
     def _pushed(self, updates: Sequence[_Update]) -> List[_Update]:
-        """Returns the updates with gradients as `CompressedPushes` carries them."""
+        """Returns the updates with their gradients replaced by those that `CompressedPushes` has sent."""
         if self._compressed is None:
             return list(updates)
         pushes = [
@@ -181,12 +181,12 @@ class AsynchronousUpdates(UpdateRule):
     def _on_arrival(
         self, fn: Callable, step: Optional[Step], part: Part, staleness: Optional[tf.Tensor]
     ) -> Callable:
-        """Returns `fn` as a function that reads its variables only when its arguments have arrived.
+        """Returns a function that runs `fn` after its arguments have arrived.
 
-        Its gradient is damped.
+        It corrects a stale gradient first.
 
-        In a graph nothing else would keep it from reading weights and slots when the step begins, and from writing over what
-        other workers have made of them since.
+        Without this, a graph may read the weights and slots when the step begins. It would then overwrite the
+        updates that other workers have made since.
         """
 
         def arrived(variable: ServerVariable, *args: Any, **kwargs: Any) -> Any:

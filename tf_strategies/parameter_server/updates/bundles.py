@@ -1,4 +1,4 @@
-"""Bundles what a worker writes to a server for one step: a large tensor, rows, or several small tensors as one."""
+"""Bundles the values that a worker sends to a server in one step: a large tensor, rows, or several small tensors as one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tf_strategies.parameter_server.variables.small_tensors import is_small, joi
 __all__ = ["Bundle", "Contribution", "bundles_of"]
 
 Name = Tuple[str, int]
-# One update: its key, whether it is a gradient, and for each part of the variable the piece in a list.
+# One update: its key, whether it is a gradient, and, for each part of the variable, a list with the piece.
 Contribution = Tuple[str, bool, Sequence[Tuple[Part, List[Any]]]]
 
 
 @dataclasses.dataclass
 class Bundle:
-    """Pieces for one server: of one dtype, and all gradients or none.
+    """Pieces of updates for one server. All have one dtype, and either all or none are gradients.
 
     Attributes:
         device: of the server.
         dtype: of the pieces.
         is_gradient: whether they are gradients.
-        pieces: by name: the key of an update, and where its part begins.
+        pieces: the pieces by name, which consists of the key of an update and the first row of its part.
     """
 
     device: str
@@ -36,26 +36,26 @@ class Bundle:
 
     @property
     def key(self) -> str:
-        """Tells what is in it, the same on every worker."""
+        """Returns a key for the contents, the same on every worker."""
         names = [f"{key}/{start}" for key, start in self.pieces]
         return names[0] if len(names) == 1 else f"{names[0]}+{zlib.crc32(' '.join(names).encode()):08x}"
 
     @property
     def rows(self) -> Optional[tf.IndexedSlices]:
-        """The one piece, where it is rows."""
+        """The IndexedSlices, if the bundle consists of rows."""
         (piece, *_) = self.pieces.values()
         return piece if isinstance(piece, tf.IndexedSlices) else None
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Of what `value` returns, unless that is rows."""
+        """The shape of `value`, unless it is rows."""
         shapes = [piece.shape for piece in self.pieces.values()]
         if len(shapes) == 1:
             return shapes[0]
         return tf.TensorShape([sum(shape.num_elements() for shape in shapes)])
 
     def value(self) -> Any:
-        """Returns what travels: the one piece as it is, or all as one vector."""
+        """Returns the value that is sent: a single piece unchanged, or several pieces as one vector."""
         pieces = list(self.pieces.values())
         if len(pieces) == 1:
             return pieces[0]
@@ -71,7 +71,7 @@ class Bundle:
 
 
 def bundles_of(contributions: Iterable[Contribution]) -> List[Bundle]:
-    """Returns what each server gets of these; what it has already is not put together with what is to come."""
+    """Returns the bundles for all servers. Values that are already on a server are not combined with others."""
     found: Dict[Hashable, Bundle] = {}
     for key, is_gradient, pieces in contributions:
         for part, (piece,) in pieces:

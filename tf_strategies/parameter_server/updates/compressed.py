@@ -1,4 +1,4 @@
-"""Gradients on their way to servers, through a compressor: made small on the worker, whole again on the server."""
+"""Sends compressed gradients to servers: compressed on the worker, restored on the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Push(NamedTuple):
 
     Attributes:
         value: tensor or IndexedSlices of the part's shape.
-        merge: of which exchange it is; those of one are limited, and looked at for what is not finite, together.
+        merge: the number of the exchange. The gradients of one exchange are clipped, and checked for values
+            that are not finite, together.
     """
 
     variable: ServerVariable
@@ -33,14 +34,14 @@ class Push(NamedTuple):
 
 
 class CompressedPushes:
-    """Carries a worker's gradients to the servers. What is remembered of them stays with the worker.
+    """Sends a worker's gradients to the servers. The state of the compressor stays on the worker.
 
-    Where one of them is not finite, nothing is remembered, and those that are compressed arrive as NaN.
+    If a gradient is not finite, the state does not change, and the compressed gradients arrive as NaN.
 
     Args:
-        compressor: what makes gradients small.
-        servers: where they go.
-        workers: over how many of them a step's gradients are added up.
+        compressor: the compressor.
+        servers: the devices of the servers.
+        workers: the number of workers whose gradients are added up in a step.
     """
 
     def __init__(self, compressor: Compressor, servers: Servers, *, workers: int) -> None:
@@ -49,11 +50,11 @@ class CompressedPushes:
         self._workers = workers
 
     def name(self, variable: ServerVariable, name: str) -> None:
-        """Returns the name of a variable that has no name of its own."""
+        """Returns the name of a variable without a name."""
         self._compression.name(variable, name)
 
     def pushed(self, pushes: Sequence[Push]) -> List[Any]:
-        """Returns the gradients of a step: those that were compressed on their servers, others on this worker as before."""
+        """Returns the gradients of a step: compressed gradients on their servers, and others unchanged on this worker."""
         found: List[Any] = [None] * len(pushes)
         for merge in dict.fromkeys(push.merge for push in pushes):
             mine = [i for i, push in enumerate(pushes) if push.merge == merge]
@@ -92,7 +93,7 @@ class CompressedPushes:
         return values
 
     def _count(self, merge: int) -> None:
-        """Counts an exchange, once, however many calls bring what belongs to it."""
+        """Counts an exchange once, even if several calls belong to it."""
         step = current_step()
         if step is None:
             self._count_one()
@@ -134,7 +135,7 @@ class CompressedPushes:
 
 
 class _Route:
-    """The workers that a compressor talks to: this one alone, whose sums are wanted on a server."""
+    """The `Workers` of a compressor: this worker alone, whose sums are needed on a server."""
 
     size = 1
 

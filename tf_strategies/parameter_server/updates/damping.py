@@ -15,7 +15,7 @@ __all__ = ["Compensation", "Damping", "Division"]
 
 
 class Damping(abc.ABC):
-    """Changes a gradient on the server where it is about to be applied."""
+    """Corrects a stale gradient on the server, before it is applied."""
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
         """Does the same as `UpdateRule.was_read`."""
@@ -23,21 +23,22 @@ class Damping(abc.ABC):
 
     @abc.abstractmethod
     def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
-        """Returns a gradient of the same kind.
+        """Returns the corrected gradient, a tensor or IndexedSlices like the original.
 
         Args:
-            step: in which it was computed.
-            part: what it will change; operations are placed where this lives.
-            gradient: tensor or IndexedSlices, of the part's shape, there.
+            step: the step that computed the gradient.
+            part: the part of the variable that it will update; operations run on its server.
+            gradient: a tensor or IndexedSlices of the part's shape, on the same server.
             staleness: [] int64, on the first server.
         """
 
 
 class Division(Damping):
-    """Divides by the staleness where that is above 1 (Zhang, Gupta, Lian, Liu 2016, "Staleness-aware async-SGD").
+    """Divides a gradient by its staleness if that is above 1 (Zhang, Gupta, Lian, Liu 2016, "Staleness-aware async-SGD").
 
-    With plain SGD or momentum that divides the learning rate. Optimizers that divide by the gradients' own size (Adam, RMSprop,
-    Adagrad) undo most of it: a gradient counts less beside fresher ones in their means, but steps become no shorter.
+    With SGD, with or without momentum, this divides the learning rate. Optimizers that normalize by the size
+    of the gradients (Adam, RMSprop, Adagrad) undo most of it: a stale gradient has less weight in their
+    averages, but steps do not become shorter.
     """
 
     def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
@@ -54,21 +55,23 @@ def _divided(values: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
 
 
 class _Read(NamedTuple):
-    """A read of a part on its server: of all of it (`rows` is None), or of rows [n] with values [n, ...]."""
+    """The values of a part that were read on its server: all values (`rows` is None), or those of rows [n], [n, ...]."""
 
     value: tf.Tensor
     rows: Optional[tf.Tensor]
 
 
 class Compensation(Damping):
-    """Adds to a gradient what it would have been more at the weights it changes (Zheng et al. 2017, DC-ASGD, equation 10).
+    """Corrects a gradient to first order for the updates since its weights were read (Zheng et al. 2017, DC-ASGD, equation 10).
 
-    g + lambda g * g * (w - w_read), elementwise: the change of the gradient to first order, with lambda g * g in place of the
-    Hessian's diagonal. Where nobody has changed w since, it is g, bit by bit. Of sparse gradients, rows that were touched alone.
+    The result is g + lambda g * g * (w - w_read), elementwise, where lambda g * g approximates the diagonal
+    of the Hessian. If w has not changed since, the result is g, bit by bit. For sparse gradients, only the
+    rows of the gradient are corrected.
 
-    The paper's server keeps a copy of the weights for each worker. Here it keeps a reference to what it has sent, from the
-    reading to the update: nothing more travels, and memory is taken, at most once the variable for each worker that is in a
-    step, when another update comes between, for TensorFlow writes in place only where nobody holds what there was.
+    The server in the paper keeps a copy of the weights for each worker. Here the server keeps a reference to
+    the value that it has sent, from the read until the update. No additional bytes are sent. Additional
+    memory is needed only if another update comes in between, because TensorFlow then writes to a new buffer:
+    at most the size of the variable for each worker in a step.
 
     Args:
         strength: the paper's lambda.
@@ -80,7 +83,7 @@ class Compensation(Damping):
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
         if not step.is_top:
-            return  # updates cannot use a value that was read in a branch or loop
+            return  # Updates cannot use a value that was read in a branch or loop.
         if rows is not None:
             rows = tf.reshape(rows, [-1])
             value = tf.reshape(value, tf.concat([tf.shape(rows), part.variable.shape[1:].as_list()], axis=0))
@@ -114,13 +117,13 @@ class Compensation(Damping):
 
 
 def _summed_by_row(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
-    """Returns for each of the values [n, ...] the sum of all values with its index [n]."""
+    """Returns, for each of the values [n, ...], the sum of all values with the same index [n]."""
     different, which = tf.unique(indices)
     return tf.gather(tf.math.unsorted_segment_sum(values, which, tf.size(different)), which)
 
 
 def _all_read(reads: List[_Read], now: tf.Tensor) -> tf.Tensor:
-    """Returns what a part held; rows that were not read count as unchanged."""
+    """Returns all values of a part as they were read. Rows that were not read count as unchanged."""
     then = now
     for read in reads:
         then = read.value if read.rows is None else _with_rows(then, read)
@@ -132,7 +135,10 @@ def _with_rows(value: tf.Tensor, read: _Read) -> tf.Tensor:
 
 
 def _rows_read(reads: List[_Read], indices: tf.Tensor, now: tf.Tensor) -> tf.Tensor:
-    """Returns what the rows `indices` [n] held; those that were not read count as unchanged from `now` [n, ...]."""
+    """Returns the values of the rows `indices` [n] as they were read.
+
+    Rows that were not read count as unchanged from `now` [n, ...].
+    """
     then = now
     for read in reads:
         if read.rows is None:

@@ -1,4 +1,4 @@
-"""Ends `fit` with the step, not with the data: what a slow worker's batches were meant for, others have done."""
+"""Ends `fit` at a step of all workers, even if a slow worker has batches left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["LastStep"]
 
 
 class LastStep(Hooks):
-    """Stops training when the servers have taken as many steps, from when `fit` began, as this worker has batches for.
+    """Stops training when the servers have applied as many steps since the start of `fit` as this worker has batches.
 
     Args:
         step: returns the number of steps so far.

@@ -1,4 +1,4 @@
-"""Defines what updates need to write to servers."""
+"""Defines the interface by which updates write to servers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ __all__ = ["ServerWrites"]
 
 
 class ServerWrites(Protocol):
-    """Sends values to servers and writes variables there; `ServerAccess` does it."""
+    """Sends values to servers and writes variables there. `ServerAccess` implements it."""
 
     def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
-        """Calls the method `how` of each part of the variable, or of the one that is updated, and returns the results."""
+        """Calls the method `how` of each part of the variable, or in an update of the part being updated.
+
+        Returns the results.
+        """
 
     def to_server(self, device: str, value: Any) -> Any:
-        """Returns a tensor or IndexedSlices of this worker, on a server; anything else as it is."""
+        """Returns a tensor or IndexedSlices of this worker on a server, and other values unchanged."""
 
     def send_together(self, step: Step, values: Iterable[Tuple[str, Any]]) -> None:
-        """Sends the small ones of these tensors to their devices, in one message for each device."""
+        """Sends the small tensors among these to their devices, in one message for each device."""

@@ -1,4 +1,4 @@
-"""One replica step while it is built: what it has read of the servers so far, each value fetched once."""
+"""Keeps the state of one replica step while it is built, so that each value is fetched from the servers once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EntangledError", "Step", "current_step"]
 
 
 class EntangledError(Exception):
-    """Says that an update on one server needs a value that is computed on another server at the same time."""
+    """Reports that an update on one server needs a value that another server computes at the same time."""
 
 
 class _OnServer(NamedTuple):

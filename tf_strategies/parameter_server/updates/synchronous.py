@@ -1,4 +1,4 @@
-"""Synchronous SGD with backup workers: the first gradients of a step are averaged and applied once, late ones dropped."""
+"""Synchronous SGD with backup workers: servers average the first gradients of a step, and drop late ones."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ __all__ = ["SynchronousUpdates"]
 
 
 class SynchronousUpdates(UpdateRule):
-    """Gradients wait on the servers until as many workers as the quorum have brought theirs for the step (Chen et al. 2016).
+    """Accumulates gradients on the servers until a quorum of workers has submitted theirs for the step (Chen et al. 2016).
 
-    Each worker reads the step's number before the weights, computes, leaves its gradients on the servers that hold the variables,
-    and submits them to the first server's ledger. The worker that completes the quorum is told to apply: it has the servers add
-    up what the members left, in the order of their numbers, and run the optimizer once. The others wait for that, so that nobody
-    computes on weights older than the step it counts for.
+    Each worker reads the number of the step and then the weights. It computes its gradients, pushes them to
+    the servers that hold the variables, and submits them to the ledger on the first server. The worker that
+    completes the quorum applies the step: it makes the servers add up the gradients of all members, in the
+    order of their ranks, and run the optimizer once. The other workers wait for this, so that no worker
+    computes on weights of an older step.
 
     Args:
         membership: this worker's entry in the ledgers.
-        quorum: how many gradients make a step.
-        compressed: what carries gradients to the servers; None where they travel as they are.
+        quorum: the number of gradients in a step.
+        compressed: sends compressed gradients to the servers; None for no compression.
     """
 
     def __init__(
@@ -96,8 +97,9 @@ class SynchronousUpdates(UpdateRule):
         for update in left:
             if update.key and update.variable.trainable:
                 raise ValueError(
-                    f"the gradient of {update.variable.name} is applied by an operation that is no part of what trains; with "
-                    "SyncReplicasStrategy group it into the train_op of the EstimatorSpec, or return it from the replica function"
+                    f"the gradient of {update.variable.name} is applied by an operation that does not "
+                    f"belong to the training step; with SyncReplicasStrategy group it into the train_op of "
+                    f"the EstimatorSpec, or return it from the replica function"
                 )
             done = _run(update.access, update.variable, update.fn, update.args, update.kwargs)
             compat.run_before(
@@ -135,7 +137,7 @@ class SynchronousUpdates(UpdateRule):
         )
 
     def _contributions(self, step: Step) -> List[Contribution]:
-        """Returns what this worker brings of each update, and where it is on its server already if it was compressed."""
+        """Returns this worker's values for each update, and the server that already has them if they were compressed."""
         found: List[Contribution] = [
             (update.key, update.variable.trainable, update.variable.pieces_of_arguments(update.args[:1]))
             for update in step.pending
@@ -172,7 +174,7 @@ class SynchronousUpdates(UpdateRule):
             return step.cached(("step",), read)
 
     def _accumulate(self, access: ServerWrites, bundle: Bundle, number: tf.Tensor) -> tf.Tensor:
-        """Leaves what a bundle holds with its server."""
+        """Pushes the values of a bundle to the accumulator of its server."""
         where = {"ledger": self._membership.name, "key": bundle.key, "worker": self._membership.rank}
         value = access.to_server(bundle.device, bundle.value())
         with tf.device(bundle.device):
@@ -182,9 +184,9 @@ class SynchronousUpdates(UpdateRule):
 
 
 def _is_statistic(variable: ServerVariable) -> bool:
-    """Returns True if workers write the variable on their own, as moving averages.
+    """Returns True if each worker writes the variable by itself, as it does with moving averages.
 
-    Their aggregation is NONE in Keras 3 and MEAN in Keras 2.
+    The aggregation of such variables is NONE in Keras 3 and MEAN in Keras 2.
     """
     averaged = variable.aggregation in (tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE)
     if not averaged or not variable.dtype.is_floating or variable.trainable:
@@ -207,8 +209,9 @@ def _require_gradients_last(step: Step) -> None:
             with_gradients.add(id(update.variable))
         elif update.is_write and id(update.variable) in with_gradients:
             raise NotImplementedError(
-                f"{update.variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy "
-                "applies gradients when the step ends, and would write over it; to clip weights give the variable a constraint"
+                f"{update.variable.name} is written after its gradient is applied, in the same step: "
+                f"SyncReplicasStrategy applies gradients when the step ends, and would overwrite the "
+                f"written value; to clip weights, give the variable a constraint"
             )
 
 
@@ -216,13 +219,13 @@ def _require_gradients(step: Step, workers: int) -> None:
     written = [update.variable.name for update in step.pending if update.variable.trainable]
     if in_session_graph() and written and workers > 1:
         raise NotImplementedError(
-            f"{written[0]} is trained by writing to it: SyncReplicasStrategy adds up the gradients that an optimizer of "
+            f"{written[0]} is trained by assignments: SyncReplicasStrategy adds up the gradients that an optimizer of "
             "tf.compat.v1.train or Keras applies; use one, or CollectiveAllReduceStrategy and all_reduce"
         )
 
 
 def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
-    """Returns the value, once the operations are done."""
+    """Returns the value after the operations have run."""
     with tf.control_dependencies([each for each in operations if each is not None]):
         return tf.identity(value)
 

@@ -16,26 +16,28 @@ __all__ = ["UpdateRule", "is_gradient", "run_on_part", "run_there", "to_put_off"
 
 
 class UpdateRule(abc.ABC):
-    """Defines what happens when a step begins to read, updates a variable, writes one otherwise, and ends.
+    """Defines the actions of a step: before it reads, for updates and other writes of variables, and at its end.
 
     Attributes:
-        replicas_in_sync: over how many workers a batch is split, and a loss averaged; 1 where each has batches of its own.
+        replicas_in_sync: the number of workers that share a batch and average the loss; 1 if each worker has
+            its own batches.
     """
 
     replicas_in_sync = 1
 
     @abc.abstractmethod
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
-        """Returns what has to happen before the step reads variables to train them."""
+        """Returns the operations that must run before the step reads variables to train them."""
 
     def was_read(self, step: Step, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor]) -> None:
         """Notes that a step has read a part of a variable.
 
         Args:
             step: the step.
-            part: what was read.
-            value: what it held, on its server: all of it, or [..., row shape], rows of it.
-            rows: their numbers within the part, [...] integer, on the same server; None for all.
+            part: the part.
+            value: its value on its server: the whole value, or rows of it, [..., row shape].
+            rows: the numbers of these rows within the part, [...] integer, on the same server; None for the
+                whole value.
         """
         del step, part, value, rows
 
@@ -54,20 +56,23 @@ class UpdateRule(abc.ABC):
     def write(
         self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
     ) -> List[Any]:
-        """Calls the method `how` of each part of a variable that a replica writes to outside of updates; returns the results."""
+        """Calls the method `how` of each part of a variable that a replica writes outside of updates.
+
+        Returns the results.
+        """
 
     def leave_out(self, step: Step, result: Any) -> None:
-        """Leaves operations out of the step that its result does not need, in a graph that a session runs.
+        """Removes the operations from the step that its result does not need, in a graph that a session runs.
 
         Args:
-            step: the step, which is to end.
-            result: what the replica function returned.
+            step: the step that is about to end.
+            result: the result of the replica function.
         """
         del step, result
 
     @abc.abstractmethod
     def end_step(self, step: Step) -> None:
-        """Completes what the step began."""
+        """Completes the step."""
 
 
 def is_gradient(value: Any, variable: Any) -> bool:
@@ -78,7 +83,7 @@ def is_gradient(value: Any, variable: Any) -> bool:
 
 
 def to_put_off(args: Tuple) -> Tuple:
-    """Arguments of an update that is made later, which then still waits for what its caller does (`tf.control_dependencies`)."""
+    """Returns the arguments of a postponed update, which keep the control dependencies of the caller."""
     if not args:
         return args
     gradient = tf.nest.map_structure(
@@ -98,19 +103,19 @@ def run_on_part(
     args: Sequence,
     kwargs: Dict[str, Any],
 ) -> Any:
-    """Calls `fn` on the server of one part; arguments are those of this worker, cut for the part already."""
+    """Calls `fn` on the server of one part. The arguments are on this worker, and already cut for the part."""
     args, kwargs = to_server(access, part, (args, kwargs))
     return run_there(variable, index, part, fn, args, kwargs)
 
 
 def to_server(access: ServerWrites, part: Part, arguments: Any) -> Any:
-    """Arguments of this worker, in any structure, on the server of a part."""
+    """Returns the arguments of this worker, in any structure, on the server of a part."""
     return tf.nest.map_structure(lambda each: access.to_server(part.device, each), arguments)
 
 
 def run_there(
     variable: ServerVariable, index: int, part: Part, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
 ) -> Any:
-    """Does the same as `run_on_part`, with arguments that are on the server already."""
+    """Does the same as `run_on_part`, with arguments that are already on the server."""
     with tf.device(part.device), updating_part(index, part.device):
         return fn(variable, *args, **kwargs)

@@ -1,1 +1,1 @@
-"""Variables whose values live on servers: their parts, their placement, and small ones that are read together."""
+"""Variables whose values are on servers: their parts, their placement, and groups of small variables."""

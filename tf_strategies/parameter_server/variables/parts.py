@@ -1,4 +1,4 @@
-"""The parts of a variable on parameter servers, and the update of one of them."""
+"""Describes the parts of a variable on parameter servers, and the update of one part."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _this_thread = threading.local()
 
 
 class Part(NamedTuple):
-    """Rows of a variable on one server.
+    """The rows of a variable that one server holds.
 
     Attributes:
-        variable: holds them; its handle is shared by name between all workers.
+        variable: the TensorFlow variable that holds the rows. All workers share its handle by name.
         device: of the server, "/job:ps/replica:0/task:1/device:CPU:0".
-        start: the number of the first row; 0 for a scalar.
-        rows: their number; 0 for a scalar.
+        start: the index of the first row; 0 for a scalar.
+        rows: the number of rows; 0 for a scalar.
     """
 
     variable: Any
@@ -29,13 +29,13 @@ class Part(NamedTuple):
     rows: int
 
     def on_server(self, build: Callable[[], Any]) -> Any:
-        """Returns what `build` makes, placed on the device of the part."""
+        """Returns `build()`, with its operations placed on the device of the part."""
         with tf.device(self.device):
             return build()
 
 
 def rows_of_part(part: Part, slices: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns those of the rows that belong to the part, numbered from its first row."""
+    """Returns the rows that belong to the part, numbered from its first row."""
     numbers = slices.indices - tf.cast(part.start, slices.indices.dtype)
     inside = tf.where((numbers >= 0) & (numbers < part.rows))[:, 0]
     return tf.IndexedSlices(
@@ -56,15 +56,15 @@ class Update(NamedTuple):
 
 
 def running_update() -> Optional[Update]:
-    """Returns the update that is built on this thread; None if none is."""
+    """Returns the update that is being built on this thread, or None."""
     return getattr(_this_thread, "update", None)
 
 
 @contextlib.contextmanager
 def updating_part(index: int, device: str) -> Iterator[None]:
-    """Opens a context in which an update runs on the server `device`.
+    """Opens a context in which an update is built for the server `device`.
 
-    Variables in several parts stand for their part of this number.
+    A variable in several parts then stands for its part with this number.
     """
     before = running_update()
     _this_thread.update = Update(index, device)

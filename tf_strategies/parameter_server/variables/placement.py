@@ -15,14 +15,15 @@ Partitioner = Callable[..., Sequence[int]]
 
 
 class Placement:
-    """Decides alike in every process that makes the same variables in the same order.
+    """Places variables. Processes that make the same variables in the same order get the same placements.
 
     Args:
-        servers: how many there are.
+        servers: the number of servers.
         how: "bytes": on the server with the fewest bytes so far; "round_robin"; or a function of a variable's name, shape, dtype
             and the servers' bytes so far that returns the number of a server.
-        partitioner: None, or as one of `tf.distribute.experimental.partitioners`: called with `shape` and `dtype`, it returns the
-            number of parts along each axis, of which only the first may be above 1.
+        partitioner: None, or a function like those of `tf.distribute.experimental.partitioners`: given
+            `shape` and `dtype`, it returns the number of parts along each axis. Only the first number may be
+            above 1.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Placement:
         return [(self._place_one(name, self._part_shape(shape, size), dtype), size) for size in sizes]
 
     def place_with(self, servers: Sequence[int], rows: Sequence[int], shape: tf.TensorShape, dtype: tf.DType):
-        """Counts a variable that goes where another is, and returns it as `place` does."""
+        """Places a variable on the servers of another one. Returns the same as `place`."""
         for server, size in zip(servers, rows):
             self.bytes_by_server[server] += _bytes(self._part_shape(shape, size), dtype)
         return list(zip(servers, rows))

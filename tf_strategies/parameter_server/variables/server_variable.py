@@ -1,4 +1,4 @@
-"""A variable whose value lives on parameter servers, in one part or cut along axis 0 into several."""
+"""Implements variables whose values are on parameter servers, in one part or cut along axis 0 into several."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _numbers = itertools.count(1 << 32)
 
 
 class ServerVariable(compat.BaseResourceVariable):
-    """One variable to Keras and to tapes; reads and writes go to the servers that hold it.
+    """A variable for Keras and for tapes. Reads and writes go to the servers that hold its parts.
 
-    Its own handle names no memory: it is what tapes and functions know the variable by.
+    Its own handle has no value. Tapes and functions identify the variable by it.
 
     Args:
-        parts: by rows, in order.
+        parts: the parts, in the order of rows.
         shape, dtype, name, trainable, synchronization, aggregation, constraint: as of tf.Variable.
         strategy: the parameter-server strategy.
         in_graph_mode: whether it belongs to a graph that a session runs.
@@ -87,7 +87,7 @@ class ServerVariable(compat.BaseResourceVariable):
 
     @property
     def device(self) -> str:
-        """Of the first part."""
+        """The device of the first part."""
         part = self._part_in_update()
         return self.parts[0].device if part is None else part.device
 
@@ -99,7 +99,7 @@ class ServerVariable(compat.BaseResourceVariable):
         )
 
     def numpy(self):
-        """Returns the whole value, fetched from the servers."""
+        """Fetches the whole value from the servers."""
         return self.read_value().numpy()
 
     def _read_variable_op(self, no_copy=False):
@@ -113,7 +113,7 @@ class ServerVariable(compat.BaseResourceVariable):
         return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
     def sparse_read(self, indices, name=None):
-        """Returns the rows of these numbers, [...] integer -> [..., row shape]; only they travel."""
+        """Returns the rows with these indices, [...] integer -> [..., row shape]. Only these rows are sent."""
         del name
         if compat.is_saving():
             return super().sparse_read(indices)
@@ -164,7 +164,7 @@ class ServerVariable(compat.BaseResourceVariable):
         return self._scatter("scatter_update", sparse_delta)
 
     def pieces(self, value: Any) -> List[Tuple[Part, Any]]:
-        """Returns a value of this variable's shape, or IndexedSlices of it, cut by parts."""
+        """Cuts a value of this variable's shape, or IndexedSlices of it, into parts."""
         targets = self._targets()
         if len(targets) == 1:
             return [(targets[0], value)]
@@ -202,23 +202,26 @@ class ServerVariable(compat.BaseResourceVariable):
         return self._change(how, tf.IndexedSlices(values, indices, slices.dense_shape), {})
 
     def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> Any:
-        """Writes; in an update returns what the part itself does, whose operation Keras 2's legacy optimizers ask for."""
+        """Writes the value.
+
+        In an update it returns the result of the part, whose operation legacy optimizers of Keras 2 use.
+        """
         if running_update() is None:
             return self._changed(self._rule.write(self._access, self, how, value, kwargs))
         (written,) = self._access.write(self, how, value, kwargs)
         return written
 
     def _changed(self, results: Sequence[Any]) -> Any:
-        """Returns what `assign` and its like return, where the parts returned these."""
+        """Returns the result of `assign` and similar methods, given the results of the parts."""
         del results
         return self
 
     def _trains_with_reads(self) -> bool:
-        """Returns True if gradients by what is read now will be computed."""
+        """Returns True if gradients with respect to the current read will be computed."""
         return self.trainable and compat.is_differentiating()
 
     def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
-        """Returns what `forward()` reads of the servers, to those who differentiate a read of this variable."""
+        """Returns `forward()`, which reads from the servers, and records it on tapes as a read of this variable."""
         return compat.record_read(self, forward, backward)
 
     def _part_in_update(self) -> Optional[Part]:
@@ -240,7 +243,7 @@ class ServerVariable(compat.BaseResourceVariable):
     def __tf_tracing_type__(self, signature_context):
         """Returns the type of this variable alone.
 
-        A function is built for the parts of one variable, and traced anew for another.
+        A function is traced for the parts of one variable, and again for each other variable.
         """
         signature_context.add_placeholder(self._number, self)
         return compat.VariableSpec(

@@ -1,4 +1,4 @@
-"""Small tensors that travel together: for each of them alone a message would cost more than its bytes."""
+"""Joins small tensors into one message, because a message for each would cost more than its bytes."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _SMALL_BYTES = 64 << 10
 
 
 def is_small(value: Any) -> bool:
-    """Returns True if a tensor or variable had better travel with others; False also while its shape is not known."""
+    """Returns True if a tensor or variable is small enough to share a message. False if its shape is unknown."""
     return value.shape.is_fully_defined() and math.prod(value.shape) * value.dtype.size <= _SMALL_BYTES
 
 
 def join(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns one vector of all elements, in order. The tensors have one dtype."""
+    """Returns one vector with all elements of the tensors, in order. The tensors must have one dtype."""
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
 def take_apart(joined: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
-    """Tensors of these shapes, as they were before `join`."""
+    """Splits a vector into tensors of these shapes, as the inverse of `join`."""
     pieces = tf.split(joined, [math.prod(shape) for shape in shapes])
     return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes)]
 
 
 class FetchGroups:
-    """Groups small variables that are fetched together: those of one model on one server, such as its biases."""
+    """Groups the small variables of one model on one server, such as its biases, to fetch them together."""
 
     def __init__(self) -> None:
         self._groups: Dict[Hashable, List[weakref.ref]] = {}
 
     def begin(self) -> None:
-        """Begins a new model: variables that are made from now on are most likely another model's."""
+        """Starts new groups, because the next variables probably belong to another model."""
         self._groups = {}
 
     def add(self, variable: Any) -> None:
-        """Adds a small variable to those that are fetched together."""
+        """Adds a small variable to the group of its server."""
         if len(variable.parts) == 1 and is_small(variable):
             kind = variable.parts[0].device, variable.dtype, variable.trainable
             variable.fetched_together = self._groups.setdefault(kind, [])
@@ -48,6 +48,6 @@ class FetchGroups:
 
     @staticmethod
     def of(variable: Any) -> List[Any]:
-        """Returns the variables to fetch with this one, itself among them; only itself where it travels alone."""
+        """Returns the variables to fetch together with this one, including itself."""
         found = [reference() for reference in variable.fetched_together]
         return [each for each in found if each is not None] or [variable]
