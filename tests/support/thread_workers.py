@@ -60,7 +60,7 @@ def on_threads(size: int, work: Callable[[ThreadWorker], Any]) -> List[Any]:
     """What `work` gives on each of so many workers, by rank; its first error, if one has any."""
     meet, table = threading.Barrier(size, timeout=_SECONDS), [None] * size
 
-    def guarded(rank: int) -> Any:
+    def recorded(rank: int) -> Any:
         try:
             return work(ThreadWorker(rank, size, meet, table))
         except BaseException:
@@ -68,7 +68,7 @@ def on_threads(size: int, work: Callable[[ThreadWorker], Any]) -> List[Any]:
             raise
 
     with ThreadPoolExecutor(size) as pool:
-        jobs = [pool.submit(guarded, rank) for rank in range(size)]
+        jobs = [pool.submit(recorded, rank) for rank in range(size)]
     errors = [job.exception() for job in jobs if job.exception() is not None]
     for error in errors:
         if not isinstance(error, threading.BrokenBarrierError) or len(errors) == size:

@@ -1,4 +1,4 @@
-"""The mechanism behind `CollectiveAllReduceStrategy`: mirrored variables on local devices, values shared between workers."""
+"""Implements `CollectiveAllReduceStrategy`: mirrored variables on local devices, and reductions between workers."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["CollectiveAllReduceExtended"]
 
 
 class CollectiveAllReduceExtended(compat.MirroredExtended):
-    """TensorFlow's mirrored strategy over this worker's devices, stretched over all workers.
+    """Extends TensorFlow's mirrored strategy from this worker's devices to all workers.
 
     Args:
         strategy: the strategy this belongs to.
         group: the workers.
-        options: how they communicate.
-        compressor: what makes gradients smaller on the way; None for nothing.
+        options: the options of communication.
+        compressor: the compressor of gradients; None for no compression.
         devices: this worker's devices; None for all its GPUs, or its CPU.
-        cluster_resolver: what `strategy.cluster_resolver` shows.
+        cluster_resolver: the value of `strategy.cluster_resolver`.
     """
 
-    # TensorFlow's coordinator starts a server unless there is one. The group already listens on this task's address.
+    # TensorFlow's coordinator must not start a server: the group already listens on this task's address.
     _std_server_started = True
 
     def __init__(
@@ -78,7 +78,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _in_multi_worker_mode(self) -> bool:
         return self._workers.size > 1
 
-    # KerasTuner names the temporary folder of a worker by these attributes of MultiWorkerMirroredStrategy.
+    # KerasTuner uses these attributes of MultiWorkerMirroredStrategy to name a worker's temporary folder.
     @property
     def _task_type(self) -> str:
         return self._cluster_resolver.task_type
@@ -106,11 +106,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return replica_id_in_sync_group - self._workers.rank * len(self._devices)
 
     def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
-        """Accepts what TensorFlow's own coordinator proposes; the group was formed from TF_CONFIG before."""
+        """Ignores the settings of TensorFlow's coordinator, because the group was already formed from TF_CONFIG."""
         del cluster_spec, task_type, task_id
         super()._configure(session_config)
         adapt(self._container_strategy())
-        # Sessions of Estimator share all variables after the chief has restored them; other sessions, when they initialize them.
+        # Sessions of Estimator share all variables after the chief has restored them. Other sessions share a
+        # variable when they initialize it.
         self._is_coordinated = is_coordinated()
         make_sessions_with(self._session_creator)
 
@@ -141,7 +142,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _create_variable(self, next_creator, **kwargs):
         belongs_to_another = kwargs.get("colocate_with") is not None
         if in_session_graph() and kwargs.get("trainable") is None:
-            # TensorFlow takes None for False where it collects variables, and for True where it makes them.
+            # TensorFlow treats None as False when it collects variables, and as True when it makes them.
             kwargs["trainable"] = kwargs.get("synchronization") != tf.VariableSynchronization.ON_READ
         variable = super()._create_variable(next_creator, **kwargs)
         if self._workers.size > 1:
@@ -162,14 +163,17 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._runs.call(fn, args, kwargs, super()._call_for_each_replica)
 
     def joint_steps(self, **how):
-        """Opens a context in which replica functions are steps of Keras; arguments as of `ReplicaRuns.joint_steps`."""
+        """Opens a context in which replica functions are steps of Keras.
+
+        The arguments are those of `ReplicaRuns.joint_steps`.
+        """
         return self._runs.joint_steps(**how)
 
     @contextlib.contextmanager
     def alone(self):
         """Opens a context in which variables start with this worker's own values.
 
-        It is for variables that are thrown away, or that only one worker makes.
+        It is for temporary variables, and for variables that only one worker makes.
         """
         before, self._alone = self._alone, True
         try:
@@ -178,7 +182,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             self._alone = before
 
     def state_of_gradients(self, variables):
-        """Returns what the compression of their gradients remembers of variables, TensorFlow's or Keras's."""
+        """Returns the compressor's state for the gradients of variables, TensorFlow's or Keras's."""
         compressed = self._cross_device_ops.compressed
         if compressed is None:
             return []
@@ -186,7 +190,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return compressed.state_of([_whole(each) for each in variables])
 
     def name_variables(self, variables):
-        """Tells the compression of gradients what Keras calls its variables; TensorFlow knows the last part alone."""
+        """Tells the compressor the full names of Keras's variables.
+
+        TensorFlow knows only the last part of a name.
+        """
         compressed = self._cross_device_ops.compressed
         for variable in variables if compressed is not None else ():
             if hasattr(variable, "path"):
@@ -195,14 +202,17 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def share_of_batch(self):
         """Returns this replica's rows over the mean of all replicas' rows, [] float64; in a replica function.
 
-        None if the value is always 1.
+        Returns None if the value is always 1.
         """
-        return self._runs.guard.share()
+        return self._runs.rows.share()
 
     def _make_input_fn_iterator(
         self, input_fn, replication_mode=tf.distribute.InputReplicationMode.PER_WORKER
     ):
-        """Returns what Estimator takes batches from, those of one replica each; `input_fn` shards its data itself, if it does."""
+        """Returns the iterator for Estimator.
+
+        Each batch is for one replica; `input_fn` itself may shard the data.
+        """
         iterator = super()._make_input_fn_iterator(
             self._distributor.of_this_worker(input_fn), replication_mode
         )
@@ -240,7 +250,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return super()._update(var, fn, args, kwargs, group)
 
     def _batch_gather_to(self, value_destination_pairs, axis, options=None):
-        """Gathers what replicas hand to `all_gather`."""
+        """Gathers the values that replicas pass to `all_gather`."""
         pairs = [(self._reductions.on_each_replica(value), where) for value, where in value_destination_pairs]
         return super()._batch_gather_to(
             [
@@ -257,12 +267,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
 
 def _whole(variable) -> Any:
-    """TensorFlow's variable of all replicas, of that or one of Keras 3."""
+    """Returns TensorFlow's distributed variable behind a variable, also for a variable of Keras 3."""
     return compat.whole_variable(variable if isinstance(variable, tf.Variable) else variable.value)
 
 
 def _is_metric(variable) -> bool:
-    """Returns True if replicas add to the variable on their own, and it is summed when read."""
+    """Returns True if each replica has its own value of the variable, and a read returns the sum."""
     return (
         compat.is_sync_on_read_variable(variable)
         and not variable.trainable

@@ -1,4 +1,4 @@
-"""The workers a strategy spans: one process alone, or many that talk through the native collectives."""
+"""Implements the group of a strategy's workers: a single process, or several processes with native collectives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
 
 
 class SingleWorker:
-    """A group of one: no network, and the native library is never loaded."""
+    """A group of one worker. It uses no network, and does not load the native library."""
 
     rank = 0
     size = 1
@@ -57,16 +57,19 @@ class SingleWorker:
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
     def join(self, user: object) -> None:
-        """Does nothing: there is nothing to keep open."""
+        """Does nothing, because a single worker has no connections."""
 
     def leave(self, user: object) -> None:
-        """Does nothing: there is nothing to close."""
+        """Does nothing, because a single worker has no connections."""
 
 
 class ConnectedWorkers:
-    """The group of a cluster; it is left with its last user, when this object dies, or when the interpreter ends.
+    """The group of a cluster.
 
-    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must call them alike.
+    It is closed when its last user leaves, when this object is deleted, or when the interpreter ends.
+
+    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must make the same
+    calls.
     """
 
     def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
@@ -118,15 +121,15 @@ class ConnectedWorkers:
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         return self._communicator.training()
 
-    def new_topic(self, judge: weakref.WeakMethod) -> str:
+    def new_topic(self, compare_on_first: weakref.WeakMethod) -> str:
         topic = str(next(self._topics))
 
         def ask(*args: Any) -> Optional[str]:
-            method = judge()
+            method = compare_on_first()
             return None if method is None else method(*args)
 
         self._communicator.judge(topic, ask)
-        weakref.finalize(judge().__self__, self._communicator.judge, topic, None).atexit = False
+        weakref.finalize(compare_on_first().__self__, self._communicator.judge, topic, None).atexit = False
         return topic
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
@@ -148,20 +151,20 @@ class ConnectedWorkers:
             self.close()
 
     def close(self) -> None:
-        """Leaves the group, whoever uses it; later collectives fail."""
+        """Leaves the group, even if it is in use. Later collectives fail."""
         at_exit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
 
 
 def _side_by_side(result: tf.Tensor) -> tf.Tensor:
-    """Lets a function start the collective that makes this as soon as its inputs are there, whatever others are in flight."""
+    """Lets a function start this collective when its inputs are ready, in any order with other collectives."""
     if not tf.executing_eagerly():
         compat.run_independently(result.op)
     return result
 
 
 def _close_elsewhere(communicator) -> None:
-    """Closes on a thread of its own: garbage may be collected on one that closing waits for."""
+    """Closes the group on another thread, because the garbage collector may run on a thread that closing waits for."""
     at_exit.unregister(communicator.close_at_exit)
     threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
@@ -170,14 +173,15 @@ _open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueD
 
 
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions) -> WorkerGroup:
-    """Connects this process to the other workers of the cluster; `SingleWorker` when there are none, or in an evaluator.
+    """Connects this process to the other workers of the cluster.
 
-    A process is one worker: while it is in the group of a cluster, it is in no other of the same, and what asks for one is given
-    the same.
+    Returns a `SingleWorker` if there are none, or in an evaluator.
+
+    A process is one worker. While it is in the group of a cluster, further calls return the same group.
 
     Raises:
-        ClusterConfigError: this task is not one that trains.
-        OptionsError: the process is in the group already, with other options.
+        ClusterConfigError: this task does not train.
+        OptionsError: the process is already in the group, with other options.
         BootstrapError: the group could not form.
     """
     if cluster is None:

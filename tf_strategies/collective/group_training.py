@@ -1,4 +1,4 @@
-"""Trains Keras models on all workers of a group: what the Keras bridge asks of the collective strategy."""
+"""Trains Keras models on all workers of a group. Implements the interface of the Keras bridge."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["GroupTraining"]
 
 
 class GroupTraining(GroupStrategy):
-    """The part of the strategy that Keras trains with."""
+    """The part of the collective strategy that Keras trains with."""
 
     _group: WorkerGroup
 
     def _init_training(self, step_losses: str) -> None:
         self._step_losses = step_losses
-        self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by their identity
-        self._agreed: Set[Any] = set()  # references to tensors that all workers have alike
+        self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
+        self._agreed: Set[Any] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
 
     def state_of_gradients(self, variables):
@@ -41,7 +41,8 @@ class GroupTraining(GroupStrategy):
             return function(*args)
 
     def share_of_batch(self):
-        # Without a tape the share changes nothing, because evaluation scales a loss and back again; it would cost a message.
+        # Without a tape the share has no effect, because evaluation scales a loss and scales it back; it
+        # would only cost a message.
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
     def joint_steps(self, model, data, *, sums_logs):
@@ -57,7 +58,7 @@ class GroupTraining(GroupStrategy):
 
     @contextlib.contextmanager
     def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
-        """Opens a context in which `reduce` of these variables gives sums that were formed in one message."""
+        """Opens a context in which `reduce` returns sums of these variables that were computed in one message."""
         summed = [each for each in variables if _is_summed_when_read(each)]
         if summed and not self._read:
             pairs = [(each, self.extended.worker_devices[0]) for each in summed]

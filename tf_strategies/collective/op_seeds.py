@@ -1,4 +1,4 @@
-"""Random operations draw differently on every worker, though all have the same global seed."""
+"""Makes random operations draw different numbers on every worker, although all workers have the same global seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["op_seeds_of_worker"]
 def op_seeds_of_worker(rank: int) -> Iterator[None]:
     """Opens a context in which operations such as tf.random.normal are seeded by the global seed and the worker's rank.
 
-    Local replicas differ already: each operation, in a graph or eager, is numbered. Without a global seed nothing changes.
+    Local replicas differ anyway, because each operation has its own number. Without a global seed, nothing
+    changes.
     """
     before = compat.op_seed()
     if before is None or rank == 0:

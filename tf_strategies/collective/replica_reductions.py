@@ -16,13 +16,13 @@ __all__ = ["ReplicaReductions"]
 
 
 class ReplicaReductions:
-    """Carries out what `tf.distribute` asks for: reductions, reductions of several values at once, gathers.
+    """Implements the reductions and gathers of `tf.distribute`.
 
     Args:
         group: the workers.
         devices: this worker's devices, one for each local replica.
-        cross_device_ops: what adds up and gathers between devices and workers.
-        runs: what runs the replicas.
+        cross_device_ops: adds up and gathers values between devices and workers.
+        runs: runs the replicas.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ReplicaReductions:
         """Returns the reduced value, or values of the same structure.
 
         Raises:
-            ValueError: the value is the same on all replicas, and its sum is wanted.
+            ValueError: the value is the same on all replicas, and a sum was requested.
         """
         if self._reads_local_statistics(reduce_op, value):
             return tf.add_n([tf.convert_to_tensor(part) for part in value.values]) / len(value.values)
@@ -50,7 +50,10 @@ class ReplicaReductions:
     def batch_reduce(
         self, reduce_op: tf.distribute.ReduceOp, value_destination_pairs: Sequence[tuple]
     ) -> list:
-        """Returns the reduced value of each pair. Sums of gradients that are joint already stay as they are."""
+        """Returns the reduced value of each pair.
+
+        Gradients that are already those of the joint batch are not added up again.
+        """
         reduced = [value for value, _ in value_destination_pairs]
         open_pairs = {
             position: (
@@ -69,7 +72,7 @@ class ReplicaReductions:
         """Returns the values of all replicas, one after the other along the axis.
 
         Raises:
-            ValueError: the value has no such axis.
+            ValueError: the value does not have this axis.
         """
         axis = checked_axis(value, axis)
         if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
@@ -77,7 +80,7 @@ class ReplicaReductions:
         return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
 
     def on_each_replica(self, value: Any) -> Any:
-        """Returns a value for each replica: TensorFlow takes a tensor that all replicas hand over for one value."""
+        """Returns a value for each replica. TensorFlow treats a tensor that all replicas pass as one value."""
         if (
             isinstance(value, tf.distribute.DistributedValues)
             or len(self._devices) == 1
@@ -95,7 +98,7 @@ class ReplicaReductions:
             if reduce_op == tf.distribute.ReduceOp.MEAN:
                 return value
             raise ValueError(
-                f"cannot reduce {value!r} with {reduce_op}: it is the same on every replica already; reduce what "
+                f"cannot reduce {value!r} with {reduce_op}: it is already the same on every replica; reduce what "
                 "`strategy.run` returned, or use ReduceOp.MEAN"
             )
         if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
@@ -113,7 +116,8 @@ class ReplicaReductions:
     def _reads_local_statistics(self, reduce_op, value) -> bool:
         """Returns True if this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
 
-        Such a read stays on this worker, so that one worker alone can save a model. Metrics are sums and reduced over all.
+        Such a read does not communicate, so that one worker alone can save a model. Metrics are sums, and are
+        reduced over all workers.
         """
         return (
             self._group.size > 1
@@ -122,13 +126,13 @@ class ReplicaReductions:
         )
 
     def _is_joint(self, reduce_op, value) -> bool:
-        """Returns True for the sum of gradients that are joint already, also if `train_step` asks for it itself."""
+        """Returns True for a sum of gradients of the joint batch, also if `train_step` itself requests the sum."""
         step = self._runs.step
         return step is not None and reduce_op == tf.distribute.ReduceOp.SUM and step.is_joint(_parts(value))
 
     def _summand(self, reduce_op, value, where):
-        """Returns what the local replicas add to a sum."""
-        value = self._runs.guard.contributions(value)
+        """Returns the contribution of the local replicas to a sum."""
+        value = self._runs.rows.contributions(value)
         step = self._runs.step
         if step is None or not _is_gradient(reduce_op, value, where):
             return value
@@ -143,7 +147,7 @@ class ReplicaReductions:
     def _placed(self, destinations: Any) -> Any:
         """Returns the tensor, placed on this worker's first replica if it has no device yet.
 
-        A tensor in a graph may have no device yet.
+        A tensor in a graph may not have a device yet.
         """
         device: Optional[str] = (
             destinations if isinstance(destinations, str) else getattr(destinations, "device", None)
@@ -157,7 +161,7 @@ def _parts(value) -> tuple:
 
 
 def _is_gradient(reduce_op, value, where) -> bool:
-    """Returns True for a sum that goes to a variable, and is not formed of variables."""
+    """Returns True for a sum that goes to a variable, and whose summands are not variables."""
     if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
         return False
     if compat.whole_variable(where) is None:

@@ -1,4 +1,4 @@
-"""Runs functions on this worker's replicas, each as a part of what all workers' replicas do."""
+"""Runs functions on this worker's replicas, together with those of all other workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
-from tf_strategies.collective.input.uneven_batches import EmptyBatchGuard
+from tf_strategies.collective.input.uneven_batches import BatchRows
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
 from tf_strategies.collective.worker_group import WorkerGroup
@@ -27,16 +27,16 @@ class ReplicaRuns:
     """Runs replica functions, one at a time.
 
     Args:
-        strategy: what the replicas belong to.
+        strategy: the strategy of the replicas.
         group: the workers.
         devices: this worker's devices, one for each local replica.
-        sum_between_workers: as `ReplicaStatistics` takes it.
+        sum_between_workers: as for `ReplicaStatistics`.
 
     Attributes:
-        guard: what knows the rows of each replica's batch.
+        rows: knows the number of rows of each replica's batch.
         statistics: the variables that replicas average.
-        step: the step of Keras that is run; None outside of one.
-        are_running: whether replica functions are run by all workers' replicas at this moment.
+        step: the running step of Keras; None outside of steps.
+        are_running: whether the replicas of all workers are running a replica function now.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class ReplicaRuns:
         self._metrics: List[weakref.ref] = []
         self._make_step: Optional[Callable[[], JointStep]] = None
         self._shapes_are_agreed = False
-        self.guard = EmptyBatchGuard(group, len(devices))
+        self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
-            replicas=self._replicas, share=self.guard.share, sum_between_workers=sum_between_workers
+            replicas=self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
         )
         self.step: Optional[JointStep] = None
         self.are_running = False
@@ -66,13 +66,13 @@ class ReplicaRuns:
         self._metrics.append(weakref.ref(variable))
 
     def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, run_on_devices: _Run) -> Any:
-        """Runs a function on each local replica; returns their results.
+        """Runs a function on each local replica. Returns the results.
 
         Args:
             fn: the function.
-            args: its arguments, a value for each replica where they differ.
-            kwargs: its keyword arguments.
-            run_on_devices: runs a function with such arguments on several devices.
+            args: the arguments. Per-replica values have a value for each replica.
+            kwargs: the keyword arguments.
+            run_on_devices: runs a function with these arguments on several devices.
         """
         lifted = self._lifted.get(fn)
         if lifted is not None:
@@ -97,16 +97,16 @@ class ReplicaRuns:
         """Opens a context in which replica functions are steps of Keras.
 
         Args:
-            shapes_are_agreed: batches of a static shape have that shape on all workers.
-            how: arguments of `JointStep`.
+            shapes_are_agreed: whether batches of a static shape have this shape on all workers.
+            how: further arguments of `JointStep`.
         """
 
         def make_step() -> JointStep:
             return JointStep(
                 replicas=self._replicas,
-                shares=self.guard.shares,
+                shares=self.rows.shares,
                 owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
-                local_replica=self.guard.local_replica,
+                local_replica=self.rows.local_replica,
                 is_recording=compat.is_differentiating,
                 **how,
             )
@@ -123,13 +123,13 @@ class ReplicaRuns:
         self.are_running = True
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
-                guarded = self.guard.watch(
+                counted = self.rows.watch(
                     fn,
                     (args, kwargs),
                     [] if for_session else self._living_metrics(),
                     shapes_are_agreed=self._shapes_are_agreed or for_session,
                 )
-                watched = self.statistics.watch(guarded)
+                watched = self.statistics.watch(counted)
                 result = run(watched, args, kwargs)
             if for_session:
                 parts = self._strategy().experimental_local_results
@@ -138,7 +138,7 @@ class ReplicaRuns:
             return result
         finally:
             self.are_running = False
-            self.guard.forget()
+            self.rows.forget()
             self.statistics.forget()
 
     def _living_metrics(self) -> List[tf.Variable]:

@@ -1,4 +1,4 @@
-"""One seed for what must be random, yet alike on all workers."""
+"""Provides one seed for random operations that must be equal on all workers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _calls = itertools.count()
 
 @contextlib.contextmanager
 def one_op_seed(group: WorkerGroup) -> Iterator[int]:
-    """Opens a context in which random operations of datasets are seeded alike on all workers; a collective.
+    """Opens a context in which random operations of datasets have equal seeds on all workers. A collective.
 
-    Global seeds that are equal already stay, so that a seeded script gives the same order with any number of workers. So do the
-    numbers that eager operations draw from them. Else both come from worker 0's state of Python's `random`, which
-    `keras.utils.set_random_seed` seeds.
+    Global seeds that are already equal are kept, so that a seeded script gives the same order with any number
+    of workers. So is the numbering of eager operations. Otherwise both are drawn from the state of Python's
+    `random` on worker 0, which `keras.utils.set_random_seed` seeds.
 
     Yields:
-        A number in [0, 2^32), another one each time, equal on all workers.
+        A number in [0, 2^32) that differs each time, and is equal on all workers.
     """
     before = compat.op_seed()
     drawn = zlib.crc32(repr((random.getstate(), next(_calls))).encode())

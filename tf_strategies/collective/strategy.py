@@ -142,7 +142,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
     def close(self) -> None:
         """Leaves the group. Later collectives of this strategy fail.
 
-        The connection stays open as long as another strategy of this process uses it. The end of the program closes it, too.
+        The connection stays open while another strategy of this process uses it. It is also closed when the
+        program ends.
         """
         scope_check.closed(self)
         self._group.leave(self)
@@ -194,7 +195,8 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
     ) -> Any:
         """Returns the sum or mean of a value over the replicas of all workers, as `tf.distribute.Strategy.reduce` does.
 
-        A value that all workers have agreed on is returned as it is. The mean over axis 0 of scalars is their mean.
+        A value that is already equal on all workers is returned unchanged. The mean over axis 0 of scalars is
+        their mean.
         """
         if id(value) in self._read:
             return self._read[id(value)]

@@ -11,10 +11,11 @@ __all__ = ["ConnectedGroup", "WorkerGroup"]
 
 
 class WorkerGroup(Protocol):
-    """The workers that train together, as one of them sees them.
+    """The interface of the workers that train together.
 
-    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must call them alike. Workers compare
-    the names without their digits, since Keras numbers layers, and a `layout` to the letter.
+    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must make the same
+    calls. Workers compare the names without digits, because Keras numbers layers, and compare `layout`
+    exactly.
     """
 
     @property
@@ -27,27 +28,31 @@ class WorkerGroup(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the group is open, and nothing has gone wrong in it."""
+        """Whether the group is open and has not failed."""
 
     def name_of(self, rank: int) -> str:
-        """Returns how messages name a worker."""
+        """Returns the name of a worker in messages."""
 
     def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
         """Returns the sum over workers of each tensor of one pack (all of one dtype)."""
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
-        """Returns the tensors of all workers one after the other along axis 0; their first dimensions may differ."""
+        """Returns the tensors of all workers, concatenated along axis 0 by rank.
+
+        Their first dimensions may differ.
+        """
 
     def all_to_all(
         self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
     ) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Returns what the workers send to this one, by rank, and how many rows each of them sent, [workers] int64.
+        """Returns the rows that the workers send to this one, by rank, and the number of rows from each worker, [workers] int64.
 
         Args:
-            tensor: the rows for worker 0 first; dimensions agree but for the first.
-            lengths: [workers] int64, how many rows each worker gets.
+            tensor: the rows to send, those for worker 0 first. All dimensions except the first are equal on
+                all workers.
+            lengths: [workers] int64, the number of rows for each worker.
             name: for messages.
-            layout: how the rows are to be read, where that may differ.
+            layout: a description of the rows, which workers compare.
         """
 
     def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
@@ -57,7 +62,7 @@ class WorkerGroup(Protocol):
         """Does the same as `Communicator.training`."""
 
     def stats(self) -> Dict[str, Any]:
-        """Returns counters, as `Communicator.stats()`."""
+        """Returns the counters of `Communicator.stats()`."""
 
     def join(self, user: object) -> None:
         """Counts an object that uses the group."""
@@ -70,14 +75,18 @@ class WorkerGroup(Protocol):
 
 
 class ConnectedGroup(WorkerGroup, Protocol):
-    """A group of several workers, who can also compare something without a collective."""
+    """The interface of a group of several workers, which can also compare values without a collective."""
 
-    def new_topic(self, judge: weakref.WeakMethod) -> str:
-        """Returns a topic for `compare`, the same on all workers if all call this in the same order.
+    def new_topic(self, compare_on_first: weakref.WeakMethod) -> str:
+        """Returns a topic for `compare`. All workers must make their topics in the same order.
 
         Args:
-            judge: on worker 0, compares what workers say, as `ControlPlane.judge`; the topic ends with its object.
+            compare_on_first: the method by which worker 0 compares the values of two workers for a key. The topic
+                ends when its object is deleted.
         """
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """Says something about a key, which worker 0 compares with what the others say; not a collective."""
+        """Sends a value for a key to worker 0, which compares it with the values of the other workers.
+
+        Not a collective.
+        """

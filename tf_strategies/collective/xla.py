@@ -1,4 +1,4 @@
-"""XLA compiles no operation that talks to other workers."""
+"""Refuses collectives inside XLA, which cannot compile them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ __all__ = ["refuse_xla"]
 
 
 def refuse_xla(name: str) -> None:
-    """Raises NotImplementedError if the collective about to be made would be compiled by XLA.
+    """Raises NotImplementedError if XLA would compile the collective that is about to be made.
 
-    Otherwise XLA itself fails, when the function runs, on an operation without a kernel.
+    Without this check, XLA fails when the function runs, because the operation has no XLA kernel.
     """
     if compat.in_xla():
         raise NotImplementedError(
-            f"the collective {name!r} is inside tf.function(jit_compile=True), and XLA cannot compile what talks to other "
-            "workers; leave jit_compile out around strategy.run, all_reduce and optimizers, and keep it for what only computes"
+            f"the collective {name!r} is inside tf.function(jit_compile=True), and XLA cannot compile "
+            f"communication with other workers; do not use jit_compile around strategy.run, all_reduce and "
+            f"optimizers, but only for functions that compute"
         )

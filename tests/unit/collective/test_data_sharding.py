@@ -95,7 +95,7 @@ def test_the_line_says_what_was_found() -> None:
     assert "AUTO found no files" in str(choose_sharding(Policy.AUTO, None, 3))
     assert "AutoShardPolicy.DATA" in str(choose_sharding(Policy.AUTO, 5, 3))
     off = choose_sharding(Policy.OFF, None, 3)
-    assert off.needs_attention and "every worker must bring data of its own" in str(off)
+    assert off.needs_attention and "every worker must have its own data" in str(off)
 
 
 def test_a_policy_that_was_given_stays() -> None:

@@ -1,4 +1,4 @@
-"""Workers compare what must be equal on all of them, before a difference can hang or corrupt training."""
+"""Compares texts that must be equal on all workers, before a difference can block or corrupt training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _END = -1
 
 
 def exchange_texts(group: WorkerGroup, text: str, name: str) -> list:
-    """Returns the text of every worker, by rank. A collective; runs at once, also while a graph is built."""
+    """Returns the text of every worker, by rank.
+
+    A collective. It runs at once, also while a graph is being built.
+    """
     codes = np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
 
     def gather() -> np.ndarray:
@@ -30,15 +33,16 @@ def exchange_texts(group: WorkerGroup, text: str, name: str) -> list:
 
 
 def require_agreement(group: WorkerGroup, what: str, text: str) -> None:
-    """Raises on all workers unless all have the same text.
+    """Raises an error on all workers if their texts differ.
 
     Args:
         group: the workers.
         what: the subject of the message: "the dataset given to fit".
-        text: this worker's side.
+        text: the text of this worker.
 
     Raises:
-        ValueError: naming the first worker that differs from worker 0, and both sides.
+        ValueError: the texts differ. The message names the first worker that differs from worker 0, and shows
+            both texts.
     """
     if group.size == 1:
         return
@@ -46,7 +50,7 @@ def require_agreement(group: WorkerGroup, what: str, text: str) -> None:
 
 
 def require_equal_texts(group: WorkerGroup, what: str, texts: Sequence[str]) -> None:
-    """Raises like `require_agreement`, given the texts of all workers by rank; no collective."""
+    """Does the same as `require_agreement`, given the texts of all workers by rank. Not a collective."""
     for rank, other in enumerate(texts):
         if other != texts[0]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Counts what a strategy has communicated."""
+"""Reports the communication of a strategy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class CollectiveStats:
         kind: "all_reduce", "broadcast", "all_gather", "all_to_all" or "barrier".
         algorithm: the name of the schedule, as in `CommunicationOptions.algorithm`.
         calls: the number of calls.
-        bytes: the payload of all calls: this worker's; for an all_gather that of all workers; for an all_to_all what it
-            receives.
+        bytes: the payload of all calls: that of this worker; for an all_gather that of all workers; for an
+            all_to_all the received bytes.
         seconds: the time from submission to completion, summed over calls. Calls overlap, so it may exceed the time passed.
     """
 
@@ -33,7 +33,7 @@ class CommunicationStats:
     """Counts what this worker has communicated since the strategy was made.
 
     Attributes:
-        transport: what carries the bytes, in words; "none" for a single worker.
+        transport: a description of the transport; "none" for a single worker.
         bytes_sent: the bytes that this worker has sent.
         bytes_received: the bytes that this worker has received.
         collectives: one entry for each kind and algorithm.
@@ -46,7 +46,7 @@ class CommunicationStats:
 
     @classmethod
     def from_counters(cls, counters: Mapping[str, Any]) -> CommunicationStats:
-        """Reads what `Communicator.stats()` returns; entries never called are left out."""
+        """Makes the statistics from `Communicator.stats()`. Collectives that were never called are left out."""
         collectives = tuple(
             CollectiveStats(
                 kind=entry["kind"],
@@ -67,7 +67,7 @@ class CommunicationStats:
 
     @property
     def algorithms(self) -> Tuple[str, ...]:
-        """The all-reduce algorithms used, the one that moved most bytes first."""
+        """The all-reduce algorithms in use. The algorithm that moved most bytes comes first."""
         used = sorted(
             (entry for entry in self.collectives if entry.kind == "all_reduce"),
             key=lambda entry: -entry.bytes,

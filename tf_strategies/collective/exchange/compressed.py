@@ -1,4 +1,4 @@
-"""Gradients on their way through a compressor: which go, what is remembered of them, and what happens when one is not finite."""
+"""Adds up compressed gradients over workers, and handles gradients that are not finite."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ __all__ = ["CompressedGradients"]
 class CompressedGradients:
     """Adds up the gradients of variables over workers.
 
-    Where one that is to be compressed is not finite on any worker, nothing is exchanged of them and nothing remembered: all
-    are NaN on all workers, so that a loss scale skips the step as if there had been no compression.
+    If a gradient that would be compressed is not finite on some worker, no gradient is exchanged and no state
+    changes. All gradients are then NaN on all workers, so that a loss scale skips the step, as it would
+    without compression.
 
     Args:
         group: the workers.
-        compressor: what makes gradients small.
-        add_up: gives the sums over workers of tensors and IndexedSlices as they are; a collective, with the layout given.
+        compressor: the compressor.
+        add_up: returns the sums over workers of uncompressed tensors and IndexedSlices. A collective with the
+            given layout.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class CompressedGradients:
         return self._group.size
 
     def name(self, variable: Any, name: str) -> None:
-        """Returns the name of a variable that has no name of its own."""
+        """Returns the name of a variable without a name."""
         self._compression.name(variable, name)
 
     def add_up(
@@ -62,11 +64,11 @@ class CompressedGradients:
         return self._group.all_to_all(tensor, lengths, name=name, layout=self._layout)[0]
 
     def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
-        """Returns the sums over workers of values, of which some are gradients.
+        """Returns the sums over workers of values, some of which are gradients.
 
         Args:
             values: tensors and IndexedSlices.
-            variables: of each that is a gradient the variable, of others None.
+            variables: the variable of each gradient, and None for other values.
         """
         return in_program_order(lambda each: self._sums(each, variables), values)
 
@@ -105,7 +107,8 @@ class CompressedGradients:
                 return [*(found[i] for i in later), *broken]
 
             if later or taken:
-                # The sum of finite gradients may be infinite. It then is on all workers, which have the same sum.
+                # The sum of finite gradients may be infinite. All workers have the same sum, so it is
+                # infinite on all of them.
                 broken = flag and (totals[-1] + is_broken([found[i] for i in later]) > 0)
                 results = tf.cond(broken, give_up, proceed) if flag else proceed()
                 found.update(zip([*later, *taken], results))
@@ -114,7 +117,7 @@ class CompressedGradients:
         return [found[i] for i in range(len(values))]
 
     def state_of(self, variables: Sequence[Any]) -> List[tf.Variable]:
-        """Returns all variables that decide how gradients of these variables go on; makes missing ones."""
+        """Returns all state of the compressor for these variables. Makes missing state variables."""
         kept = [slot for variable in variables for slot in self._compression.slots(variable).values()]
         return [self._compression.step, *kept]
 

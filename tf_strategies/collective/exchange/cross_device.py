@@ -1,7 +1,7 @@
 """Reduces and gathers values over the local replicas first, then between workers.
 
-Each element's sum is formed once by the collective and copied, so all replicas on all workers get the same bits. Sums are
-scaled once, at the end, for a mean.
+The collective computes the sum of each element once and copies it, so all replicas on all workers get the
+same bits. For a mean, sums are scaled once, at the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     Args:
         group: the workers.
         bytes_per_pack: tensors reduced together are packed into collectives of about this size.
-        compressor: what makes gradients smaller on the way; a gradient is what goes to a trainable variable.
+        compressor: the compressor of gradients. A gradient is a value that goes to a trainable variable.
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
     @property
     def _num_between_graph_workers(self) -> int:
-        # TensorFlow returns the values of a process alone as they are. With 2 or more it calls `batch_reduce_implementation`,
-        # which merges the rows of IndexedSlices and compresses gradients, for one worker as for many.
+        # TensorFlow returns values unchanged if this number is 1. With 2 or more it calls
+        # `batch_reduce_implementation`, which merges the rows of IndexedSlices and compresses gradients, also
+        # for a single worker.
         return max(self._group.size, 2)
 
     def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
@@ -69,7 +70,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return self._reduce_together(reduce_op, [(per_replica_value, destinations)], variables=[None])[0]
 
     def batch_reduce_implementation(self, reduce_op, value_destination_pairs, options):
-        """Reduces [(value, destinations), ...] together; the order of the list is the order of the variables.
+        """Reduces [(value, destinations), ...] together. The list has the order of the variables.
 
         Sums that go to variables are gradients.
         """
@@ -137,7 +138,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         return sums
 
     def sum_between_workers(self, tensors: Sequence[tf.Tensor], layout: str = "") -> List[tf.Tensor]:
-        """Returns the sum over workers of each tensor, in packs; a collective."""
+        """Returns the sum over workers of each tensor, computed in packs. A collective."""
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
         results: List[Any] = [None] * len(tensors)
@@ -164,7 +165,7 @@ def checked_axis(value: Any, axis: Any) -> Any:
     """Returns the axis along which values of replicas are gathered, counted from the first.
 
     Raises:
-        ValueError: the value has no such axis.
+        ValueError: the value does not have this axis.
     """
     if isinstance(value, tf.IndexedSlices):
         return axis
@@ -174,8 +175,8 @@ def checked_axis(value: Any, axis: Any) -> Any:
         return axis
     if rank == 0:
         raise ValueError(
-            "a scalar cannot be gathered: there is no axis along which values of replicas could be joined; give it one by "
-            "tf.expand_dims(value, 0)"
+            "a scalar cannot be gathered, because it has no axis along which to join the values of "
+            "replicas; add one with tf.expand_dims(value, 0)"
         )
     if not -rank <= int(number) < rank:
         raise ValueError(
@@ -210,7 +211,7 @@ def _dtype_and_bytes(tensor: tf.Tensor) -> Tuple[tf.DType, Any]:
 
 
 def _swap_axes(tensor: tf.Tensor, axis: int) -> tf.Tensor:
-    """Exchanges axis 0 with another; its own inverse."""
+    """Swaps axis 0 with another axis."""
     if axis == 0:
         return tensor
     order = list(range(tensor.shape.rank))

@@ -1,4 +1,4 @@
-"""Plans which tensors are sent together, from sizes and dtypes alone. Imports no TensorFlow."""
+"""Plans which tensors are sent together, by their sizes and dtypes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ __all__ = ["SMALL_BYTES", "plan_packs"]
 
 SMALL_BYTES = (
     64 << 10
-)  # the collective copies tensors below this size together, and takes others where they are
+)  # the collective copies smaller tensors into one buffer, and sends larger ones from where they are
 
 
 class _OpenPack(NamedTuple):
     positions: List[int]
     bytes: int
-    opened_at: int  # bytes of all tensors that had passed
+    opened_at: int  # bytes of all tensors before
 
 
 def plan_packs(tensors: Sequence[Tuple[Hashable, Optional[int]]], bytes_per_pack: int) -> List[List[int]]:
     """Plans the packs of one batch of tensors, one collective each.
 
-    Backprop finishes the last variable's gradient first, so packs are filled from the end of the list backwards, and one of
-    large tensors is not held open for what comes much later: it can leave while earlier layers are still being differentiated.
-    Small tensors wait until theirs is full, however late: alone they would cost more than they bring, and TensorFlow makes
-    many of them last, as those of biases. A pack holds one dtype. A tensor of `bytes_per_pack` or more, or of unknown size,
-    goes alone.
+    Backpropagation computes the gradient of the last variable first, so packs are filled from the end of the
+    list. A pack of large tensors is closed early, so that it is sent while earlier layers are still being
+    differentiated. Small tensors, such as gradients of biases, wait until their pack is full, because a
+    message for each would cost more than it saves. A pack has one dtype. A tensor of `bytes_per_pack` or
+    more, or of unknown size, has a pack of its own.
 
     Args:
-        tensors: (dtype, bytes) of each tensor, in the order of the variables; bytes None where unknown.
-        bytes_per_pack: a pack is closed before it would exceed this many bytes, and one of large tensors when so many, of any
-            kind, have passed.
+        tensors: (dtype, bytes) of each tensor, in the order of the variables. Unknown bytes are None.
+        bytes_per_pack: a pack is closed before it exceeds this many bytes. A pack of large tensors is also
+            closed after this many bytes of tensors of any kind.
 
     Returns:
-        The packs in the order in which their last tensors come, each a list of positions in `tensors`; every position is in one
-        pack.
+        The packs, in the order in which they are complete. Each is a list of positions in `tensors`, and
+        every position is in exactly one pack.
 
     Example:
         >>> large = 100_000

@@ -1,7 +1,7 @@
-"""IndexedSlices added up over workers: gathered row by row, or as dense tables where that moves fewer bytes.
+"""Adds up IndexedSlices over workers: by gathering rows, or as dense tables if that moves fewer bytes.
 
-Either way the result has one row for each index that some replica has, and no other, so optimizers that leave untouched rows
-alone do the same whichever way the rows came. benchmarks/NOTES.md has the measurements behind the two constants.
+In both cases the result has exactly one row for each index that a replica has. So optimizers that skip
+untouched rows do the same in both cases. benchmarks/NOTES.md has the measurements behind the two constants.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["DENSE_FROM", "SMALL_TABLE_BYTES", "SparseExchange", "is_small_table"]
 
-# A table goes dense when the rows of all workers have more than this many times the bytes of the dense table.
+# A table is sent as a dense table if the rows of all workers have more than this many times its bytes.
 DENSE_FROM = 2.0
-# Smaller tables always go dense, in the packs of the dense gradients: rows would save less than the agreement on them costs.
+# Smaller tables are always sent as dense tables, in the packs of the dense gradients: to send rows would save
+# less than the agreement on them costs.
 SMALL_TABLE_BYTES = 64 << 10
 
 
 def dense_bytes(slices: tf.IndexedSlices) -> Any:
-    """Returns the bytes of `to_dense(slices)`: an int where the graph says it, else a tensor; None where nobody knows."""
+    """Returns the bytes of `to_dense(slices)`: an int if known while tracing, otherwise a tensor; None if unknown."""
     rows = number_of_rows(slices)
     return None if rows is None else (rows + 1) * (row_shape(slices.values)[1] + 1) * slices.values.dtype.size
 
 
 def is_small_table(slices: tf.IndexedSlices) -> bool:
-    """Returns True if the table is known, without asking other workers, to be smaller than what asking costs."""
+    """Returns True if the table is known to be so small that it is always sent as a dense table."""
     size = dense_bytes(slices)
     return isinstance(size, int) and size <= SMALL_TABLE_BYTES
 
@@ -43,13 +44,14 @@ def is_small_table(slices: tf.IndexedSlices) -> bool:
 class SparseExchange:
     """Adds up IndexedSlices over the workers of a group.
 
-    All tables of a batch share two messages: how many rows each worker has of each table, and then the rows of all tables
-    that are gathered. A table whose rows of all workers have more than `DENSE_FROM` times the bytes of the dense table goes
-    through an all-reduce of its own instead. Every worker decides on the same numbers, so all decide alike.
+    All tables of a batch share two messages: how many rows each worker has of each table, and then the rows
+    of all tables that are gathered. A table whose rows of all workers have more than `DENSE_FROM` times the
+    bytes of the dense table goes through an all-reduce of its own instead. All workers decide by the same
+    numbers, so they decide the same.
 
     Args:
         group: two or more workers.
-        reducible: the dtypes that an all-reduce takes; values of others are always gathered.
+        reducible: the dtypes that an all-reduce supports. Values of other dtypes are always gathered.
     """
 
     def __init__(self, group: WorkerGroup, reducible: Sequence[tf.DType]) -> None:
@@ -59,13 +61,13 @@ class SparseExchange:
     def add_up(self, tables: Sequence[tf.IndexedSlices]) -> List[tf.IndexedSlices]:
         """Returns the sums over workers of IndexedSlices. A collective.
 
-        All workers call it with slices of the same tables, in any numbers of rows.
+        All workers call it with slices of the same tables. The numbers of rows may differ.
 
         Args:
-            tables: each with distinct indices, as `merge_rows` makes them.
+            tables: slices with distinct indices, as `merge_rows` returns them.
 
         Returns:
-            For each the sum over workers, the same bits on all of them, its indices distinct.
+            The sum over workers of each table, with distinct indices, and the same bits on all workers.
         """
         if not tables:
             return []
@@ -85,7 +87,7 @@ class SparseExchange:
         return self._group.all_reduce([alone], name="rows", layout=_layout(tables))[0]
 
     def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Any:
-        """Returns a tensor [] bool; False where the table cannot go dense."""
+        """Returns a tensor [] bool: whether the table is sent as a dense table. False if this is impossible."""
         size = dense_bytes(table)
         if size is None or table.values.dtype not in self._reducible:
             return False
@@ -93,7 +95,10 @@ class SparseExchange:
         return tf.cast(rows * bytes_a_row, tf.float64) > DENSE_FROM * tf.cast(size, tf.float64)
 
     def _gather(self, tables: Sequence[tf.IndexedSlices], kept: tf.Tensor) -> List[tf.IndexedSlices]:
-        """Returns the rows of all workers in one message, as bytes; `kept` [workers, tables] says how many rows each sends."""
+        """Gathers the rows of all workers in one message, as bytes.
+
+        `kept` [workers, tables] is the number of rows that each worker sends.
+        """
         columns = [part for table in tables for part in (table.indices, table.values)]
         kept = tf.repeat(kept, 2, axis=1)
         mine = kept[self._group.rank]
@@ -133,7 +138,7 @@ class SparseExchange:
 
 
 def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
-    """Returns what the bytes of tables are, so that no worker reads another's as what they are not."""
+    """Returns a description of the bytes of tables, which workers compare, so that none misreads the bytes of another."""
     return ", ".join(
         f"{table.values.dtype.name}{list(table.values.shape[1:])} by {table.indices.dtype.name}"
         for table in tables

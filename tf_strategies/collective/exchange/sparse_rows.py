@@ -1,6 +1,7 @@
-"""IndexedSlices as sets of rows: one row an index, and the same rows as a dense table for all-reduce.
+"""Merges IndexedSlices to one row for each index, and converts them to dense tables for an all-reduce, and back.
 
-All of this runs on the host, where sums are formed in the order of the rows: the same input gives the same bits everywhere.
+All functions run on the CPU, where rows are added in order: the same input gives the same bits on every
+worker.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _SUMMED_IN_FLOAT32 = (tf.float16, tf.bfloat16)
 
 
 def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """Returns the rows of all parts, those that share an index added up.
+    """Merges the rows of all parts. Rows with the same index are added up.
 
     Args:
-        parts: of one table: values [rows, ...], indices [rows] int32 or int64.
+        parts: slices of one table: values [rows, ...], indices [rows] int32 or int64.
 
     Returns:
-        Slices whose indices are distinct, in the order in which they first come.
+        Slices with distinct indices, in the order of first appearance.
     """
     with tf.device(HOST):
         values = tf.concat([part.values for part in parts], 0)
@@ -33,7 +34,10 @@ def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def number_of_rows(slices: tf.IndexedSlices) -> Any:
-    """Returns the rows of the whole table: an int where the graph says it, else a tensor [] int64; None where nobody knows."""
+    """Returns the number of rows of the whole table.
+
+    This is an int if it is known while tracing, otherwise a tensor [] int64, or None if it is unknown.
+    """
     if slices.dense_shape is None:
         return None
     static = tf.get_static_value(slices.dense_shape)
@@ -50,17 +54,18 @@ def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
 
 
 def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Returns the table of which `slices` are the rows that are not zero.
+    """Returns `slices` as a dense table.
 
-    One row more than the table has collects what indices beyond it would add, so that an index out of range is not lost on
-    the way: the slices that come back have it, and TensorFlow refuses it where they are applied.
+    The dense table has one additional row for indices out of range. The slices from `from_dense` then have an
+    index out of range, too, and TensorFlow raises its usual error when they are applied.
 
     Args:
-        slices: their indices are distinct.
-        rows: of the table, as `number_of_rows`.
+        slices: slices with distinct indices.
+        rows: the number of rows of the table, as from `number_of_rows`.
 
     Returns:
-        The sums [rows + 1, ...], and a number for each row [rows + 1], of the same dtype, above 0 where slices have it.
+        The table [rows + 1, ...], and a number for each row [rows + 1] of the same dtype, above 0 if the
+        slices have the row.
     """
     with tf.device(HOST):
         limit = tf.cast(rows, slices.indices.dtype)
@@ -74,10 +79,10 @@ def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]
 
 
 def from_dense(sums: tf.Tensor, touched: tf.Tensor, like: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns the rows that somebody touched, in ascending order.
+    """Returns the rows that some worker has, in ascending order.
 
     Args:
-        sums, touched: what `to_dense` gave, added up over workers.
+        sums, touched: the results of `to_dense`, added up over workers.
         like: slices of the same table.
     """
     with tf.device(HOST):

@@ -1,1 +1,1 @@
-"""Each worker's share of the data."""
+"""Splits the data between workers."""

@@ -1,14 +1,16 @@
-"""Decides how the elements of a dataset are split between workers: by file, by data, or not at all.
+"""Decides how a dataset is split between workers: by file, by data, or not at all.
 
-The policies are tf.data's, `dataset.options().experimental_distribute.auto_shard_policy`, and its own rewrite carries them
-out. AUTO is decided here, on all workers alike and before anything runs. tf.data would take FILE for any number of files and
-fail on the first worker that gets none. Here AUTO takes FILE where the files can be shared out evenly enough, else DATA.
+The policies are tf.data's, `dataset.options().experimental_distribute.auto_shard_policy`, and its rewrite
+applies them. AUTO is decided here, equally on all workers and before anything runs. tf.data would choose FILE
+for any number of files, and fail on the first worker without a file. Here AUTO chooses FILE if the files can
+be split evenly enough, otherwise DATA.
 
-Evenly enough: let X be the largest share of a worker over the mean share. By FILE, an epoch takes X times the steps that even
-shares would take. In the last of them the joint batch lacks the rows of workers that have run out, so a share 1 − 1/X of all
-the work that the group could do is lost. By DATA nobody runs out, but each worker reads everything, P times as much. That costs
-nothing as long as reading P batches takes no longer than training on one. The limit is X = 5/4: one fifth of the group idle.
-With at least four files of one size for each worker, X = ceil(F/P)·P/F stays below 5/4, and FILE is always chosen.
+"Evenly enough" means: let X be the largest share of a worker divided by the mean share. With FILE, an epoch
+takes X times the steps of equal shares. In the last steps, workers without data contribute no rows, so a
+fraction 1 − 1/X of the group's work is lost. With DATA no worker runs out, but each worker reads everything,
+P times as much. This costs nothing as long as reading P batches takes no longer than training on one batch.
+The limit is X = 5/4: one fifth of the group idle. With at least four files of one size for each worker, X =
+ceil(F/P)·P/F stays below 5/4, and FILE is always chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["MOST_UNEVEN", "Sharding", "agree_on_sharding", "choose_sharding", "with_policy"]
 
-# The largest share over the mean share of files with which AUTO still takes FILE; derived above.
+# AUTO chooses FILE up to this ratio of the largest share to the mean share; derived above.
 MOST_UNEVEN = 1.25
 
 AutoShardPolicy = tf.data.experimental.AutoShardPolicy
@@ -36,10 +38,10 @@ _HOW_TO_CHANGE = (
     "tf.data.experimental.AutoShardPolicy.{other}; dataset = dataset.with_options(options)."
 )
 _MEANINGS = {
-    AutoShardPolicy.FILE: "each worker reads files of its own and takes its share of every batch from them",
+    AutoShardPolicy.FILE: "each worker reads its own files and takes its share of every batch from them",
     AutoShardPolicy.DATA: "every worker reads the whole dataset and keeps its share of every batch",
-    AutoShardPolicy.OFF: "every worker must bring data of its own; rows that several of them have count several times",
-    AutoShardPolicy.HINT: "each worker reads what shard(tf.data.experimental.SHARD_HINT, ...) leaves it",
+    AutoShardPolicy.OFF: "every worker must have its own data; rows that several workers have count several times",
+    AutoShardPolicy.HINT: "each worker reads its part by shard(tf.data.experimental.SHARD_HINT, ...)",
 }
 _OTHERS = {AutoShardPolicy.FILE: "DATA", AutoShardPolicy.OFF: "AUTO"}
 
@@ -50,7 +52,8 @@ class Sharding(NamedTuple):
     Attributes:
         policy: FILE, DATA, OFF or HINT.
         reason: why, as part of a sentence.
-        needs_attention: whether the user should see it: rows may be used otherwise than the dataset alone says.
+        needs_attention: whether the user should see it, because rows may be used differently than the dataset
+            alone suggests.
     """
 
     policy: AutoShardPolicy
@@ -64,11 +67,12 @@ class Sharding(NamedTuple):
 
 
 def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
-    """Decides how the workers of a group split a dataset; a collective, eagerly.
+    """Decides how the workers of a group split a dataset. A collective, which runs eagerly.
 
     Raises:
-        ValueError: on all workers, when they cannot split it: FILE without enough files, different policies, other files or
-            another order of them, different lengths or seeds, a shuffle without a seed.
+        ValueError: raised on all workers if they cannot split it: FILE without enough files, different
+            policies, different files or orders of files, different lengths or seeds, a shuffle without a
+            seed.
     """
     policy = AutoShardPolicy(dataset.options().experimental_distribute.auto_shard_policy)
     asks_for_files = policy in (AutoShardPolicy.AUTO, AutoShardPolicy.FILE)
@@ -89,7 +93,10 @@ def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
 def _exchange_facts(
     group: WorkerGroup, policy: AutoShardPolicy, own: List[ListFacts]
 ) -> List[List[ListFacts]]:
-    """Returns the facts of all workers' lists of files, by rank; raises on all workers if the policies or their number differ."""
+    """Exchanges the facts of all workers' lists of files.
+
+    Raises on all workers if the policies or the numbers of lists differ.
+    """
     given = f"AutoShardPolicy.{policy.name}"
     texts = exchange_texts(
         group, json.dumps([given, own]), name="policy and files of the dataset to distribute"
@@ -110,13 +117,14 @@ def choose_sharding(
     """Decides how a dataset is split.
 
     Args:
-        policy: what the dataset's options say.
-        files: the number of files, or ENDLESS; None where tf.data finds none to split. Needed for AUTO and FILE.
-        workers: how many share it.
-        longest: the largest share of files of a worker over the mean share.
+        policy: the policy of the dataset's options.
+        files: the number of files, or ENDLESS; None if tf.data finds no files to split. Needed for AUTO and
+            FILE.
+        workers: the number of workers.
+        longest: the largest share of files of a worker divided by the mean share.
 
     Raises:
-        ValueError: FILE was asked for, and some worker would have no file.
+        ValueError: the policy is FILE, and a worker would have no file.
     """
     if policy == AutoShardPolicy.AUTO:
         if files is None:
@@ -152,7 +160,7 @@ def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Da
 
 
 def _require_one_dataset(group: WorkerGroup, length: int, seeds: list) -> None:
-    """Raises where workers would keep parts of different datasets; a length that one does not know is no difference."""
+    """Raises if the workers' datasets differ. An unknown length is not a difference."""
     own = f"{length} {seeds}"
     others = [
         text.partition(" ") for text in exchange_texts(group, own, name="length and order of the dataset")
@@ -163,23 +171,25 @@ def _require_one_dataset(group: WorkerGroup, length: int, seeds: list) -> None:
         if other != expected:
             raise ValueError(
                 f"the dataset to distribute has {expected} batches on {group.name_of(first)} but {other} on "
-                f"{group.name_of(rank)}; each worker keeps its share of every batch, so all must have the same dataset. Where "
-                f"each brings data of its own, say so. {_HOW_TO_CHANGE.format(other='OFF')}"
+                f"{group.name_of(rank)}; each worker keeps its share of every batch, so all workers must "
+                f"have the same dataset. If each worker has its own data, choose the policy OFF. "
+                f"{_HOW_TO_CHANGE.format(other='OFF')}"
             )
     for rank, (_, _, order) in enumerate(others):
         if order != others[0][2]:
             raise ValueError(
                 f"the dataset to distribute shuffles with the seeds {others[0][2]} on {group.name_of(0)} but {order} on "
-                f"{group.name_of(rank)} (None: without a seed); each worker keeps its share of every batch, so all must have the "
-                "same order: give `shuffle`, or the function that makes the dataset (image_dataset_from_directory), the same "
-                "`seed=` on all workers, or call keras.utils.set_random_seed before the dataset is made"
+                f"{group.name_of(rank)} (None: without a seed); each worker keeps its share of every batch, so all workers "
+                "must have the same order: give `shuffle`, or the function that makes the dataset "
+                "(image_dataset_from_directory), the same `seed=` on all workers, or call "
+                "keras.utils.set_random_seed before the dataset is made"
             )
     if None in seeds:
         raise ValueError(
             "the dataset to distribute shuffles without a seed, so every worker has an order of its own. Each worker keeps its "
             "share of every batch, so some rows would be read twice and others never. Give `shuffle` a seed, the same on all "
-            "workers, or call tf.random.set_seed or keras.utils.set_random_seed before the dataset is made. Where each worker "
-            f"brings data of its own, say so. {_HOW_TO_CHANGE.format(other='OFF')}"
+            "workers, or call tf.random.set_seed or keras.utils.set_random_seed before the dataset is made. If each worker "
+            f"has its own data, choose the policy OFF. {_HOW_TO_CHANGE.format(other='OFF')}"
         )
 
 

@@ -1,18 +1,21 @@
-"""Finds out that workers do not read the same batches, where each keeps its share of what should be one common order.
+"""Detects workers that do not read the same batches, although each keeps its share of one common order.
 
-With AutoShardPolicy.DATA every worker reads the whole dataset and keeps its share of every batch. If a generator shuffles by
-itself, or `map(deterministic=False)` hands on what is ready first, the orders differ, and rows are read twice or never.
+With AutoShardPolicy.DATA every worker reads the whole dataset and keeps its share of every batch. If a
+generator shuffles by itself, or `map(deterministic=False)` returns elements in the order in which they are
+ready, the orders differ. Some rows are then read twice and others never.
 
-A watched dataset hands the first batches of each iteration to Python before they are split, where `row_numbers` are formed of
-each component. These samples go to worker 0 over the control plane, which compares them while training goes on. There is no
-collective, so nothing waits, and a worker that looks at its data alone does no harm. A difference ends the group with an error
-on all workers. Iterations are counted as TensorFlow makes an iterator, as it draws the order of a seeded `shuffle`: an iterator
-that is made and not used counts as well.
+A watched dataset passes the first batches of each iteration to Python before they are split. There,
+`row_numbers` are computed for each component. These samples go to worker 0 over the control plane, which
+compares them while training continues. This is not a collective: no worker waits, and a worker may iterate
+over its data alone. A difference ends the group with an error on all workers. Iterations are counted when
+TensorFlow makes an iterator, since it draws the order of a seeded `shuffle` then. An iterator that is never
+used counts, too.
 
-A component that agrees, and whose rows are not all alike, shows that the order agrees: the others may differ by random
-augmentation. So does one whose rows are mostly alike, such as tokens of which some are masked at random. If all components
-differ, the order differs; unless it is a single component of images or other real numbers, and random operations or Python code
-could have changed its rows. That is only warned about.
+If one component is equal on two workers, and its rows are not all the same, the order is the same; other
+components may differ by random augmentation. This also holds for a component that is mostly equal, such as
+tokens of which some are masked at random. If all components differ, the order differs. There is one
+exception: a single component of images or other real numbers, which random operations or Python code may have
+changed. This case only logs a warning.
 """
 
 from __future__ import annotations
@@ -37,33 +40,35 @@ _BATCHES = 2
 _ROWS = 32
 _ELEMENTS = 1024
 _CELLS = 16
-_LETTERS = 512  # from each end of a string
-_FIRST_COMPONENTS, _LAST_COMPONENTS = 12, 4  # labels come last
+_LETTERS = 512  # the number of bytes that are used from each end of a string
+_FIRST_COMPONENTS, _LAST_COMPONENTS = 12, 4  # labels are the last components
 # Rounding differs between kinds of CPU by less than this, relative to the largest number.
 _TOLERANCE = 1e-4
-# Cohen's kappa of the cells of two samples: 1 where all agree, 0 where no more do than in other rows.
+# Cohen's kappa of the cells of two samples: 1 if all agree, 0 if no more agree than in different rows.
 _ALIKE = 0.4
 _REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.uint8, tf.int8)
 _REAL_IN_NUMPY = tuple(np.dtype(each.as_numpy_dtype) for each in _REAL)
 _EXACT = (tf.string, tf.bool, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
 
 _REMEDY = (
-    "Each worker keeps its share of every batch (AutoShardPolicy.DATA), so all must read the same rows in the same order; now "
-    "some rows are used twice and others never. Set the same seed on all workers: `seed=` of `shuffle`, of "
-    "`image_dataset_from_directory` or of `ImageDataGenerator.flow`, or keras.utils.set_random_seed before the data are made. A "
-    "PyDataset, Sequence or generator that shuffles by itself must do so by a seed that is the same on all workers, or leave "
-    "it to fit(shuffle=True). Do not use map(deterministic=False) or options.deterministic = False. Where each worker brings "
-    "rows of its own, set options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF"
+    "Each worker keeps its share of every batch (AutoShardPolicy.DATA), so all workers must read the same "
+    "rows in the same order. Otherwise some rows are used twice and others never. Set the same seed on all "
+    "workers: `seed=` of `shuffle`, of "
+    "`image_dataset_from_directory` or of `ImageDataGenerator.flow`, or keras.utils.set_random_seed before "
+    "the data are made. A PyDataset, Sequence or generator that shuffles by itself must use a seed that is "
+    "the same on all workers, or leave shuffling to fit(shuffle=True). Do not use map(deterministic=False) "
+    "or options.deterministic = False. If each worker reads rows of its own, set "
+    "options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF"
 )
 
 
 class Sample(NamedTuple):
-    """Holds what is compared of one component of a batch.
+    """Holds the sample of one component of a batch.
 
     Attributes:
         real: whether the numbers are compared within a tolerance.
-        numbers: one for each row, or for some rows of a large batch.
-        cells: of integers with several to a row, at most 16 of each row, one row after the other.
+        numbers: a number for each row, or for some rows of a large batch.
+        cells: at most 16 elements of each row, row by row, if a row has several integers.
     """
 
     real: bool
@@ -72,7 +77,7 @@ class Sample(NamedTuple):
 
 
 class BatchCheck:
-    """Watches one dataset that is distributed; made on all workers alike.
+    """Watches one distributed dataset. All workers make it in the same order.
 
     Args:
         group: the workers.
@@ -85,15 +90,15 @@ class BatchCheck:
         self._shown = str(dataset.element_spec)
         self._warned = False
         self._components = _components(dataset.element_spec)
-        self._topic = group.new_topic(weakref.WeakMethod(self._judge))
+        self._topic = group.new_topic(weakref.WeakMethod(self._compare))
 
     def watch(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the dataset with the same elements, which tells of the first batches of each iteration while this lives."""
+        """Returns a dataset with the same elements, which reports the first batches of each iteration while this object lives."""
         if not self._components:
             return dataset
         method = weakref.WeakMethod(self._tell)
 
-        def tell(*numbers: np.ndarray) -> np.ndarray:  # TensorFlow keeps it for ever
+        def tell(*numbers: np.ndarray) -> np.ndarray:  # TensorFlow keeps the function for ever
             method_of_living = method()
             if method_of_living is not None:
                 method_of_living(*numbers)
@@ -110,32 +115,34 @@ class BatchCheck:
 
         Args:
             iteration: the number of the iteration that the batch belongs to.
-            batch: its number in its iteration.
-            parts: the components that are looked at.
+            batch: the number of the batch in its iteration.
+            parts: the components to compare.
         """
         group = self._group()
         if group is not None:
             samples = [[is_real(part), row_numbers(part).tolist(), cells(part).tolist()] for part in parts]
             group.compare(self._topic, f"{int(iteration)} {int(batch)}", samples)
 
-    def _judge(self, key: str, names: Sequence[str], samples: Sequence[Any]) -> Optional[str]:
-        """Returns the error if two workers' samples of a batch differ, else None; on worker 0."""
+    def _compare(self, key: str, names: Sequence[str], samples: Sequence[Any]) -> Optional[str]:
+        """Compares two workers' samples of a batch, on worker 0. Returns an error if they differ, or None."""
         first, second = ([Sample(bool(real), *rest) for real, *rest in each] for each in samples)
         found = differ(first, second)
         if not found:
             return None
-        said = (
+        message = (
             f"{names[0]} and {names[1]} read different data: batch {key.rpartition(' ')[2]} of an iteration over a dataset "
             f"with elements {self._shown} is not the same. {_REMEDY}"
         )
         if self._may_be_augmentation(found):
             if not self._warned:
                 _log.warning(
-                    "It may be that %s. Seed random augmentation alike, and this line goes away.", said
+                    "Possible problem: %s. If only random augmentation differs, use the same seed for it on all workers "
+                    "to avoid this warning.",
+                    message,
                 )
             self._warned = True
             return None
-        return said
+        return message
 
     def _may_be_augmentation(self, found: Sequence[Sample]) -> bool:
         dataset = self._dataset()
@@ -148,14 +155,14 @@ class BatchCheck:
 
 
 def is_real(component: np.ndarray) -> bool:
-    """Returns whether the numbers of a component are compared within a tolerance."""
+    """Returns True if the numbers of a component are compared within a tolerance."""
     return component.dtype in _REAL_IN_NUMPY
 
 
 def row_numbers(component: np.ndarray) -> np.ndarray:
     """Returns one number for each row of a batch: a weighted sum [rows] float64, or a hash [rows] int64.
 
-    At most 32 rows and 1,024 elements of each are looked at, evenly spread.
+    It uses at most 32 rows, and 1,024 elements of each row, evenly spread.
     """
     table = _some(component, _ELEMENTS)
     if not is_real(component):
@@ -166,14 +173,17 @@ def row_numbers(component: np.ndarray) -> np.ndarray:
 
 
 def cells(component: np.ndarray) -> np.ndarray:
-    """Returns some elements of the rows that `row_numbers` looks at; none of real numbers, strings or one to a row."""
+    """Returns some elements of the rows that `row_numbers` uses.
+
+    Returns none for real numbers, strings, and rows of one element.
+    """
     table = _some(component, _CELLS)
     of_use = component.dtype.kind in "iu" and not is_real(component) and table.shape[1] > 1
     return table.reshape(-1) if of_use else np.zeros([0], np.int64)
 
 
 def _some(component: np.ndarray, most: int) -> np.ndarray:
-    """Returns at most 32 rows with at most so many elements of each, evenly spread."""
+    """Returns at most 32 rows, and at most `elements` elements of each row, evenly spread."""
     rows = component.shape[0] if component.ndim else 1
     length = component.size // max(rows, 1)
     table = component.reshape(rows, length)
@@ -190,15 +200,15 @@ def _hash(row: np.ndarray) -> int:
 
 
 def differ(first: Sequence[Sample], second: Sequence[Sample]) -> List[Sample]:
-    """Returns the components of a batch that differ, each once, if they show that two workers read different rows; else [].
+    """Returns the components that differ, if they show that two workers read different rows; otherwise [].
 
-    Real numbers that are equal but for rounding show neither that the order agrees nor that it does not.
+    Real numbers that are equal up to rounding show neither an equal order nor a different one.
 
     Raises:
-        ValueError: the samples are not of the same components.
+        ValueError: the samples have different components.
     """
     if [each.real for each in first] != [each.real for each in second]:
-        raise ValueError("the samples of a batch are of different components")
+        raise ValueError("the samples of a batch have different components")
     found: List[Sample] = []
     for mine, theirs in zip(first, second):
         if mine == theirs:
@@ -212,7 +222,7 @@ def differ(first: Sequence[Sample], second: Sequence[Sample]) -> List[Sample]:
 
 
 def _rows_are_mostly_alike(first: Sample, second: Sample) -> bool:
-    """Returns whether the cells of each row agree far more often than those of the row before it do."""
+    """Returns True if rows agree far more often with the same row of the other worker than with the row before."""
     if not first.cells or (len(first.cells), len(first.numbers)) != (len(second.cells), len(second.numbers)):
         return False
     mine, theirs = (np.reshape(each.cells, [len(each.numbers), -1]) for each in (first, second))
@@ -229,7 +239,7 @@ def _differ_by_rounding(first: Sample, second: Sample) -> bool:
 
 
 def _components(element_spec: Any) -> List[int]:
-    """Returns the places, in a flat element, of the components that are looked at."""
+    """Returns the positions, in a flat element, of the components to compare."""
     usable: List[int] = []
     place = 0
     for spec in tf.nest.flatten(element_spec):
@@ -248,7 +258,7 @@ def _components(element_spec: Any) -> List[int]:
 
 
 def _is_random(operation: str) -> bool:
-    if operation.startswith("RandomShuffle"):  # an order, of the arrays that Keras shuffles
+    if operation.startswith("RandomShuffle"):  # an index, of the arrays that Keras shuffles
         return False
     return any(
         word in operation for word in ("Random", "TruncatedNormal", "Multinomial", "Distorted", "RngRead")

@@ -1,4 +1,4 @@
-"""Datasets for the replicas of one worker among many."""
+"""Splits datasets between workers and replicas."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ __all__ = ["DatasetDistributor"]
 class DatasetDistributor:
     """Splits datasets between workers and replicas.
 
-    A global batch is split between all replicas, and the elements are sharded by the dataset's AutoShardPolicy. The chief
-    says what was chosen. Workers take the same number of steps: before each, they add up who still has data. One that ran out
-    goes on with empty batches, whose loss, gradients and metrics weigh nothing, until the last is done.
+    Each global batch is split between all replicas, and the elements are sharded by the dataset's
+    AutoShardPolicy. The chief logs the choice. All workers take the same number of steps. Before each step
+    they count the workers that still have data. A worker without data continues with empty batches, which
+    have no weight in losses, gradients and metrics, until all workers are done.
 
     Args:
         group: the workers.
-        local_replicas: the number of replicas on each of them.
+        local_replicas: the number of replicas on each worker.
     """
 
     def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
@@ -42,8 +43,9 @@ class DatasetDistributor:
         """Returns what `Strategy.experimental_distribute_dataset` returns.
 
         Raises:
-            ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size; when those that
-                should be the same differ in length, files or order; when the AutoShardPolicy cannot be carried out.
+            ValueError: raised on all workers if their datasets differ in structure, dtypes, shapes or batch
+                size; if datasets that must be equal differ in length, files or order; or if the
+                AutoShardPolicy cannot be applied.
         """
         _refuse_per_replica(options)
         self._refuse_scalars(dataset)
@@ -70,7 +72,7 @@ class DatasetDistributor:
         return self._with_equal_length(distributed, steps)
 
     def _refuse_scalars(self, dataset: tf.data.Dataset) -> None:
-        """Raises ValueError if elements have a scalar, which cannot be split between replicas; on all workers alike."""
+        """Raises ValueError on all workers if elements have a scalar, which cannot be split between replicas."""
         flat = tf.nest.flatten(dataset.element_spec)
         if self._context.num_replicas_in_sync > 1 and any(
             isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in flat
@@ -83,20 +85,25 @@ class DatasetDistributor:
             )
 
     def _tell(self, sharding: Sharding) -> None:
-        """Says on the chief how a dataset is split, once for each different line, where it is seen by default."""
+        """Logs on the chief how a dataset is split.
+
+        Each different line is logged once, at a level that is visible by default.
+        """
         line = str(sharding)
         if self._group.rank != 0 or line in self._told:
             return
         self._told.add(line)
         if sharding.needs_attention:
             logging.warning("%s", line)
-        elif logging.get_verbosity() == logging.WARNING:  # absl's default, which hides INFO
+        elif logging.get_verbosity() == logging.WARNING:  # the default of absl, which hides INFO
             print(f"tf_strategies: {line}", file=sys.stderr, flush=True)
         else:
             logging.info("%s", line)
 
     def distribute_from_function(self, dataset_fn, strategy, input_workers, options):
-        """Returns what `Strategy.distribute_datasets_from_function` returns; `dataset_fn` batches for one replica.
+        """Returns the result of `Strategy.distribute_datasets_from_function`.
+
+        `dataset_fn` makes batches for one replica.
 
         Raises:
             ValueError: on all workers, when their datasets differ in structure, dtypes, shapes or batch size.
@@ -114,7 +121,7 @@ class DatasetDistributor:
         return self._with_equal_length(distributed, self._own_steps(distributed))
 
     def of_this_worker(self, input_fn):
-        """Estimator's `input_fn` as TensorFlow calls it, with the input context of this worker in place of TensorFlow's own.
+        """Calls Estimator's `input_fn` with the input context of this worker, instead of TensorFlow's own.
 
         Raises:
             ValueError: on all workers, when their datasets differ in structure, dtypes or shapes.
@@ -129,12 +136,18 @@ class DatasetDistributor:
         return checked
 
     def _own_steps(self, distributed) -> int:
-        """Returns the number of steps in which this worker's replicas use up its part; negative as in tf.data."""
+        """Returns the number of steps for this worker's part of the data.
+
+        Negative numbers have the same meaning as in tf.data.
+        """
         batches = compat.own_cardinality(distributed)
         return batches if batches < 0 else -(-batches // self._local_replicas)
 
     def _with_equal_length(self, distributed, steps: int):
-        """Makes the workers count alike: Keras takes as many steps as the dataset says, so it says the longest worker's."""
+        """Makes all workers take the same number of steps.
+
+        Keras asks the dataset for it, so the dataset reports the maximum over workers.
+        """
         lengths = [steps]
         if self._group.size > 1:
             texts = exchange_texts(self._group, str(steps), name="length of the dataset to distribute")
@@ -148,7 +161,7 @@ class DatasetDistributor:
             return distributed
         from tf_strategies.native.release import with_iterators_released
 
-        # If one worker waited for its iterator to end, all workers would wait for it.
+        # If one worker waited for its iterator to end, all other workers would wait, too.
         return with_iterators_released(distributed)
 
     def _check(self, dataset: tf.data.Dataset) -> None:
@@ -163,7 +176,10 @@ def _describe(dataset: tf.data.Dataset) -> str:
 
 
 def _is_one_batch(dataset: tf.data.Dataset) -> bool:
-    """Returns whether the dataset was made of a single batch, as Keras 2 does for each `train_on_batch`: it has no order."""
+    """Returns True if the dataset has a single batch, as Keras 2 makes for each `train_on_batch`.
+
+    It then has no order to compare.
+    """
     return compat.dataset_sources(dataset) == [dataset] and int(dataset.cardinality()) == 1
 
 

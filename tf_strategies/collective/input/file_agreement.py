@@ -1,10 +1,11 @@
-"""Compares the lists of files that workers are to split: the same files, in the same order.
+"""Checks that all workers have the same list of files, in the same order, before they split it.
 
 With AutoShardPolicy.FILE, worker r of P reads the files r, r + P, r + 2P, … of its own list. A list in another order, such as
 `glob.glob` may give on another host, therefore means that some files are read twice and others never.
 
-Hosts may mount the same data at different places. A file is known by its base name where the base names of a list differ from
-one another, else by its path below the folder that the list has in common. Local files are also compared by size.
+Hosts may mount the same data at different paths. If the base names in a list are unique, files are compared
+by base name; otherwise by their paths below the common folder of the list. Local files are also compared by
+size.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tf_strategies.collective.worker_group import WorkerGroup
 
 __all__ = ["ListFacts", "comparable_names", "facts_of", "longest_share", "require_same_files"]
 
-# A stat on a network file system takes about a millisecond; more files than these are compared by name alone.
+# A stat call on a network file system takes about a millisecond. Longer lists are compared by name only.
 _MOST_SIZED = 1000
-# More names than these are not sent to find out which differ: some 10 MB.
+# Longer lists are not sent to find out which names differ: these have some 10 MB.
 _MOST_SENT = 100_000
 _SHOWN = 3
 
@@ -32,9 +33,9 @@ class ListFacts(NamedTuple):
 
     Attributes:
         count: the number of files, or ENDLESS.
-        order: a digest of the names in order; "" where the names are not known.
+        order: a digest of the names in order; "" if the names are unknown.
         files: a digest of the sorted names.
-        sizes: a digest of the sizes, in the order of the sorted names; "" where they are not known.
+        sizes: a digest of the sizes, in the order of the sorted names; "" if the sizes are unknown.
         longest: the largest share of a worker over the mean share, as `longest_share` returns it.
     """
 
@@ -46,7 +47,7 @@ class ListFacts(NamedTuple):
 
 
 def facts_of(files: FileList, workers: int) -> ListFacts:
-    """Returns the facts of a list that is to be split between so many workers."""
+    """Returns the facts of a list that `workers` workers are about to split."""
     sizes = _sizes(files)
     longest = longest_share(files.count, workers, sizes)
     if files.names is None:
@@ -66,9 +67,9 @@ def longest_share(count: int, workers: int, sizes: Optional[Sequence[int]] = Non
     """Returns the largest share of a worker over the mean share, 1 or more.
 
     Args:
-        count: the number of files, or ENDLESS, of which nobody runs out.
-        workers: how many share them, by turns.
-        sizes: [count], in bytes; without, all files count alike.
+        count: the number of files, or ENDLESS.
+        workers: the number of workers, which take files in turn.
+        sizes: [count], in bytes. Without sizes, all files count the same.
 
     Example:
         >>> longest_share(9, 8)
@@ -85,7 +86,7 @@ def longest_share(count: int, workers: int, sizes: Optional[Sequence[int]] = Non
 
 
 def comparable_names(names: Sequence[str]) -> Tuple[str, ...]:
-    """Returns what each file is known by on every host: see the head of this module."""
+    """Returns the names by which files are compared between hosts; see the docstring of this module."""
     distinct = set(names)
     short = {name: name.rstrip("/").rpartition("/")[2] for name in distinct}
     if len(set(short.values())) < len(distinct):
@@ -100,17 +101,19 @@ def comparable_names(names: Sequence[str]) -> Tuple[str, ...]:
 def require_same_files(
     group, mine: List[FileList], facts: List[List[ListFacts]], *, by_file: bool, change: str
 ) -> None:
-    """Raises on all workers if their lists of files do not fit together.
+    """Raises on all workers if their lists of files do not match.
 
     Args:
         group: the workers.
         mine: the lists of this worker.
-        facts: those of all workers, by rank, as many on each.
-        by_file: whether the files are to be split. Otherwise every worker reads all, and other names may hold the same rows.
-        change: how to choose another policy.
+        facts: the facts of the lists of all workers, by rank, as many on each.
+        by_file: whether the files will be split. Otherwise every worker reads all files, and files with other
+            names may have the same rows.
+        change: a sentence on how to choose another policy.
 
     Raises:
-        ValueError: the same files in another order; or, where the files are to be split, other files.
+        ValueError: the workers have the same files in different orders or, if files will be split, different
+            files.
     """
     for position, own in enumerate(mine):
         lists = [each[position] for each in facts]
@@ -124,18 +127,20 @@ def require_same_files(
         if others and by_file:
             parts = _gathered(group, own)
             raise ValueError(
-                f"the dataset to distribute is to be split by its files, but they are not the same on all workers: "
-                f"{'; '.join(_difference(group, parts, rank) for rank in others[:_SHOWN])}. Each worker takes its files by "
-                "their places in the list, so some would be read twice and others never. Give every worker the whole list, "
-                f"or, where each has files of its own that nobody else reads, say so. {change}"
+                f"the dataset to distribute would be split by its files, but the workers have different files: "
+                f"{'; '.join(_difference(group, parts, rank) for rank in others[:_SHOWN])}. Each worker "
+                f"takes its files by their positions in the list, so some would be read twice and others "
+                f"never. Give every worker the whole list. If each worker has files that no other worker "
+                f"reads, choose the policy OFF. {change}"
             )
         moved = [rank for rank, each in enumerate(lists) if each.order != first.order]
         if moved and not others:
             parts = _gathered(group, own)
             raise ValueError(
                 f"the dataset to distribute has the same files on all workers, but in another order: "
-                f"{_first_moved(group, parts, moved[0])}. Each worker takes its part by places in this order, so some rows "
-                "would be read twice and others never. Sort the names before the dataset is made, as in "
+                f"{_first_moved(group, parts, moved[0])}. Each worker takes its part by positions in this "
+                f"order, so some rows would be read twice and others never. Sort the names before the "
+                f"dataset is made, as in "
                 "`sorted(glob.glob(...))`; to shuffle files, use `shuffle` of the dataset with a seed"
             )
         sized = [rank for rank, each in enumerate(lists) if each.sizes]
@@ -144,8 +149,9 @@ def require_same_files(
             parts = _gathered(group, own)
             raise ValueError(
                 f"the dataset to distribute has files of the same names on all workers, but of other sizes: "
-                f"{_first_resized(group, parts, sized[0], unequal[0])}. They cannot be split as if they were the same files. "
-                f"Copy the same files to every host, or, where each worker has rows of its own in them, say so. {change}"
+                f"{_first_resized(group, parts, sized[0], unequal[0])}. They cannot be split as if they "
+                f"were the same files. Copy the same files to every host. If each worker has its own rows "
+                f"in them, choose the policy OFF. {change}"
             )
 
 
@@ -155,7 +161,10 @@ def _digest(parts: Any) -> str:
 
 
 def _sizes(files: FileList) -> Optional[List[int]]:
-    """Returns the bytes of each file; None where they are too many, elsewhere than on a mounted disk, or endless."""
+    """Returns the size of each file in bytes.
+
+    Returns None if the list is too long or endless, or the files are not on a mounted disk.
+    """
     names = files.names
     if names is None or len(names) != files.count or len(names) > _MOST_SIZED:
         return None
@@ -174,14 +183,14 @@ def _gathered(group: WorkerGroup, files: FileList) -> List[Tuple[List[str], List
 
 
 def _difference(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
-    """Returns a sentence that says which files one worker has, and worker 0 has not, and the reverse."""
+    """Returns a sentence that names the files that only one of a worker and worker 0 has."""
     first, other = parts[0][0], parts[rank][0]
     own, missing = sorted(set(other) - set(first)), sorted(set(first) - set(other))
     said = []
     if missing:
-        said.append(f"{group.name_of(0)} has {_some(missing)} and {group.name_of(rank)} has not")
+        said.append(f"{group.name_of(0)} has {_some(missing)} and {group.name_of(rank)} does not")
     if own:
-        said.append(f"{group.name_of(rank)} has {_some(own)} and {group.name_of(0)} has not")
+        said.append(f"{group.name_of(rank)} has {_some(own)} and {group.name_of(0)} does not")
     if not said:
         said.append(f"{group.name_of(0)} lists {len(first)} names and {group.name_of(rank)} {len(other)}")
     return ", ".join(said)

@@ -1,4 +1,4 @@
-"""Finds the files a dataset reads, as far as tf.data can split them between workers."""
+"""Finds the files that a dataset reads, if tf.data can split them between workers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tf_strategies._tf import compat
 
 __all__ = ["ENDLESS", "FileList", "count_files", "find_files"]
 
-# More files than there can be workers.
+# Larger than any number of workers.
 ENDLESS = 1 << 62
 
 _READERS = re.compile(r"(Record|RecordIO|SSTable|TextLine)Dataset(V\d)?")
 _IGNORE_STATE = 1
 _NAMES_A_READ = 1024
-# Of a list without an end, only the start is read.
+# Only this many names of an endless list are read.
 _NAMES_OF_ENDLESS = 1024
 
 
@@ -26,8 +26,8 @@ class FileList(NamedTuple):
 
     Attributes:
         count: the number of elements, which are files or batches of files; or ENDLESS.
-        names: the names in the order of the list, those of a batch of names apart; None where the elements are something
-            else. Of an endless list, the first ones.
+        names: the names in the order of the list, also from batches of names; None if the elements are not
+            names. An endless list has only its first names.
     """
 
     count: int
@@ -40,12 +40,13 @@ def count_files(lists: Optional[List[FileList]]) -> Optional[int]:
 
 
 def find_files(dataset: tf.data.Dataset, workers: int) -> Optional[List[FileList]]:
-    """Returns the lists of files that AutoShardPolicy.FILE would split between workers. Eagerly only.
+    """Returns the lists of files that AutoShardPolicy.FILE would split between workers. Works only eagerly.
 
-    tf.data's own rewrite is asked: it puts a shard after each list of files, and the input of that shard is read.
+    It applies the rewrite of tf.data, which adds a shard after each list of files, and reads the input of
+    each shard.
 
     Returns:
-        The lists, or None where the rewrite finds no files.
+        The lists, or None if the rewrite finds no files.
     """
     if not _reads_files(dataset):
         return None
@@ -67,9 +68,9 @@ def find_files(dataset: tf.data.Dataset, workers: int) -> Optional[List[FileList
 
 
 def _reads_files(dataset: tf.data.Dataset) -> bool:
-    """Returns whether the rewrite may find files. It reports what it cannot split as an error, so it is asked only then.
+    """Returns True if the rewrite may find files. The rewrite logs an error for datasets that it cannot split.
 
-    Only a dataset that is made of names alone is looked into, for others may hold large arrays.
+    Only datasets of names are examined, because others may hold large arrays.
     """
     specs = [source.element_spec for source in compat.dataset_sources(dataset)]
     if any(not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.string for spec in specs):
@@ -87,7 +88,7 @@ def _graph(variant: tf.Tensor) -> tf.compat.v1.GraphDef:
 
 
 def _splits_files(node) -> bool:
-    """Returns whether the rewrite made this shard: a shard of the user may be empty."""
+    """Returns True if the rewrite made this shard, and not the user."""
     return node.op == "ShardDataset" and node.attr["require_non_empty"].b
 
 
@@ -115,5 +116,5 @@ def _read_list(graph, name: str) -> FileList:
 
 
 def _one_line(names: tf.Tensor) -> tf.Tensor:
-    """Joins the names of one element, which may be a batch of names."""
+    """Joins the names of one element, which may be a batch of names, into one line."""
     return tf.strings.reduce_join(tf.reshape(names, [-1]), separator="\n")

@@ -1,8 +1,8 @@
-"""Batches of unequal size: how many rows each replica has, and what a replica without rows may contribute.
+"""Handles batches of unequal size: counts the rows of each replica, and cleans the contributions of replicas without rows.
 
-A replica whose batch is empty takes part with zero weight. What it computes may not be a number (the mean over no rows
-is NaN), and must not spread: where a batch can be empty, values that are not finite are left out of what this replica
-gives to reductions and of the state it keeps. With a batch that has rows nothing changes.
+A replica with an empty batch takes part with weight zero. Its results may be NaN, such as the mean over no
+rows, and must not reach other replicas. If a batch can be empty, values that are not finite are removed from
+the replica's contributions to reductions, and from its state. A replica with rows is not affected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import WorkerGroup
 
-__all__ = ["EmptyBatchGuard"]
+__all__ = ["BatchRows"]
 
 _ITERATOR_OPS = (
     "IteratorGetNext",
@@ -24,8 +24,8 @@ _ITERATOR_OPS = (
 )
 
 
-class EmptyBatchGuard:
-    """Knows, while replicas run, how many rows the batch of each has.
+class BatchRows:
+    """Counts the rows of each replica's batch while replica functions run.
 
     Args:
         group: the workers.
@@ -45,10 +45,10 @@ class EmptyBatchGuard:
         """Returns the replica function `fn`, watched until `forget`.
 
         Args:
-            fn: what every replica runs.
-            arguments: its arguments, per replica.
-            state: variables that replicas write on their own; they stay finite.
-            shapes_are_agreed: a batch with a static number of rows, on all local replicas, has that number on all workers.
+            fn: the function that every replica runs.
+            arguments: the arguments, per replica.
+            state: variables that each replica writes by itself. They are kept finite.
+            shapes_are_agreed: whether a batch with a static number of rows has this number on all workers.
         """
         replicas = [_of_replica(replica, arguments) for replica in range(self._local_replicas)]
         rows = _rows(replicas, shapes_are_agreed)
@@ -59,7 +59,8 @@ class EmptyBatchGuard:
             return fn
         state = list(state)
         if not tf.executing_eagerly():
-            # A graph does not keep the variables that it reads; the model of a metric may end before the graph does.
+            # A graph does not keep the variables alive that it reads. The model of a metric may be deleted
+            # before the graph.
             tf.compat.v1.get_default_graph().variables_kept_by_empty_batch = state
 
         @tf.autograph.experimental.do_not_convert
@@ -75,22 +76,22 @@ class EmptyBatchGuard:
         return watched
 
     def forget(self) -> None:
-        """Ends the watch."""
+        """Ends the watch of the replica function."""
         self._rows, self._shares = [], []
         self._before.clear()
 
     def share(self) -> Optional[tf.Tensor]:
-        """Returns the rows of the replica that runs over the mean of all replicas' rows, [] float64; see `shares`."""
+        """Returns the rows of the running replica divided by the mean over all replicas, [] float64; see `shares`."""
         shares = self.shares()
         return None if shares is None else shares[self.local_replica()]
 
     def shares(self) -> Optional[List[tf.Tensor]]:
-        """Returns, for each local replica, its rows over the mean of all replicas' rows, [] float64.
+        """Returns the rows of each local replica divided by the mean over all replicas, [] float64.
 
-        The first call in a graph is a collective: all workers must ask alike.
+        The first call in a graph is a collective.
 
         Returns:
-            None where shapes say that all replicas have the same number of rows.
+            None if the shapes show that all replicas have the same number of rows.
         """
         if not self._rows:
             return None
@@ -107,7 +108,7 @@ class EmptyBatchGuard:
         return shares
 
     def contributions(self, value: Any) -> Any:
-        """Returns the per-replica value as the replicas that run now may add it to a reduction."""
+        """Returns the per-replica value, cleaned for a reduction."""
         if not self._rows:
             return value
         if compat.is_sync_on_read_variable(value):
@@ -131,9 +132,9 @@ class EmptyBatchGuard:
         return True
 
     def _settled(self, value: tf.Tensor, replica: int, variable: Any) -> tf.Tensor:
-        """Returns the value of a replica's variable, with the old value in place of numbers that are not finite.
+        """Returns the value of a replica's variable, with numbers that are not finite replaced by the old value.
 
-        Only a replica without rows keeps old values.
+        This applies only to a replica without rows.
         """
         before = self._before.get((replica, id(variable)))
         if before is None or not value.dtype.is_floating:
@@ -141,9 +142,9 @@ class EmptyBatchGuard:
         return tf.where(self._has_rows(replica) | tf.math.is_finite(value), value, before)
 
     def _finite(self, value: tf.Tensor, replica: int) -> tf.Tensor:
-        """Returns `value`, with 0 in place of numbers that are not finite if the replica has no rows.
+        """Returns `value`. If the replica has no rows, numbers that are not finite are replaced by 0.
 
-        With rows it costs no pass over the value.
+        If the replica has rows, this does not read the value.
         """
         if tf.get_static_value(self._has_rows(replica)):
             return value
@@ -162,7 +163,7 @@ class EmptyBatchGuard:
         return rows > 0 if known is None else tf.constant(bool(known > 0))
 
     def local_replica(self) -> int:
-        """Returns the local number of the replica whose function runs on this thread."""
+        """Returns the local number of the replica that runs on this thread."""
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(everywhere)) % self._local_replicas
 
@@ -175,7 +176,7 @@ def _of_replica(replica: int, arguments: Any) -> List[Any]:
 
 
 def _unless(condition: tf.Tensor, action: Callable[[], bool]) -> None:
-    """Runs the action unless the condition holds; without an operation where that is known."""
+    """Runs the action unless the condition holds. Adds no tf.cond if the condition is known."""
     if tf.get_static_value(condition) is None:
         tf.cond(condition, lambda: True, action)
     elif not tf.get_static_value(condition):
@@ -183,9 +184,9 @@ def _unless(condition: tf.Tensor, action: Callable[[], bool]) -> None:
 
 
 def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[tf.Tensor]]:
-    """Returns the rows of each replica's batch, [] int64; None where all workers know that all have the same number.
+    """Returns the rows of each replica's batch, [] int64; None if all replicas are known to have the same number.
 
-    The batch is the first argument whose number of rows is open, or 0, on some replica.
+    The batch is the first argument whose number of rows is unknown, or 0, on some replica.
     """
     for parts in zip(*replicas):
         if any(_is_open(part, shapes_are_agreed) for part in parts):
@@ -194,7 +195,7 @@ def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[t
 
 
 def _is_open(part: Any, shapes_are_agreed: bool) -> bool:
-    """Returns True if other workers may have another number of rows."""
+    """Returns True if other workers may have a different number of rows."""
     if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
         return True
     if not isinstance(part, tf.Tensor) or not part.shape.rank:
@@ -205,7 +206,10 @@ def _is_open(part: Any, shapes_are_agreed: bool) -> bool:
 
 
 def _comes_from_iterator(part: tf.Tensor) -> bool:
-    """Returns True for a tensor that a distributed iterator gives in this function: workers have agreed on its shape."""
+    """Returns True for a tensor that a distributed iterator returns in this function.
+
+    Workers have agreed on its shape.
+    """
     return part.op.type in _ITERATOR_OPS
 
 

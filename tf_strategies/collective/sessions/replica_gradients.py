@@ -13,10 +13,10 @@ __all__ = ["apart"]
 
 
 def apart(value: Any) -> Any:
-    """Returns the per-replica value, in which the way back from a sum to the variables of other local replicas ends.
+    """Returns the per-replica value, through which no gradient flows from a sum to the variables of other local replicas.
 
-    `ReplicaContext.all_reduce` has a gradient of its own. In such a graph TensorFlow looks for variables that this would leave
-    out, from each replica through the sum into all others, and fails to find theirs.
+    `ReplicaContext.all_reduce` has its own gradient. In graphs of sessions, TensorFlow follows the sum from
+    each replica into all others, and fails on their variables.
     """
     if not in_session_graph() or not isinstance(value, tf.distribute.DistributedValues):
         return value

@@ -1,4 +1,4 @@
-"""The sessions that Estimator trains with, one on each worker."""
+"""Creates the session of a worker with which Estimator trains."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["GroupSessionCreator"]
 
 
 class GroupSessionCreator(tf.compat.v1.train.SessionCreator):
-    """Makes a session on this worker's own devices, in which the variables have the chief's values.
+    """Creates a session on this worker's devices, in which the variables have the chief's values.
 
-    The chief alone restores a checkpoint; nobody else looks for one. Making a session is a collective.
+    Only the chief looks for a checkpoint and restores it. Creating a session is a collective.
 
     Args:
         group: the workers.
-        scaffold: what initializes, restores and saves; finalized with the first session.
-        config: of the session.
-        checkpoint_dir: where the chief looks for the latest checkpoint.
-        checkpoint_filename_with_path: the checkpoint in place of that.
+        scaffold: the scaffold, which initializes, restores and saves. The first session finalizes it.
+        config: the configuration of the session.
+        checkpoint_dir: the folder in which the chief looks for the latest checkpoint.
+        checkpoint_filename_with_path: the checkpoint to restore instead of the latest one.
 
     Raises:
-        Exception: one that `carried_through` turns into tfs.WorkerLostError, when a worker is lost.
+        Exception: a worker is lost. `carried_through` turns this error into tfs.WorkerLostError.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class GroupSessionCreator(tf.compat.v1.train.SessionCreator):
         if self._group.size == 1:
             return self._local.create_session()
         if self._share is None:
-            # It cannot be earlier, because hooks make variables first, nor later, because the local creator finalizes the graph.
+            # This is the only possible moment: hooks make variables before, and the local creator then
+            # finalizes the graph.
             self._share = share_variables(self._group)
         with final_errors():
             session = self._local.create_session()

@@ -1,4 +1,4 @@
-"""Batches for Estimator, which all workers run out of in the same step."""
+"""Provides batches for Estimator. All workers run out of data in the same step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["EndsTogether"]
 
 
 class EndsTogether:
-    """An iterator over the batches of each local replica that ends on all workers with the first that has none left.
+    """An iterator over the batches of the local replicas, which ends on all workers when one worker has no batch left.
 
-    Before each step the workers tell each other who has a batch: one small message. Those who still had some say so.
+    Before each step the workers exchange one small message on who has a batch. Workers that had batches left
+    log this.
 
     Args:
-        iterator: of this worker, as TensorFlow makes it from an input function.
+        iterator: the iterator of this worker, made by TensorFlow from an input function.
         group: the workers, two or more.
     """
 
@@ -27,18 +28,18 @@ class EndsTogether:
         self._group = group
 
     def initialize(self) -> tf.Operation:
-        """Returns the operation that begins from the start."""
+        """Returns the operation that restarts the iterator."""
         return self._iterator.initialize()
 
     @property
     def initializer(self) -> Any:
-        """What `initialize` returns, under the name that iterators of TensorFlow 1 give it."""
+        """The result of `initialize`, under the name that iterators of TensorFlow 1 use."""
         return self._iterator.initializer
 
     def get_next(self) -> Any:
         """Returns the next batch of each local replica.
 
-        Running it raises tf.errors.OutOfRangeError, on all workers alike, when one of them has none.
+        Running it raises tf.errors.OutOfRangeError on all workers when one of them has no batch.
         """
         batches = compat.optional_batches(self._iterator)
         with tf.device("/device:CPU:0"):
@@ -63,7 +64,7 @@ class EndsTogether:
 
 
 def _end_of(had_batch: tf.Tensor, name: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Raises tf.errors.OutOfRangeError when it runs, and says who was first to end where there were batches left."""
+    """Raises tf.errors.OutOfRangeError when it runs. Logs who ended first, if this worker had batches left."""
 
     def tell() -> tf.Tensor:
         said = tf.print("tf_strategies:", name(), "has no batch left; training ends on all workers")

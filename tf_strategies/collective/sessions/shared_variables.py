@@ -1,4 +1,4 @@
-"""Variables of a session's graph get the chief's values, restored or new, on all workers."""
+"""Gives the variables of a session's graph the values of the chief, restored or new, on all workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _STAY_LOCAL = (tf.string, tf.resource, tf.variant)
 
 
 def share_variables(group: WorkerGroup) -> tf.Operation:
-    """Returns the operation that gives all global variables of the default graph the values of worker 0; a collective.
+    """Returns the operation that assigns the values of worker 0 to all global variables of the default graph.
 
-    The messages carry names, shapes and dtypes, so workers that build different models fail with both sides named. What a
-    worker remembers of its own gradients is not shared: their sum over workers counts.
+    A collective.
+
+    The messages carry names, shapes and dtypes, so workers that build different models get an error that
+    names both sides. A worker's state of compression is not shared, because only its sum over workers counts.
     """
     assigned = []
     for variable in tf.compat.v1.global_variables():

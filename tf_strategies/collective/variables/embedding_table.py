@@ -1,7 +1,7 @@
-"""Embeddings whose rows are looked up in place.
+"""Looks up rows of embeddings in place.
 
-TensorFlow looks rows of a distributed variable up in a tensor of the whole, as Keras 3 does with any variable. That tensor is a
-copy once rows of the variable were written: of a table of 50 MB, 50 MB a step.
+TensorFlow reads a distributed variable as a whole to look up rows, and Keras 3 does so with any variable.
+After rows of the variable were written, this read is a copy: for a table of 50 MB, 50 MB in each step.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["look_up_in_place"]
 
 @compat.register_dispatchable_type
 class Table(compat.MirroredVariable):
-    """A trainable variable; rows are looked up in the part of this replica."""
+    """A trainable variable whose rows are looked up in the variable of this replica."""
 
     looks_up_in_place = True
 
     def sparse_read(self, indices, name=None):
-        """Returns the rows of these numbers, [...] int16, int32 or int64 -> [..., row shape]."""
+        """Returns the rows with these indices, [...] int16, int32 or int64 -> [..., row shape]."""
         numbers = tf.convert_to_tensor(indices)
         numbers = tf.cast(numbers, tf.int32) if numbers.dtype == tf.int16 else numbers
         return self.part_of_replica().sparse_read(numbers, name=name)
 
     def part_of_replica(self) -> tf.Variable:
-        """Returns the variable of this replica; between replicas that of this device, or the first."""
+        """Returns the variable of this replica; outside of replica functions that of the current device, or the first."""
         return self._get_on_device_or_primary()
 
 
 def look_up_in_place(variable: Any) -> None:
-    """Makes a variable just created a `Table`, if it may be one."""
+    """Turns a new variable into a `Table`, if possible."""
     if type(variable) is compat.MirroredVariable and variable.trainable and (variable.shape.rank or 0) > 1:
         variable.__class__ = Table
 
@@ -66,7 +66,7 @@ def _embedding_lookup_sparse(
 ):
     """Replaces `tf.nn.embedding_lookup_sparse`, which Estimator's embedding columns call.
 
-    TensorFlow itself avoids a copy only for the variable of one device.
+    TensorFlow itself avoids the copy only for a variable of a single device.
     """
     tables = params if isinstance(params, list) else [params]
     if not tables or any(type(table) is not Table for table in tables):

@@ -1,4 +1,4 @@
-"""Variables start equal: the initial value of worker 0, on every worker."""
+"""Gives variables the initial value of worker 0 on every worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def initial_value_from_first_worker(
 ) -> Callable[[], tf.Tensor]:
     """Returns a function that makes the initial value of a variable.
 
-    The value is made on every worker, so that random generators advance alike, and then replaced by worker 0's. The
-    broadcast carries the variable's name, shape and dtype, so workers that build different models fail with both sides named.
+    Every worker computes a value, so that random generators advance equally, and replaces it by that of
+    worker 0. The broadcast carries the variable's name, shape and dtype, so workers that build different
+    models get an error that names both sides.
 
     Args:
         group: the workers.
-        initial_value: as tf.Variable takes it: a value, a function, or a value restored from a checkpoint.
-        dtype: of the variable, or None for the value's own.
+        initial_value: an argument of tf.Variable: a value, a function, or a value restored from a checkpoint.
+        dtype: the dtype of the variable, or None for the dtype of the value.
         name: of the variable.
     """
 
@@ -49,7 +50,7 @@ def initial_value_from_first_worker(
 
 
 def _share_strings(group: WorkerGroup, value: tf.Tensor, name: str) -> tf.Tensor:
-    """Returns the strings of worker 0, which travel as their lengths and then their bytes, one in an int32 each."""
+    """Returns the strings of worker 0. Their lengths are sent first, and then their bytes, each as an int32."""
     lengths = group.broadcast(tf.strings.length(value), name)
     row_lengths = tf.reshape(lengths, [-1])
     total = tf.reduce_sum(row_lengths)
@@ -58,7 +59,7 @@ def _share_strings(group: WorkerGroup, value: tf.Tensor, name: str) -> tf.Tensor
         codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
     else:
         codes = tf.zeros([total], tf.int32)
-    # One element more, because a message must not be empty.
+    # One additional element, because a message must not be empty.
     codes = group.broadcast(tf.concat([codes, [0]], 0), f"bytes of the {name}")[:total]
     letters = tf.RaggedTensor.from_row_lengths(tf.gather(tf.constant(_BYTES), codes), row_lengths)
     return tf.reshape(tf.strings.reduce_join(letters, axis=-1), tf.shape(lengths))

@@ -1,10 +1,11 @@
-"""Statistics that replicas write on their own, such as moving averages of batch normalization, agree after every step.
+"""Averages statistics that each replica writes, such as moving averages of batch normalization, after every step.
 
-Each replica normalizes by its own batch and writes what it saw. When all replicas are done, what they wrote is averaged over
-all replicas of all workers, in one message, each weighted by its rows: moving = m * moving + (1 - m) * the mean of
-the replicas' batch statistics. So workers stay bit-identical, and any of them can save or evaluate at any moment.
-Only variables that were assigned in the step take part: evaluation does not communicate. Those of optimizers, which all
-replicas write alike, and the states of one replica's rows are left as they are.
+Each replica normalizes by its own batch and writes its own statistics. When all replicas are done, these are
+averaged over all replicas of all workers, weighted by rows, in one message: moving = m * moving + (1 - m) *
+the mean of the replicas' batch statistics. So workers stay bit-identical, and each can save or evaluate at
+any moment. Only variables that were assigned in the step take part, so evaluation does not communicate.
+Variables of optimizers, which are equal on all replicas, and states that belong to the rows of one replica
+are not averaged.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ __all__ = ["ReplicaStatistics"]
 
 
 class ReplicaStatistics:
-    """Knows which statistics the replicas have written, and averages them.
+    """Records the statistics that replicas write, and averages them.
 
     Args:
         replicas: the number of all replicas.
-        share: in a replica function, this replica's rows over the mean of all replicas', [] float64; None where always 1.
-        sum_between_workers: the sums over all workers of a list of tensors.
+        share: returns, in a replica function, the replica's rows divided by the mean over all replicas, []
+            float64; None if always 1.
+        sum_between_workers: returns the sums over all workers of a list of tensors.
     """
 
     def __init__(
@@ -48,14 +50,14 @@ class ReplicaStatistics:
         self._shares: List[Optional[tf.Tensor]] = []
 
     def adopt(self, variable: Any) -> None:
-        """Keeps an eye on a variable just created, if replicas write it on their own."""
+        """Tracks a new variable, if replicas write it by themselves."""
         if self._replicas > 1 and _is_statistic(variable):
             when_read = compat.is_sync_on_read_variable(variable)
             variable.__class__ = _StatisticWhenRead if when_read else _Statistic
             self._known = [known for known in self._known if known() is not None] + [weakref.ref(variable)]
 
     def watch(self, fn: Callable) -> Callable:
-        """Returns the replica function `fn`; what it writes is averaged by `agree`."""
+        """Returns the replica function `fn`. `agree` averages the statistics that it writes."""
 
         @tf.autograph.experimental.do_not_convert
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -81,13 +83,16 @@ class ReplicaStatistics:
             return
         if self._graph is None and not tf.executing_eagerly():
             raise NotImplementedError(
-                f"variable {variable.name!r} is assigned in a tf.function that a replica calls, while strategy.run itself is "
-                "called eagerly; call strategy.run in a tf.function, or hand it the tf.function"
+                f"variable {variable.name!r} is assigned in a tf.function that a replica calls, but "
+                f"strategy.run is called eagerly; call strategy.run in a tf.function, or pass the "
+                f"tf.function to strategy.run"
             )
         self._written.setdefault(id(variable), variable)
 
     def agree(self) -> List[Any]:
-        """Averages what the replicas have written; between replicas, when all are done. All workers have written alike.
+        """Averages the statistics that the replicas have written, when all replicas are done.
+
+        All workers must have written the same ones.
 
         Returns:
             The operations that write the averages, for a graph that a session runs.
@@ -106,7 +111,7 @@ class ReplicaStatistics:
         return assigned
 
     def forget(self) -> None:
-        """Ends the watch."""
+        """Ends the watch of the replica function."""
         self._watching, self._graph = False, None
         self._written.clear()
         self._shares.clear()
@@ -121,7 +126,7 @@ class ReplicaStatistics:
 
 
 class _Statistic(compat.MirroredVariable):
-    """Written by each replica on its own: says so."""
+    """A variable that reports writes by each replica."""
 
     def _update_replica(self, update_fn, value, **kwargs):
         self._distribute_strategy.extended.statistics.note(self)
@@ -129,7 +134,7 @@ class _Statistic(compat.MirroredVariable):
 
 
 class _StatisticWhenRead(WorkerVariable):
-    """Does the same for variables of Keras 2, whose replicas are averaged when they are read."""
+    """The same for variables of Keras 2, whose replicas are averaged when they are read."""
 
     def _update_replica(self, update_fn, value, **kwargs):
         self._distribute_strategy.extended.statistics.note(self)
@@ -148,7 +153,7 @@ def _widened(value: tf.Tensor) -> tf.Tensor:
 
 
 def _weighted(value: tf.Tensor, share: Optional[tf.Tensor]) -> tf.Tensor:
-    """Returns `value` times `share`; 0 for a replica without rows, whose value may not be a number."""
+    """Returns `value` times `share`, or 0 for a replica without rows, whose value may be NaN."""
     if share is None:
         return value
     return tf.where(share > 0, value, tf.zeros_like(value)) * tf.cast(share, value.dtype)

@@ -1,4 +1,4 @@
-"""Metric variables that one worker alone can save."""
+"""Implements metric variables that one worker alone can save."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["keep_saving_local"]
 
 
 class WorkerVariable(compat.SyncOnReadVariable):
-    """A variable that is reduced over all workers when read as a tensor, but not to be saved.
+    """A variable that is reduced over all workers when it is read as a tensor, but not when it is saved.
 
-    Keras saves variables through `numpy()`, and TensorFlow through checkpoints; often the chief saves and nobody else does, so
-    neither may communicate, nor may a look at an attribute. They see the part of this worker.
+    Keras saves variables through `numpy()`, and TensorFlow through checkpoints; often only the chief saves,
+    so neither may communicate. The same holds for reading an attribute. They use the value of this worker.
     """
 
     def assign(self, value, use_locking=False, name=None, read_value=True):
-        """Assigns like any variable, but reads nothing back between replicas.
+        """Assigns like any variable, but does not read the variable back outside of replica functions.
 
-        Such a read would reduce the variable over all workers.
+        That read would reduce the variable over all workers.
         """
         read_value = read_value and not tf.distribute.in_cross_replica_context()
         return super().assign(value, use_locking=use_locking, name=name, read_value=read_value)
@@ -32,7 +32,7 @@ class WorkerVariable(compat.SyncOnReadVariable):
         return self._part_of_worker() if compat.is_saving() else super()._get_cross_replica()
 
     def __getattr__(self, name: str):
-        """Attributes unknown here are the replica's; between replicas those of the first, which needs no reduction."""
+        """Returns other attributes of the replica's variable, or outside of replica functions of the first replica's."""
         if name == "_values" or name.startswith("_self_"):
             return super().__getattr__(name)
         context = tf.distribute.get_replica_context()
@@ -61,7 +61,7 @@ class WorkerVariable(compat.SyncOnReadVariable):
 
 
 def keep_saving_local(variable):
-    """Makes a variable just created a `WorkerVariable` if it is one that is reduced when read; returns it."""
+    """Turns a new variable into a `WorkerVariable` if it is reduced when read. Returns the variable."""
     if compat.is_sync_on_read_variable(variable):
         variable.__class__ = WorkerVariable
     return variable

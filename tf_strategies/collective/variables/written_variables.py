@@ -12,10 +12,10 @@ __all__ = ["WrittenVariables"]
 
 
 class WrittenVariables:
-    """Finds what the operations write that are added to the current graph from now on.
+    """Finds the variables that operations write which are added to the current graph from now on.
 
-    A function that a replica calls may have been traced before, or come from a SavedModel: then no Python runs that could
-    tell what it assigns.
+    A function that a replica calls may have been traced before, or come from a SavedModel. Then no Python
+    code runs that could report its assignments.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class WrittenVariables:
         self._count = len(self._graph.get_operations())
 
     def among(self, variables: Iterable[Any]) -> List[Any]:
-        """Returns those of the mirrored `variables` that are written on any replica, in the order of the first write."""
+        """Returns the mirrored `variables` that are written on any replica, in the order of the first write."""
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
