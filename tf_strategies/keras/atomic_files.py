@@ -1,8 +1,8 @@
-"""Files and folders that are whole or as they were, also when the process is killed while it writes.
+"""Writes files and folders atomically: they are complete or unchanged, also if the process is killed while it writes.
 
-What is new is written beside its place under a temporary name, brought to the disk, and then takes the place of what was
-there in one step of the file system. What a killed process left behind is removed by the next that writes there, and by the
-next training that is going to.
+New content is written beside the target under a temporary name, flushed to the disk, and then renamed to the
+target in one operation of the file system. Temporary files of a killed process are removed by the next
+process that writes there, and when the next training starts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
     """Opens a context with a temporary path beside `target`.
 
-    It replaces `target` when the block ends well, and is removed when it does not.
+    It replaces `target` if the block succeeds, and is removed otherwise.
 
-    The block may make a file or a folder there. The name ends as the target's, so that its suffix tells the format.
-    For one writer at a time.
+    The block may make a file or a folder there. The temporary name has the suffix of the target, which
+    determines the format. Only one process may write at a time.
 
     Args:
-        target: a local path; its folder is made if need be.
+        target: a local path. Its folder is created if necessary.
 
     Raises:
-        OSError: the block wrote nothing, or the place cannot be taken.
+        OSError: the block wrote nothing, or the target cannot be replaced.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +60,12 @@ def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
 
 
 def remove_left_over(target: Union[str, os.PathLike]) -> None:
-    """Removes what killed processes left beside a target that this process alone will write.
+    """Removes temporary files that killed processes left beside a target.
+
+    Only this process may write the target.
 
     Args:
-        target: a local path. Its parts may have fields such as `{epoch:02d}`, which stand for any text.
+        target: a local path. It may have fields such as `{epoch:02d}`, which match any text.
     """
     path = Path(target)
     if "://" in str(target):
@@ -79,11 +81,11 @@ def remove_left_over(target: Union[str, os.PathLike]) -> None:
 
 
 def save_atomically(callback: Any) -> Any:
-    """Makes a ModelCheckpoint of any Keras save through `replaced`; returns it.
+    """Makes a ModelCheckpoint of any Keras save through `replaced`. Returns the callback.
 
-    Whole `.keras`, `.h5` and `.weights.h5` files, and SavedModel folders. Weights in TensorFlow's own format (Keras 2, no
-    suffix) are two files, which TensorFlow renames one after the other: use names with `{epoch}`, or `.weights.h5`. Paths
-    with a scheme (`gs://`) are left to Keras.
+    This covers `.keras`, `.h5` and `.weights.h5` files, and SavedModel folders. Weights in TensorFlow's own
+    format (Keras 2, no suffix) are two files, which TensorFlow renames one after the other: use names with
+    `{epoch}`, or `.weights.h5`. Keras itself saves to paths with a scheme (`gs://`).
     """
     if "_save_model" in vars(callback):
         return callback
@@ -104,7 +106,7 @@ def save_atomically(callback: Any) -> Any:
 
 
 class _SavedAtomically:
-    """A model as ModelCheckpoint sees it while it saves."""
+    """A model for ModelCheckpoint that saves atomically."""
 
     def __init__(self, model: Any) -> None:
         self._saved = model
@@ -128,10 +130,10 @@ class _SavedAtomically:
 
 
 def _left_over(folder: Path, name: str) -> List[Path]:
-    """Returns what writers of a target left in its folder, and what writers of others there did that no longer run.
+    """Returns the temporary files of a target, and those of other targets in its folder whose writers no longer run.
 
     Args:
-        folder: where the target is.
+        folder: the folder of the target.
         name: a regular expression that matches the target's name.
     """
     found = []
@@ -180,7 +182,10 @@ def _bring_to_disk(path: Path, contents: bool = True) -> None:
 
 
 def _exchange_folders(temporary: Path, target: Path) -> None:
-    """Replaces a folder that has files, which `os.replace` cannot. Leaves the old one under the temporary name."""
+    """Replaces a folder that is not empty, which `os.replace` cannot do.
+
+    The old folder gets the temporary name.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     exchange = getattr(libc, "renameat2", None)
     if exchange is not None:

@@ -1,4 +1,4 @@
-"""Installs the bridge in every Keras that is loaded, once in each."""
+"""Installs the bridge in every loaded Keras, once in each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ _installed: Set[str] = set()
 
 
 def install() -> None:
-    """Teaches the Kerases that are loaded by now. Cheap when there is nothing new; others follow when they are used.
+    """Installs the bridge in the Kerases that are loaded by now.
+
+    Repeated calls are cheap, and include a Keras that was loaded later.
 
     Raises:
-        ImportError: a Keras is too old, or its insides are not what the bridge knows. Nothing of it is changed then.
+        ImportError: a Keras is too old, or the bridge does not fit its implementation. It is then not
+            changed.
     """
     if "tensorflow" not in _installed:
         install_all(tf, OF_TENSORFLOW)

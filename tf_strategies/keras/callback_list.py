@@ -1,8 +1,8 @@
-"""Callbacks on many workers: all decide, the chief alone shows and writes.
+"""Adapts callbacks to several workers: all workers decide, and only the chief prints and writes.
 
-Every worker runs the callbacks that it was given, for they see the same logs and must decide alike. On other workers than
-the chief there is no progress bar; Keras's own callbacks that only write (TensorBoard, CSVLogger, ModelCheckpoint) are left out,
-and classes derived from them run, but write where nobody looks.
+Every worker runs its callbacks, because they see the same logs and must make the same decisions. Workers
+other than the chief show no progress bar. They skip Keras's own callbacks that only write (TensorBoard,
+CSVLogger, ModelCheckpoint). Classes derived from these run, but write to a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
 
 
 def init(made: Callable, keras: ModuleType) -> Callable:
-    """Returns the constructor of a CallbackList, which fit, evaluate and predict make, that adapts callbacks to workers."""
+    """Returns the constructor of a CallbackList that adapts callbacks to workers.
+
+    `fit`, `evaluate` and `predict` make these lists.
+    """
 
     @functools.wraps(made)
     def init_adapted(
@@ -59,8 +62,8 @@ def init(made: Callable, keras: ModuleType) -> Callable:
 def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]:
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         raise OptionsError(
-            f"{type(callback).__name__} is for one process; with several workers use tfs.callbacks.BackupAndRestore(directory), "
-            "which restores all of them"
+            f"{type(callback).__name__} works in one process only; with several workers use "
+            f"tfs.callbacks.BackupAndRestore(directory), which restores all of them"
         )
     return adapt(keras, callback)
 

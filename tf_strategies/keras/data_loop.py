@@ -1,7 +1,8 @@
-"""Makes Keras take as many steps of the data as there are.
+"""Makes Keras take the right number of steps of distributed data.
 
-Keras counts the steps of an epoch before the data are split between workers. Here it counts after. Workers that take every step
-together count what they have agreed on, so that those whose own data differ in length take the same steps.
+Keras counts the steps of an epoch before the data are split between workers. Here it counts them afterwards.
+Workers that take every step together use the number they have agreed on, even if their own data differ in
+length.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 
 
 def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
-    """Returns the constructor of an epoch iterator of Keras 3 that counts the steps all workers take."""
+    """Returns the constructor of an epoch iterator of Keras 3, changed to count the steps that all workers take."""
     del keras
 
     @functools.wraps(made)
@@ -47,7 +48,7 @@ def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
 
 
 def accept_distributed_data(is_dataset: Callable, keras: ModuleType) -> Callable:
-    """Returns the function that knows datasets of TensorFlow, also those of `distribute_datasets_from_function`."""
+    """Returns the function that recognizes datasets of TensorFlow, with those of `distribute_datasets_from_function`."""
     del keras
 
     @functools.wraps(is_dataset)
@@ -58,7 +59,7 @@ def accept_distributed_data(is_dataset: Callable, keras: ModuleType) -> Callable
 
 
 def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:
-    """Returns the method that begins an epoch again, and keeps the number of steps."""
+    """Returns the method that restarts an epoch iterator, changed to keep the number of steps."""
     del keras
 
     @functools.wraps(reset)
@@ -71,7 +72,7 @@ def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:
 
 
 def init_handler_keras2(made: Callable, keras: ModuleType) -> Callable:
-    """Returns the constructor of a data handler of Keras 2 that shuffles alike on all workers."""
+    """Returns the constructor of a data handler of Keras 2, changed to shuffle in the same order on all workers."""
     del keras
 
     @functools.wraps(made)
@@ -84,7 +85,7 @@ def init_handler_keras2(made: Callable, keras: ModuleType) -> Callable:
 
 
 def configure_steps_keras2(configure: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of a data handler that finds out how many steps an epoch has, on all workers."""
+    """Returns the method of a data handler that computes the number of steps of an epoch, for all workers."""
     with_class_weights = importlib.import_module(f"{keras.__name__}.src.engine.data_adapter")
 
     @functools.wraps(configure)
@@ -111,7 +112,7 @@ def configure_steps_keras2(configure: Callable, keras: ModuleType) -> Callable:
 
 
 def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of a data handler that goes through epochs, whose steps are those of this worker."""
+    """Returns the method of a data handler that goes through epochs, with the number of steps of this worker."""
     del keras
 
     @functools.wraps(enumerate_epochs)
@@ -128,13 +129,14 @@ def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Ca
 
 
 def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt: bool) -> Optional[int]:
-    """Returns the steps of an epoch; None where it ends when the data do.
+    """Returns the number of steps of an epoch, or None if the epoch ends with the data.
 
     Args:
-        strategy: the model's.
-        distributed: the data as they are split.
-        own: how many batches this worker's arrays, Sequence or PyDataset have; Keras knows, the dataset made of it does not.
-        dealt: whether each worker gets some of these batches.
+        strategy: the strategy of the model.
+        distributed: the distributed data.
+        own: the number of batches of this worker's arrays, Sequence or PyDataset. Keras knows it; the dataset
+            made from them does not.
+        dealt: whether these batches are dealt out to the workers.
     """
     if dealt and own is not None:
         return _turns(strategy, 0, own)
@@ -148,7 +150,7 @@ def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt
 
 
 def _turns(strategy: WorkerStrategy, epoch: int, batches: int) -> int:
-    """Returns how many of an epoch's batches a worker has its turn for, where batches are dealt out on and on over all epochs."""
+    """Returns the number of an epoch's batches that a worker gets, if batches are dealt out in turn over all epochs."""
 
     def until(end: int) -> int:
         return (end - strategy.rank + strategy.size - 1) // strategy.size

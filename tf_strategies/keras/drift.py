@@ -1,8 +1,8 @@
-"""Workers compare what must be equal on all of them when `fit` begins, and at the end of each epoch.
+"""Compares weights and settings between workers when `fit` begins and at the end of each epoch.
 
-Weights that were loaded on one worker only, another learning rate on one worker, or other hyperparameters do not stop
-training: every worker would go on with a model of its own. Here each worker computes a checksum of every variable and
-setting, and all workers exchange these in one message. A difference raises a DriftError on all of them.
+Weights that were loaded on one worker only, or hyperparameters that differ, do not stop training by
+themselves: every worker would train a different model. Here each worker computes a checksum of every variable
+and setting, and all workers exchange these in one message. A difference raises a DriftError on all of them.
 """
 
 from __future__ import annotations
@@ -29,26 +29,24 @@ from tf_strategies.keras.settings import layer_settings, optimizer_settings
 __all__ = ["DriftCheck", "checksum"]
 
 _DIGITS = 8
-_PARTS_DIFFER = "replicas"  # as long as a checksum in hexadecimal
+_PARTS_DIFFER = "replicas"  # has the length of a checksum in hexadecimal
 _SHOWN = 3
 _REMEDY_OF_VALUES = (
     "load_weights, set_weights and assign change only the worker that calls them: call them on every worker with the same "
     "values, or use tfs.callbacks.BackupAndRestore, which gives the chief's file to all. A variable that replicas write "
     'themselves needs aggregation="only_first_replica", "sum" or "mean", or the same value on all replicas'
 )
-_REMEDY_OF_SETTINGS = (
-    "give every worker the same value: callbacks, tuners and scripts must choose alike on all workers"
-)
+_REMEDY_OF_SETTINGS = "give every worker the same value: callbacks, tuners and scripts must make the same choices on all workers"
 
 
 class _Entry(NamedTuple):
-    """One thing to compare.
+    """A variable or a setting to compare.
 
     Attributes:
-        label: how messages name it on this worker.
+        label: the name in messages of this worker.
         code: the checksum, `_DIGITS` characters.
-        describe: returns the values to show if it differs, by the name of the part.
-        remedy: what to do about a difference.
+        describe: returns the values to show if they differ, by the name of the part.
+        remedy: how to correct a difference.
     """
 
     label: str
@@ -58,7 +56,7 @@ class _Entry(NamedTuple):
 
 
 class DriftCheck(Hooks):
-    """Compares the workers' models within `fit`; a callback that comes after all of the user's.
+    """Compares the workers' models within `fit`. A callback that runs after all callbacks of the user.
 
     Args:
         strategy: the strategy of the model.
@@ -87,7 +85,7 @@ class DriftCheck(Hooks):
         return False
 
     def _require_equal(self, settings: List[_Entry], moment: str) -> None:
-        """Raises a DriftError on all workers if they differ. A collective."""
+        """Raises a DriftError on all workers if their models differ. A collective."""
         variables = agreed_variables(self.model)
         entries = [*settings, *(_of_variable(variable) for variable in variables)]
         codes = self._strategy.exchange("".join(entry.code for entry in entries), "state of the model")
@@ -107,7 +105,10 @@ class DriftCheck(Hooks):
             self._refuse(entries[differing[0]], codes, differing, moment)
 
     def _settle(self, position: int, variables: List[Any]) -> bool:
-        """Gives all replicas the value of the first, if the variable says so; a collective."""
+        """Assigns the value of the first replica to all replicas, if the variable requires this.
+
+        A collective.
+        """
         if position < 0 or not follows_first_worker(variables[position]):
             return False
         parts = replicas_of(variables[position])
@@ -128,7 +129,9 @@ class DriftCheck(Hooks):
         if odd is None:
             sides = f"differs between the replicas of a worker ({values[0]})"
             if len(set(codes)) > 1:
-                sides = f"differs between workers, though what can be shown of it is equal ({values[0]})"
+                sides = (
+                    f"differs between workers, although the values that can be shown are equal ({values[0]})"
+                )
         else:
             alike = [name_of(rank) for rank, value in enumerate(values) if value != values[0] and rank != odd]
             also = f" ({', '.join(alike[:_SHOWN])} differ, too)" if alike else ""
@@ -152,7 +155,7 @@ def _crc(part: tf.Variable) -> int:
     start = zlib.crc32(f"{value.dtype.name}{value.shape}".encode())
     try:
         return zlib.crc32(memoryview(value), start)  # no copy
-    except (TypeError, ValueError):  # a type that buffers do not know, such as bfloat16 or string
+    except (TypeError, ValueError):  # a dtype that buffers do not support, such as bfloat16 or string
         return zlib.crc32(repr(value.numpy().tolist()).encode(), start)
 
 

@@ -1,6 +1,8 @@
-"""Embeddings of Keras 3 look rows up where they are: on servers, so that no others travel, and here without a copy of the table.
+"""Makes embeddings of Keras 3 look up rows in place.
 
-Keras 3 looks up in a tensor of the whole; Keras 2 leaves it to `tf.nn.embedding_lookup`, and that to the variable.
+Only these rows are sent by servers, and a local lookup makes no copy of the table.
+
+Keras 3 itself reads the whole table. Keras 2 calls `tf.nn.embedding_lookup`, which calls the variable.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ __all__ = ["call"]
 
 
 def call(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the lookup of an embedding that reads rows where they are."""
+    """Returns the `call` method of an embedding that looks up rows in place."""
     scopes = importlib.import_module(f"{keras.__name__}.src.backend.common.stateless_scope")
 
     @functools.wraps(original)
@@ -32,7 +34,7 @@ def call(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _table(layer: Any) -> Any:
-    """Returns the variable in which a layer looks up in place; None where it looks up in anything else, as with LoRA."""
+    """Returns the variable in which a layer looks up rows, or None if the table is not a variable, as with LoRA."""
     held = getattr(getattr(layer, "_embeddings", None), "_value", None)
     in_place = getattr(held, "looks_up_in_place", False)
     if not in_place or layer.lora_enabled or getattr(layer, "quantization_mode", None) is not None:

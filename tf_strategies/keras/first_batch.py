@@ -1,8 +1,8 @@
-"""Keras 3 builds a model from the shapes of the first batch; here it learns them without taking the batch.
+"""Builds Keras 3 models from the shapes of the data, without taking a batch.
 
-The batch it takes is lost where the data cannot be read twice, as from a Python generator, and costs a start of the
-whole input pipeline otherwise. Where the dataset does not tell the shapes, one is taken, as it is on the first replica:
-Keras would average it over all of them.
+Keras 3 itself takes the first batch for this. The batch is lost if the data cannot be read twice, as with a
+Python generator; otherwise the whole input pipeline starts an additional time. If the dataset does not know
+its shapes, a batch is taken from the first replica, because Keras would average it over all replicas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def build(original: Callable, keras: ModuleType) -> Callable:
 def _batch_like(element_spec: Any) -> Optional[Any]:
     """Returns a batch of one row for each spec of a distributed dataset.
 
-    None if a spec leaves a dimension of the rows open.
+    Returns None if a spec has an unknown dimension besides the rows.
     """
     rows = tf.nest.map_structure(_of_one_replica, element_spec)
     specs = tf.nest.flatten(rows)

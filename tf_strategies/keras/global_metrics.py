@@ -1,7 +1,8 @@
-"""The logs of a batch are the metrics of all workers; of those that keep their own pace, the logs of an epoch.
+"""Makes the logs of a batch show the metrics of all workers, or those of an epoch for workers that keep their own pace.
 
-Keras 3 computes them on each replica and averages the results, which is another number for anything but a mean (AUC,
-precision), and for replicas with unequal batches. Here their sums are added over all workers first, in one message.
+Keras 3 computes metrics on each replica and averages the results. This is wrong for metrics that are not
+means, such as AUC and precision, and for replicas with unequal batches. Here their state is added up over all
+workers first, in one message.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["logs_of_epoch", "results", "results_of_step"]
 
 
 def results(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Model.get_metrics_result`, which fills the logs of train and test steps, for the metrics of all workers."""
+    """Returns `Model.get_metrics_result`, which makes the logs of steps, changed to use the metrics of all workers."""
     del keras
 
     @functools.wraps(original)
@@ -50,7 +51,7 @@ def results(original: Callable, keras: ModuleType) -> Callable:
 
 
 def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method that asks for the metrics when an epoch ends."""
+    """Returns the method that reads the metrics at the end of an epoch, changed to use the metrics of all workers."""
     del keras
 
     @functools.wraps(original)
@@ -73,7 +74,7 @@ def results_of_step(strategy: GroupStrategy, model: Any) -> Optional[StepResults
 
 
 def _held(value: Any) -> Any:
-    """Returns a tensor as it is now; Keras gives plain numbers where it can."""
+    """Returns the current value of a tensor. Keras returns plain numbers if possible."""
     return value if isinstance(value, (bool, int, float)) else tf.identity(value)
 
 

@@ -1,4 +1,4 @@
-"""The face of a callback to the list that calls it, in every Keras."""
+"""Defines a base class of callbacks that works in every Keras."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class Hooks:
-    """Is like `keras.callbacks.Callback`, but independent of which Keras is used; a process may have two.
+    """Has the methods of `keras.callbacks.Callback`, but does not depend on a Keras.
+
+    A process may have loaded two.
 
     Attributes:
-        model: the model whose `fit` calls.
-        params: what `fit` was given: epochs, steps, verbose.
+        model: the model that is trained.
+        params: the arguments of `fit`: epochs, steps, verbose.
     """
 
     async_safe = False

@@ -13,11 +13,11 @@ _ABSENT = object()
 
 
 def install_all(package: ModuleType, patches: Iterable[Patch]) -> None:
-    """Replaces the names of the patches in a package. If one cannot be replaced, all are as they were.
+    """Replaces the names of the patches in a package. If one cannot be replaced, none is changed.
 
     Args:
-        package: the package that the owners of the patches are in.
-        patches: no two of them for one name.
+        package: the package with the owners of the patches.
+        patches: the patches, at most one for each name.
 
     Raises:
         AttributeError, ImportError: a name is missing; the message names it.

@@ -1,6 +1,6 @@
-"""Gradients that a `tf.GradientTape` computes in `train_step` are those of the joint batch.
+"""Makes the gradients of a `tf.GradientTape` in `train_step` those of the joint batch.
 
-Jacobians are the replica's own: they have a part for each row, or for each element of the target.
+Jacobians stay those of the replica: they have a part for each row, or for each element of the target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _this_thread = threading.local()
 
 
 def gradient(original: Callable, keras: Any) -> Callable:
-    """Returns `tf.GradientTape.gradient`, which in the steps of `fit` gives the gradients of the joint batch."""
+    """Returns `tf.GradientTape.gradient`, which returns the gradients of the joint batch in the steps of `fit`."""
     del keras
 
     @functools.wraps(original)
@@ -86,7 +86,7 @@ def compute_average_loss(original: Callable, keras: Any) -> Callable:
 
 
 def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
-    """Returns TensorFlow's variables behind the sources; None unless all are variables of the strategy."""
+    """Returns TensorFlow's variables behind the sources, or None if some are not variables of the strategy."""
     variables = []
     for source in tf.nest.flatten(sources):
         variable = source if isinstance(source, (tf.Variable, tf.Tensor)) else getattr(source, "value", None)
@@ -98,7 +98,7 @@ def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
 
 
 def _weighted_seeds(step: JointStep, target: Any, output_gradients: Any) -> Optional[List[tf.Tensor]]:
-    """Returns what the backward pass starts from, in place of ones; None for targets that are no floating-point tensors."""
+    """Returns the initial gradients of the backward pass, instead of ones; None if a target is not a floating-point tensor."""
     targets = tf.nest.flatten(target)
     if not targets or not all(isinstance(each, tf.Tensor) and each.dtype.is_floating for each in targets):
         return None

@@ -1,6 +1,6 @@
-"""Losses of a step are such that their mean over replicas, weighted by rows, is the loss of the joint batch.
+"""Scales the losses of a step so that their mean over replicas, weighted by rows, is the loss of the joint batch.
 
-A mean over the rows of a batch is so by itself. Three kinds are not, and are multiplied by a factor:
+A mean over the rows of a batch needs no scaling. Three kinds of losses are multiplied by a factor:
 
 - A mean that divides by valid time steps (masks) or by sample weights: the joint batch divides by their sum over all replicas.
 - A compiled loss that is a sum (`reduction="sum"`), or that is not reduced at all: the joint batch's loss is the sum of the
@@ -43,7 +43,7 @@ _this_thread = threading.local()
 
 
 def call_compiled(original: Callable, keras: ModuleType) -> Callable:
-    """Returns what calls the losses of a compiled model, which marks these losses."""
+    """Returns the function that calls the losses of a compiled model, changed to mark these losses."""
     del keras
 
     @functools.wraps(original)
@@ -55,7 +55,7 @@ def call_compiled(original: Callable, keras: ModuleType) -> Callable:
 
 
 def call_loss(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Loss.__call__`; sums of compiled losses are sums over the joint batch."""
+    """Returns `Loss.__call__`, in which sums of compiled losses are sums over the joint batch."""
     del keras
 
     @functools.wraps(original)
@@ -74,7 +74,7 @@ def call_loss(original: Callable, keras: ModuleType) -> Callable:
 
 
 def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the function by which Keras 3 reduces losses; means divide by what all replicas have."""
+    """Returns the function by which Keras 3 reduces losses. Means divide by the total over all replicas."""
     losses = importlib.import_module(f"{keras.__name__}.src.losses.loss")
     is_scaled_by_keras = hasattr(losses, "scale_loss_for_distribution")
 
@@ -91,7 +91,7 @@ def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
         if strategy is None:
             return loss
         _warn_of_scalar(strategy, values)
-        # Keras does not reduce a batch that it sees is empty.
+        # Keras does not reduce a batch that is known to be empty.
         if loss.shape == [0] and reduction not in ("none", None):
             loss = tf.reduce_sum(loss)
         if reduction in _MEANS:
@@ -110,7 +110,7 @@ def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
 
 
 def apply_valid_mask_keras2(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the function of Keras 2 that makes weights of a mask; they count the valid rows of all replicas."""
+    """Returns the function of Keras 2 that computes weights from a mask, scaled by the valid rows of all replicas."""
     del keras
 
     @functools.wraps(original)
@@ -128,7 +128,7 @@ def apply_valid_mask_keras2(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _total_weight(values: Any, sample_weight: Any, mask: Any) -> Optional[tf.Tensor]:
-    """Returns the sum of the weights of all elements of `values`, [] float32; None without weights."""
+    """Returns the sum of the weights of all elements of `values`, [] float32, or None without weights."""
     if sample_weight is None and mask is None:
         return None
     weights = 1.0 if sample_weight is None else tf.cast(sample_weight, tf.float32)
@@ -144,10 +144,12 @@ def _total_weight(values: Any, sample_weight: Any, mask: Any) -> Optional[tf.Ten
 
 
 def _correction(divisor: tf.Tensor) -> tf.Tensor:
-    """Returns the factor that makes a mean over this replica's `divisor` one over that of all replicas; a collective.
+    """Returns the factor that turns a mean over this replica's `divisor` into a mean over the divisor of all replicas.
+
+    A collective.
 
     Args:
-        divisor: what the replica's mean divides by, [] float32.
+        divisor: the divisor of the replica's mean, [] float32.
     """
     divisor = tf.stop_gradient(divisor)
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, divisor)
@@ -162,19 +164,22 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
 
 
 def scale_in_loops(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the function by which Keras divides a loss by the number of replicas, for unequal rows."""
+    """Returns the function by which Keras divides a loss by the number of replicas, changed to weight by rows."""
     del keras
     return _in_loops(original, tf.multiply)
 
 
 def unscale_in_loops(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the inverse of that."""
+    """Returns the inverse of `scale_in_loops`."""
     del keras
     return _in_loops(original, tf.math.divide_no_nan)
 
 
 def _weight_in_loop(strategy: GroupStrategy) -> Any:
-    """Returns what a mean over the rows of a replica is multiplied by in a loop of the user's own; they add up to 1."""
+    """Returns the weight of a replica's mean over rows in a custom loop.
+
+    The weights of all replicas add up to 1.
+    """
     share = strategy.share_of_batch()
     return 1.0 / strategy.replicas if share is None else share / strategy.replicas
 
@@ -191,7 +196,7 @@ def _in_loops(original: Callable, operation: Callable) -> Callable:
 
 
 def update_mean(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Mean.update_state`; a scalar counts once a step."""
+    """Returns `Mean.update_state`, in which a scalar counts once in a step."""
     del keras
 
     @functools.wraps(original)
@@ -209,8 +214,9 @@ def _warn_of_scalar(strategy: GroupStrategy, values: Any) -> None:
         logging.log_first_n(
             logging.WARNING,
             "A loss returns one number for the whole batch, not one for each row. The numbers of the %d replicas are averaged, "
-            "weighted by their rows. This equals the loss of the joint batch only if the number is a mean over rows; it is "
-            "not for losses such as Dice or contrastive losses, which compare all rows of a batch.",
+            "weighted by their rows. This equals the loss of the joint batch only if the number is a mean "
+            "over rows. It does not for losses such as Dice or contrastive losses, which compare the rows "
+            "of a batch with each other.",
             1,
             strategy.replicas,
         )

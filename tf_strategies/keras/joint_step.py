@@ -1,4 +1,4 @@
-"""One step of `fit` or `evaluate`, computed by many replicas as by one process that has the joint batch.
+"""Computes one step of `fit` or `evaluate` on many replicas, with the result of one process that has the joint batch.
 
 Keras calls `train_step` on every replica, each with its rows of the batch. A `train_step` is written for one process: its losses
 are means over the batch it sees, and its gradients go to an optimizer. A `JointStep` keeps that meaning:
@@ -28,7 +28,7 @@ _this_thread = threading.local()
 
 
 class JointStep:
-    """Holds what the replicas of one step share.
+    """Holds the state that the replicas of one step share.
 
     Args:
         replicas: the number of replicas of all workers.
@@ -38,10 +38,10 @@ class JointStep:
         local_replica: returns the local number of the replica that calls.
         is_recording: returns True while a `tf.GradientTape` records.
         is_agreed: returns True for a tensor that is known to be equal on all replicas.
-        sums_logs: Keras adds up the scalars that the replicas return; else it takes their mean.
-        postpones: the sums are formed when the optimizer applies the gradients, not when the tape computes them. This is for
-            gradients that are accumulated or compressed first.
-        results: makes what knows the results of the model's metrics; None where Keras reads them over all replicas.
+        sums_logs: whether Keras adds up the scalars that the replicas return. Otherwise it takes their mean.
+        postpones: whether gradients are added up when the optimizer applies them, and not when the tape
+            computes them. This is for gradients that are accumulated or compressed first.
+        results: makes the object that knows the results of the model's metrics; None if Keras reads them over all replicas.
     """
 
     def __init__(
@@ -114,11 +114,17 @@ class JointStep:
         )
 
     def can_join(self) -> bool:
-        """Returns False within another tape, as in second derivatives: those gradients stay the replica's own."""
+        """Returns False within another tape, as for second derivatives.
+
+        Such gradients are those of the replica.
+        """
         return not self._is_recording()
 
     def add_up(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
-        """Returns the joint gradients of the variables, from weighted gradients of each replica; in a replica function."""
+        """Returns the joint gradients of the variables, given weighted gradients of each replica.
+
+        Call it in a replica function.
+        """
         context = tf.distribute.get_replica_context()
         if self.postpones:
             for variable in variables:
@@ -142,7 +148,7 @@ class JointStep:
         return sums
 
     def is_joint(self, parts: Sequence[Any]) -> bool:
-        """Returns True if these gradients, one for each local replica, are those of the joint batch already."""
+        """Returns True if these gradients, one for each local replica, are already those of the joint batch."""
         return not self._adding and all(id(_identity(part)) in self._joint for part in parts)
 
     def as_summands(self, parts: Sequence[Any], variable: Any) -> List[Any]:
@@ -166,13 +172,13 @@ class JointStep:
 
 
 def current_step() -> Optional[JointStep]:
-    """Returns the step whose replica function runs on this thread; None outside, and between replicas."""
+    """Returns the step whose replica function runs on this thread, or None outside of replica functions."""
     step = getattr(_this_thread, "step", None)
     return None if step is None or tf.distribute.in_cross_replica_context() else step
 
 
 def _identity(gradient: Any) -> Any:
-    """Returns the tensor by which a gradient is known again, also behind an identity operation."""
+    """Returns the tensor that identifies a gradient, also behind an identity operation."""
     tensor = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     while isinstance(tensor, tf.Tensor) and not hasattr(tensor, "numpy") and tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]

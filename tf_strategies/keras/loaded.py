@@ -1,4 +1,4 @@
-"""The Kerases that this process has loaded; there may be two."""
+"""Finds the Kerases that this process has loaded. There may be two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAST_LOADED = ("Model", "callbacks", "__version__")
 
 
 def loaded_kerases() -> Iterator[Tuple[str, ModuleType]]:
-    """Yields the name and the package of each Keras that is loaded as a whole."""
+    """Yields the name and the package of each Keras that is completely loaded."""
     for name in _NAMES:
         package = sys.modules.get(name)
         if package is not None and all(hasattr(package, each) for each in _LAST_LOADED):
@@ -24,8 +24,8 @@ def classes_of(path: str, name: str) -> Tuple[Any, ...]:
     """Returns the classes of this name in the loaded Kerases.
 
     Args:
-        path: the modules to go through, such as "optimizers.legacy".
-        name: of the class.
+        path: the path of modules, such as "optimizers.legacy".
+        name: the name of the class.
     """
     found = []
     for _, module in loaded_kerases():

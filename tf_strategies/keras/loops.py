@@ -1,4 +1,4 @@
-"""Strategies are told when Keras trains, and when it only looks; and they call its steps."""
+"""Tells strategies when Keras trains or evaluates, and lets them call its steps."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def fit(original: Callable, keras: ModuleType) -> Callable:
 
 
 def evaluate(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Model.evaluate`, which tells the strategy that the data are only looked at."""
+    """Returns `Model.evaluate`, which tells the strategy that the model is only evaluated."""
     del keras
     return _within(refusals.before_testing(original), "whole_data")
 
 
 def predict(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Model.predict`, which does the same, and gives rows in the order of the dataset."""
-    # Keras 2 keeps the order.
+    """Returns `Model.predict`, which does the same, and returns rows in the order of the dataset."""
+    # Keras 2 keeps the order itself.
     in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found
     return in_order(_within(original, "whole_data"))
 
 
 def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Model.predict_on_batch`, which splits the batch between workers and gives the rows of all, in order."""
+    """Returns `Model.predict_on_batch`, which splits the batch between workers and returns the rows of all, in order."""
     del keras
 
     @functools.wraps(original)
@@ -72,18 +72,18 @@ def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
 
 
 def train_function(original: Callable, keras: ModuleType) -> Callable:
-    """Returns what makes the function of training steps, whose steps the strategy calls."""
+    """Returns the method that makes the function of training steps, changed so that the strategy calls the steps."""
     return _called_by_strategy(refusals.before_training(original, keras), "train_function")
 
 
 def test_function(original: Callable, keras: ModuleType) -> Callable:
-    """Returns what makes the function of evaluation steps, whose steps the strategy calls."""
+    """Returns the method that makes the function of evaluation steps, changed so that the strategy calls the steps."""
     del keras
     return _called_by_strategy(refusals.before_testing(original), "test_function")
 
 
 def predict_function(original: Callable, keras: ModuleType) -> Callable:
-    """Returns what makes the function of prediction steps, whose steps the strategy calls."""
+    """Returns the method that makes the function of prediction steps, changed so that the strategy calls the steps."""
     del keras
     return _called_by_strategy(original, "predict_function")
 
@@ -129,7 +129,10 @@ def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting:
 
 
 def _sums_logs(model: Any) -> bool:
-    """Returns True if Keras adds up what replicas return. Keras 2 does, unless it is told otherwise; Keras 3 takes the mean."""
+    """Returns True if Keras adds up the results of replicas.
+
+    Keras 2 does, unless it is told otherwise. Keras 3 takes the mean.
+    """
     return hasattr(model, _ONLY_IN_KERAS2) and model.distribute_reduction_method in ("auto", "sum")
 
 
@@ -148,7 +151,7 @@ def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
 
 
 def _without_lists(structure: Any) -> Any:
-    """Returns the structure with tuples for its lists, which tf.data would stack to one tensor."""
+    """Returns the structure with tuples instead of lists, because tf.data would stack a list to one tensor."""
     if isinstance(structure, dict):
         return {key: _without_lists(part) for key, part in structure.items()}
     if isinstance(structure, (list, tuple)):

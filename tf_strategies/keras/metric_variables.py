@@ -1,7 +1,7 @@
-"""Variables of metrics count on each replica, and are added up when they are read.
+"""Makes variables of metrics count on each replica. They are added up when they are read.
 
-Keras makes them so since 3.10. Before, a replica's assignment was added up with those of all others, what had been counted
-before included.
+Keras does this since version 3.10. In earlier versions, an assignment by a replica added up the assigned
+values of all replicas, including the previous counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["initialize"]
 
 
 def initialize(original: Callable, keras: ModuleType) -> Callable:
-    """Returns a method of `keras.Variable` that makes TensorFlow's variable; that of a sum is reduced when it is read."""
+    """Returns the method of `keras.Variable` that makes TensorFlow's variable.
+
+    A variable for a sum is then reduced when it is read.
+    """
     del keras
 
     @functools.wraps(original)

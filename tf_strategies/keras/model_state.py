@@ -1,4 +1,4 @@
-"""The variables that decide how training goes on, in an order that is the same when the script is run again."""
+"""Lists the variables that determine the further training, in an order that is the same in each run of the script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def training_variables(model: Any) -> Dict[str, Any]:
-    """Weights, statistics, random states, and all that the optimizer and the compression of gradients keep, by position."""
+    """Returns weights, statistics, random states, and the state of the optimizer and of the compressor, by position."""
     return {
         **_numbered("model", _model_variables(model)),
         **_numbered("optimizer", _optimizer_variables(model.optimizer)),
@@ -43,7 +43,7 @@ def agreed_variables(model: Any) -> List[Any]:
 def is_agreed(variable: Any) -> bool:
     """Returns True if a variable, of a model or an optimizer, must be equal on all workers.
 
-    What replicas count on their own until it is read need not be equal, nor what belongs to one replica.
+    Sums that each replica counts by itself need not be equal, nor do variables that belong to one replica.
     """
     if variable.dtype in (tf.resource, tf.variant) or ownership.belongs_to_replica(variable):
         return False
@@ -55,7 +55,8 @@ def is_agreed(variable: Any) -> bool:
 def follows_first_worker(variable: Any) -> bool:
     """Returns True if all workers take worker 0's value of the variable.
 
-    Its aggregation says so, and it is not an optimizer's variable, which is equal anyway.
+    This is the case if its aggregation says so. Variables of optimizers are excluded, because they are equal
+    anyway.
     """
     first = getattr(variable, "aggregation", None) == tf.VariableAggregation.ONLY_FIRST_REPLICA
     return first and not variable.trainable and not ownership.belongs_to_optimizer(variable)
@@ -73,15 +74,15 @@ def optimizers_of(model: Any) -> List[Any]:
 
 
 def metric_variables(model: Any) -> Dict[str, Any]:
-    """Returns what the metrics have added up; Keras 2 makes some of them in its first step only."""
+    """Returns the variables of the metrics. Keras 2 makes some of them only in its first step."""
     return _numbered("metrics", (variable for metric in model.metrics for variable in metric.variables))
 
 
 def build_optimizer(model: Any) -> None:
-    """Makes the variables of the optimizer, where they are missing.
+    """Makes the missing variables of the optimizer.
 
     Raises:
-        ValueError: the model has no variables yet.
+        ValueError: the model does not have variables yet.
     """
     if not model.built:
         raise ValueError(
@@ -107,7 +108,7 @@ def replicas_of(variable: Any) -> Tuple[tf.Variable, ...]:
 
 
 def label_of(variable: Any) -> str:
-    """Returns how messages name a variable."""
+    """Returns the name of a variable in messages."""
     return str(getattr(variable, "name", "variable")).partition(":")[0]
 
 
@@ -120,7 +121,7 @@ def _numbered(kind: str, variables: Iterable[Any]) -> Dict[str, Any]:
 
 
 def _stored(variable: Any) -> Any:
-    """Returns the TensorFlow variable of a Keras 3 variable; a Keras 2 variable that casts itself, uncast."""
+    """Returns the TensorFlow variable of a Keras 3 variable, or the uncast variable of a Keras 2 variable."""
     if not isinstance(variable, tf.Variable):
         return variable.value
     return ownership.uncast(variable)
@@ -137,7 +138,10 @@ def _model_variables(model: Any) -> Iterator[Any]:
 
 
 def _random_states(model: Any) -> Iterator[Any]:
-    """Yields the states of Keras 2, which differ between replicas; those of Keras 3 are variables of the model."""
+    """Yields the random states of Keras 2, which differ between replicas.
+
+    Those of Keras 3 are variables of the model.
+    """
     for layer in model._flatten_layers():
         generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
         if generator is not None:

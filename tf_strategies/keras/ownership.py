@@ -1,8 +1,8 @@
-"""Tells whose a variable is: an optimizer's, one replica's, or a layer's.
+"""Finds the owner of a variable: an optimizer, one replica, or a layer.
 
-Replicas of a step write some variables on their own. Those of a layer are statistics, which all replicas must agree on.
-An optimizer writes the same on every replica. The states of a stateful recurrent layer belong to the rows of one replica,
-and those of random generators in Keras 2 to what one replica draws.
+In a step, each replica writes some variables by itself. Variables of layers are statistics, on which all
+replicas must agree. An optimizer writes the same values on every replica. The states of a stateful recurrent
+layer belong to the rows of one replica, and so do the states of random generators in Keras 2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _optimizers: List[weakref.ref] = []
 
 
 def belongs_to_optimizer(variable: Any) -> bool:
-    """Returns True if an optimizer of this process keeps the variable, also by way of a loss scale."""
+    """Returns True if the variable belongs to an optimizer of this process, also through a loss scale."""
     if _MARK not in vars(variable):
         for reference in list(_optimizers):
             optimizer = reference()
@@ -44,19 +44,19 @@ def belongs_to_optimizer(variable: Any) -> bool:
 
 
 def belongs_to_replica(variable: Any) -> bool:
-    """Returns True if the variable holds what one replica remembers of its own rows."""
+    """Returns True if the variable holds a state of the rows of one replica."""
     return bool(vars(variable).get(_MARK) == "replica")
 
 
 def give_to_replica(variable: Any) -> None:
-    """Notes that the variable holds what one replica remembers, a variable of Keras or TensorFlow."""
+    """Records that a variable, of Keras or TensorFlow, holds a state of one replica."""
     vars(_held(variable))[_MARK] = "replica"
 
 
 def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
-    """Yields all that an optimizer keeps; some more than once.
+    """Yields all variables of an optimizer, some of them more than once.
 
-    The gradients that it accumulates belong to each replica until they are applied: only then are they added up.
+    Accumulated gradients belong to each replica until they are applied, because they are added up only then.
     """
     for accumulated in getattr(optimizer, "_accumulated_gradients", ()):
         give_to_replica(accumulated)
@@ -73,7 +73,7 @@ def uncast(variable: Any) -> Any:
 
 
 def init_optimizer(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the constructor of an optimizer, which is noted."""
+    """Returns the constructor of an optimizer, changed to record the optimizer."""
     del keras
 
     @functools.wraps(original)
@@ -85,7 +85,7 @@ def init_optimizer(original: Callable, keras: ModuleType) -> Callable:
 
 
 def mark_states(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method that makes the states of a recurrent layer, which belong to one replica."""
+    """Returns the method that makes the states of a recurrent layer, changed to record that they belong to one replica."""
     del keras
 
     @functools.wraps(original)
@@ -98,6 +98,6 @@ def mark_states(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _held(variable: Any) -> Any:
-    """Returns the variable of TensorFlow that a variable of Keras stands for."""
+    """Returns the TensorFlow variable of a Keras variable."""
     held = variable if isinstance(variable, tf.Variable) else variable._value
     return uncast(held)

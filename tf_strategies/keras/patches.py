@@ -1,8 +1,8 @@
-"""The patch table: every name of Keras that the bridge replaces, and every name that it reads and that is not public.
+"""The patch table: lists every name of Keras that the bridge replaces, and every private name that it reads.
 
-`Patch.owner` says where a name is: "Model" is a class of the package, "src.losses.loss" one of its modules, and
-"src.engine.data_adapter:DataHandler" a class of a module. `since` and `until` are versions of Keras; tf_keras has those of
-TensorFlow, and counts as Keras 2.
+`Patch.owner` is the place of a name: "Model" is a class of the package, "src.losses.loss" one of its modules,
+and "src.engine.data_adapter:DataHandler" a class of a module. `since` and `until` are versions of Keras;
+tf_keras has those of TensorFlow, and counts as Keras 2.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ _FIRST, _KERAS3, _NONE = "2.0", "3.0", "99.0"
 
 
 class Patch(NamedTuple):
-    """One name that is replaced.
+    """A name of Keras that the bridge replaces.
 
     Attributes:
-        owner: where the name is.
-        name: the name.
-        ours: makes the replacement of the original and the package.
-        reason: why Keras alone does not do.
-        since: the first version of Keras to which it applies.
-        until: the first one to which it does not.
+        owner: the module or class that has the name. name: the name. ours: returns the replacement, given the
+            original and the package.
+        reason: the reason why the name is replaced.
+        since: the first version of Keras to which the patch applies.
+        until: the first later version to which it does not apply.
     """
 
     owner: str
@@ -56,14 +55,14 @@ class Patch(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One name that is not public, and is read or set on objects of Keras.
+    """A private name that is read or set on objects of Keras.
 
     Attributes:
         owner: where the name is; "" for a name that several classes have.
         name: the name.
-        reason: what it is needed for.
-        since: the first version of Keras of which it is read.
-        until: the first one of which it is not.
+        reason: the purpose of the name.
+        since: the first version of Keras in which the name is read.
+        until: the first later version in which it is not read.
     """
 
     owner: str
@@ -84,10 +83,10 @@ PATCHES: Tuple[Patch, ...] = (
         "Model",
         "fit",
         loops.fit,
-        "the strategy is told that training runs; models it cannot train are refused",
+        "tells the strategy that training runs; refuses models that it cannot train",
     ),
-    Patch("Model", "evaluate", loops.evaluate, "the strategy is told that the data are only looked at"),
-    Patch("Model", "predict", loops.predict, "the same; and rows are given in order"),
+    Patch("Model", "evaluate", loops.evaluate, "tells the strategy that the model is only evaluated"),
+    Patch("Model", "predict", loops.predict, "the same, and returns rows in order"),
     Patch(
         "Model", "make_train_function", loops.train_function, "steps are joint steps, also of train_on_batch"
     ),
@@ -370,7 +369,7 @@ OF_TENSORFLOW: Tuple[Patch, ...] = (
         "nn",
         "compute_average_loss",
         joint_gradients.compute_average_loss,
-        "a convention of loops is refused in steps",
+        "refuses the convention of custom loops in steps",
     ),
 )
 
@@ -385,10 +384,10 @@ READS: Tuple[Read, ...] = (
         _KERAS3,
         _NONE,
     ),
-    Read(_ITERATOR, "_enumerate_iterator", "to begin in the middle of an epoch", "3.7", _NONE),
+    Read(_ITERATOR, "_enumerate_iterator", "to start in the middle of an epoch", "3.7", _NONE),
     Read(_ITERATOR, "_num_batches", "the steps of an epoch", _KERAS3, _NONE),
-    Read(_ITERATOR, "_steps_seen", "where in the data an epoch begins", _KERAS3, _NONE),
-    Read(_ITERATOR, "_distribute_strategy", "whose data they are", _KERAS3, _NONE),
+    Read(_ITERATOR, "_steps_seen", "the position in the data at which an epoch starts", _KERAS3, _NONE),
+    Read(_ITERATOR, "_distribute_strategy", "the model that the data are for", _KERAS3, _NONE),
     Read("Model", "_distribute_strategy", "whether a model was made in a scope", _KERAS3, _NONE),
     Read("Model", "_initial_epoch", "to begin at a later epoch", _KERAS3, _NONE),
     Read("layers.Embedding", "_embeddings", "the table without LoRA", _KERAS3, _NONE),
@@ -444,7 +443,7 @@ READS: Tuple[Read, ...] = (
 
 
 def patches_of(version: str) -> Iterator[Patch]:
-    """Yields the patches of a Keras.
+    """Yields the patches that apply to a Keras.
 
     Args:
         version: its `__version__`.
@@ -453,7 +452,7 @@ def patches_of(version: str) -> Iterator[Patch]:
 
 
 def reads_of(version: str) -> Iterator[Read]:
-    """Yields the names that are read of a Keras and that are not public."""
+    """Yields the private names that are read in a Keras."""
     yield from (each for each in READS if _is_within(version, each.since, each.until))
 
 
@@ -461,7 +460,7 @@ def find_owner(package: ModuleType, owner: str) -> Any:
     """Returns the module or class that `owner` names in a package.
 
     Raises:
-        AttributeError, ImportError: there is none.
+        AttributeError, ImportError: there is no such module or class.
     """
     path, _, inner = owner.partition(":")
     if path.startswith("src."):

@@ -1,6 +1,6 @@
-"""`predict` returns rows in the order of the dataset: it never splits one by files.
+"""Makes `predict` return rows in the order of the dataset, by never splitting it by files.
 
-Keras 2 sees to that itself, for strategies over several workers.
+Keras 2 does this itself for strategies with several workers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["in_order"]
 
 
 def in_order(original: Callable) -> Callable:
-    """Returns `Model.predict` of Keras 3 with rows in order."""
+    """Returns `Model.predict` of Keras 3, changed to return rows in order."""
 
     @functools.wraps(original)
     def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Models that cannot span several workers are refused when `fit` or `evaluate` begins, and not in the middle of a step."""
+"""Refuses models that cannot be trained by several workers when `fit` or `evaluate` begins."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 def before_training(original: Callable, keras: ModuleType) -> Callable:
-    """Returns a method of models that first refuses those that cannot be trained: `fit`, and what `train_on_batch` begins with.
+    """Returns `fit`, or the first method in `train_on_batch`, changed to refuse models that cannot be trained.
 
-    Not `Model.compile`: when it is not Keras's own, Keras does not compile models that it loads.
+    `Model.compile` is not changed: Keras does not compile loaded models if `compile` is not its own method.
     """
     outside = functools.partial(refuse_outside, keras)
     return _refusing(
@@ -36,7 +36,7 @@ def before_training(original: Callable, keras: ModuleType) -> Callable:
 
 
 def before_testing(original: Callable) -> Callable:
-    """Returns a method of models that first refuses those that cannot be evaluated."""
+    """Returns the method of models, changed to refuse models that cannot be evaluated."""
     return _refusing(original, refuse_jit, refuse_stateful_layers)
 
 
@@ -58,8 +58,8 @@ def refuse_jit(model: Any) -> None:
         with_whom = f"{strategy.size} workers" if strategy.size > 1 else "compression"
         raise OptionsError(
             f"model.compile(jit_compile=True) cannot be used with {with_whom}: XLA would compile the whole step, and "
-            'has no operation that talks to other processes; use jit_compile="auto" (Keras 3) or False, and '
-            "@tf.function(jit_compile=True) on functions of your own that only compute"
+            'cannot compile communication between processes; use jit_compile="auto" (Keras 3) or False, and '
+            "@tf.function(jit_compile=True) only on your own functions that compute"
         )
 
 
@@ -71,13 +71,14 @@ def refuse_stateful_layers(model: Any) -> None:
     for layer in model._flatten_layers():
         if getattr(layer, "stateful", False) is True and hasattr(layer, "cell"):
             raise OptionsError(
-                f"layer {layer.name!r} has stateful=True, which cannot be used with {strategy.size} workers: the states belong "
-                "to the rows of a batch, and each worker sees other rows; use stateful=False, or one worker"
+                f"layer {layer.name!r} has stateful=True, which cannot be used with {strategy.size} "
+                f"workers: the states belong to the rows of a batch, and each worker has different rows; "
+                f"use stateful=False, or one worker"
             )
 
 
 def refuse_clipping(model: Any) -> None:
-    """Raises an OptionsError if the optimizer clips gradients that are added up only after that."""
+    """Raises an OptionsError if the optimizer would clip gradients before they are added up."""
     strategy = workers_of(model)
     if strategy is None or not strategy.sums_when_applied or strategy.num_replicas_in_sync == 1:
         return
@@ -87,20 +88,21 @@ def refuse_clipping(model: Any) -> None:
         if getattr(optimizer, name, None):
             raise OptionsError(
                 f"{name}={getattr(optimizer, name)} of optimizer {optimizer.name!r} cannot be used with "
-                f"{type(strategy).__name__}: gradients are averaged on the servers, and Keras would clip each worker's before; "
-                "use CollectiveAllReduceStrategy, which clips the joint gradient, or clip in a train_step of your own"
+                f"{type(strategy).__name__}: gradients are averaged on the servers, and Keras would clip "
+                f"those of each worker before; use CollectiveAllReduceStrategy, which clips the joint "
+                f"gradient, or clip in a train_step of your own"
             )
 
 
 def refuse_with_compression(model: Any) -> None:
-    """Raises an OptionsError if the model's optimizer does something that compressed gradients do not allow."""
+    """Raises an OptionsError if the model's optimizer does not work with compressed gradients."""
     strategy = getattr(model, "distribute_strategy", None)
     if isinstance(strategy, WorkerStrategy):
         refuse_optimizer(strategy, getattr(model, "optimizer", None))
 
 
 def refuse_optimizer(strategy: WorkerStrategy, optimizer: Any) -> None:
-    """Raises an OptionsError if an optimizer does something that the strategy's compressed gradients do not allow."""
+    """Raises an OptionsError if an optimizer does not work with the strategy's compressed gradients."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner is None or not strategy.compresses:
         return
@@ -113,14 +115,16 @@ def _refuse_before_sums(strategy: GroupStrategy, optimizer: Any, inner: Any) -> 
     what = _named(inner)
     if inner is not optimizer and getattr(inner, "gradient_accumulation_steps", None):
         raise OptionsError(
-            f"{what} accumulates gradients inside a LossScaleOptimizer, which cannot be used with compression: each part of a "
-            "batch would be compressed by itself; use larger batches, or mixed_bfloat16, which needs no loss scale"
+            f"{what} accumulates gradients inside a LossScaleOptimizer, which cannot be used with "
+            f"compression: the gradient of each part of a batch would be compressed separately; use larger "
+            f"batches, or mixed_bfloat16, which needs no loss scale"
         )
     clipping = [name for name in _CLIPPINGS if getattr(inner, name, None)]
     if clipping and strategy.keeps_gradients:
         raise OptionsError(
-            f"{clipping[0]}={getattr(inner, clipping[0])} of {what} cannot be used with compression that keeps what is not "
-            "sent: what comes late would be clipped away; use clip_norm of DeepGradientCompression, or no clipping"
+            f"{clipping[0]}={getattr(inner, clipping[0])} of {what} cannot be used with compression that "
+            f"has error feedback: it would clip the values that are sent late; use clip_norm of "
+            f"DeepGradientCompression, or no clipping"
         )
 
 
@@ -137,13 +141,14 @@ def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
         )
     if getattr(inner, "weight_decay", None):
         raise OptionsError(
-            f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies momentum itself: decay "
-            "would go without momentum; use kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
+            f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies "
+            f"momentum itself: the decay would have no momentum; use "
+            f"kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
         )
 
 
 def _is_sgd(optimizer: Any) -> bool:
-    """Returns True if the optimizer is Keras's SGD itself; a derived class may do anything."""
+    """Returns True if the optimizer is Keras's SGD, and not a derived class."""
     return type(optimizer) in (*classes_of("optimizers", "SGD"), *classes_of("optimizers.legacy", "SGD"))
 
 

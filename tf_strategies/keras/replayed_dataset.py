@@ -1,4 +1,4 @@
-"""Counts the iterators of a dataset, and begins one where that of a former run was."""
+"""Counts the iterators of a dataset, and starts one at the position of an earlier run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["ReplayedDataset"]
 
 
 class ReplayedDataset:
-    """A dataset whose iterators are counted, and can be made to begin where those of a former run were.
+    """A dataset that counts its iterators. An iterator can start at the position of an earlier run.
 
     Attributes:
-        created: iterators made so far.
-        taken: batches that training took from the last of them, as far as `fit` has told.
+        created: the number of iterators made so far.
+        taken: the number of batches that training took from the last iterator, as reported by `fit`.
     """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
@@ -27,12 +27,12 @@ class ReplayedDataset:
         return getattr(self._dataset, name)
 
     def begin_at(self, number: int, taken: int, *, after: int = 0) -> None:
-        """Lets a coming iterator be the one with this number (from 1), with `taken` batches gone.
+        """Makes a later iterator the one with this number (from 1), after `taken` of its batches.
 
         Args:
-            number: among all iterators that the loop has made since it began.
-            taken: batches to read and drop.
-            after: how many iterators the loop makes before, and does not use.
+            number: the number among all iterators that the loop makes.
+            taken: the number of batches to read and drop.
+            after: the number of iterators that the loop makes before, without using them.
         """
         self._goal = (number, taken, after)
 

@@ -1,9 +1,10 @@
-"""The `fit` that runs: where it is in its data, and how to start it elsewhere.
+"""Finds the position of a running `fit` in its data, and starts a `fit` at another position.
 
-Keras hands callbacks neither, and starts an epoch in its middle in Keras 2 only. So the bridge notes the objects that `fit`
-makes first: what goes through its data, and its list of callbacks. Its dataset is put behind a `ReplayedDataset`, which counts
-the iterators that the loop makes. To go on at a place is to make as many iterators as were made there, so that datasets that
-shuffle anew for each give the same order, and to take the same number of batches from the last.
+Keras does not give callbacks access to either, and only Keras 2 can start in the middle of an epoch. So the
+bridge records the first objects that `fit` makes: its data loop and its list of callbacks. The dataset is
+wrapped in a `ReplayedDataset`, which counts the iterators that the loop makes. To resume at a position, it
+makes as many iterators as were made before, so that datasets that reshuffle for each iterator give the same
+order. It then takes the same number of batches from the last one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _this_thread = threading.local()
 
 
 class RunningFit(abc.ABC):
-    """Defines what a running `fit` has in Keras 2 and in Keras 3.
+    """Defines the common interface of a running `fit` in Keras 2 and Keras 3.
 
     Attributes:
-        callbacks: the list that `fit` calls; what it holds can be changed.
+        callbacks: the list of callbacks that `fit` calls. It can be changed.
     """
 
     def __init__(self, parts: _Parts, adapter: Any, dataset: Any) -> None:
@@ -48,19 +49,19 @@ class RunningFit(abc.ABC):
         return True
 
     def took(self, batches: int) -> None:
-        """Tells that training took batches."""
+        """Records that training took batches."""
         self._dataset.taken += batches
 
     def is_last(self, batches: int) -> bool:
-        """Returns True if the epoch is known to end after so many batches."""
+        """Returns True if the epoch is known to end after this number of batches."""
         steps = self._steps()
         return steps is not None and batches >= steps
 
     def place(self, batches: int) -> Dict[str, Any]:
-        """Returns where training is in its data, as plain data for `go_to`.
+        """Returns the position of training in its data, as plain data for `go_to`.
 
         Args:
-            batches: those of this epoch that are done; 0 at its end.
+            batches: the number of finished batches of this epoch; 0 at its end.
         """
         continues = bool(batches) or self._keeps_iterator()
         return {
@@ -71,38 +72,38 @@ class RunningFit(abc.ABC):
         }
 
     def go_to(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
-        """Lets `fit` go on in an epoch (from 0), after so many of its batches, in place of its start.
+        """Makes `fit` continue in an epoch (from 0), after a number of its batches.
 
         Args:
-            place: as `place` gave it; its "steps" may be None.
+            place: a result of `place`. Its "steps" may be None.
         """
         while self._epoch_ends < place["epoch_ends"]:
             self._adapter.on_epoch_end()
         self._start(epoch, batches, place)
 
     def end_now(self) -> None:
-        """Lets `fit` train no epoch."""
+        """Makes `fit` end without training."""
         self._set_epoch(self._epochs, 0)
 
     @abc.abstractmethod
     def forget(self) -> None:
-        """Leaves the model, once `fit` has begun, as if it had not been told where to begin."""
+        """Removes the start position from the model, after `fit` has begun."""
 
     @abc.abstractmethod
     def _steps(self) -> Optional[int]:
-        """Returns the batches of an epoch, where they are known."""
+        """Returns the number of batches of an epoch, or None if it is unknown."""
 
     @abc.abstractmethod
     def _keeps_iterator(self) -> bool:
-        """Returns True if the next epoch goes on with the iterator of this one."""
+        """Returns True if the next epoch continues with the iterator of this one."""
 
     @abc.abstractmethod
     def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
-        """Does the same as `go_to`, with the ends of the epochs before told to the data."""
+        """Does the same as `go_to`, and reports the ends of the earlier epochs to the data."""
 
     @abc.abstractmethod
     def _set_epoch(self, epoch: int, batches: int) -> None:
-        """Lets `fit` begin in this epoch, after so many of its batches."""
+        """Makes `fit` start in this epoch, after a number of its batches."""
 
 
 class _Keras3Fit(RunningFit):
@@ -178,7 +179,7 @@ class _Keras2Fit(RunningFit):
 
 
 class _Counters:
-    """Holds where a `fit` of Keras 2 starts."""
+    """Holds the start position of a `fit` in Keras 2."""
 
     def __init__(self, epoch: int, batches: int) -> None:
         self._start = epoch, batches
@@ -194,10 +195,10 @@ class _Parts:
     """Holds the objects that a `fit` has made so far.
 
     Attributes:
-        model: whose `fit` it is.
-        epochs: the number of its last epoch.
+        model: the model that is trained.
+        epochs: the number of the last epoch.
         callbacks: its list of callbacks.
-        loop: what goes through its data.
+        loop: the data loop.
     """
 
     def __init__(self, model: Any, epochs: int, callbacks: Any) -> None:
@@ -209,12 +210,12 @@ class _Parts:
 
 @contextlib.contextmanager
 def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
-    """Opens a context in which the `fit` of the model runs on this thread.
+    """Opens a context that records the `fit` of the model on this thread.
 
     Args:
         model: the model.
         epochs: the number of the last epoch.
-        callbacks: what `fit` was given.
+        callbacks: the callbacks that were passed to `fit`.
     """
     stack = _stack()
     stack.append(_Parts(model, epochs, callbacks))
@@ -225,20 +226,20 @@ def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
 
 
 def note_loop(loop: Any) -> None:
-    """Notes what goes through data; of what a `fit` makes, the first goes through its own."""
+    """Records a data loop. The first one that a `fit` makes goes through its training data."""
     for parts in _stack()[-1:]:
         parts.loop = loop if parts.loop is None else parts.loop
 
 
 def note_callbacks(callbacks: Any, model: Any) -> None:
-    """Notes a list of callbacks of a model; of those that a `fit` makes, the first is its own."""
+    """Records a list of callbacks of a model. The first one that a `fit` makes is its own."""
     for parts in _stack()[-1:]:
         if parts.model is model and parts.callbacks is None:
             parts.callbacks = callbacks
 
 
 def running_fit(model: Any) -> Optional[RunningFit]:
-    """Returns the `fit` of the model that runs on this thread; None if none does."""
+    """Returns the running `fit` of the model on this thread, or None."""
     for parts in reversed(_stack()):
         if parts.model is model and parts.loop is not None and parts.callbacks is not None:
             return _Keras3Fit(parts) if hasattr(parts.loop, "data_adapter") else _Keras2Fit(parts)

@@ -1,6 +1,6 @@
-"""One worker alone can save a model, or load its weights, also within the scope of its strategy.
+"""Lets one worker alone save a model or load its weights, also within the scope of its strategy.
 
-While it does, Keras 3 makes an optimizer anew, to see what it is made of; its variables are thrown away.
+Keras 3 makes a temporary optimizer for this, to compare its configuration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["alone"]
 
 
 def alone(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of a model with all that it makes made by this worker alone."""
+    """Returns the method of a model, changed so that variables it makes belong to this worker alone."""
     del keras
 
     @functools.wraps(original)

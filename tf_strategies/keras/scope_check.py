@@ -1,7 +1,7 @@
-"""Refuses to train what was made outside of the strategy's scope while several workers train together.
+"""Refuses to train models that were made outside of the strategy's scope, while several workers train together.
 
-A model that was made in no scope is trained by each worker on its own, and the workers overwrite one another's
-checkpoints. Optimizers and metrics from outside of the scope have variables that the workers do not share.
+Each worker would train such a model separately, and the workers would overwrite each other's checkpoints.
+Optimizers and metrics from outside of the scope have variables that the workers do not share.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _default: List[Any] = []
 
 
 def opened(strategy: WorkerStrategy) -> None:
-    """Notes that this process trains with others from now on, if the strategy has more than one worker."""
+    """Records that the strategy is open, if it has more than one worker."""
     _default_strategy()
     if strategy.size > 1:
         _open.add(strategy)
 
 
 def closed(strategy: WorkerStrategy) -> None:
-    """Notes that the strategy was closed."""
+    """Records that the strategy was closed."""
     _open.discard(strategy)
 
 
 def refuse_outside(keras: ModuleType, model: Any) -> None:
     """Raises an OptionsError if the model, or a part of it, was made outside of the scope that it is trained in.
 
-    A model of a strategy that is not ours, such as OneDeviceStrategy, is left alone.
+    Models of other strategies, such as OneDeviceStrategy, are accepted.
 
     Args:
         keras: the Keras of the model.
-        model: what is about to be trained.
+        model: the model that is about to be trained.
     """
     if _open and _is_in_no_scope(model):
         _refuse_model(model, next(iter(_open)))
@@ -60,7 +60,7 @@ def _is_in_no_scope(model: Any) -> bool:
 
 
 def _default_strategy() -> Optional[Any]:
-    """Returns the strategy of TensorFlow that holds where no scope is open; None if a scope has always been open so far."""
+    """Returns TensorFlow's default strategy, or None if it does not exist yet."""
     if not _default and not tf.distribute.has_strategy():
         _default.append(tf.distribute.get_strategy())
     return _default[0] if _default else None
@@ -98,7 +98,10 @@ def _refuse_variables(model: Any, strategy: WorkerStrategy) -> None:
 
 
 def _trainable_variables(model: Any) -> List[Any]:
-    """Returns the variables that the model has so far; Keras 2 raises an error for a Sequential that is not built."""
+    """Returns the trainable variables that the model has so far.
+
+    Keras 2 raises an error for a Sequential that is not built.
+    """
     return list(model.trainable_variables) if model.built else []
 
 
@@ -112,14 +115,14 @@ def _compiled_parts(model: Any) -> Iterator[Tuple[str, Any]]:
 
 
 def _metrics_to_come(model: Any) -> List[Any]:
-    """Returns the metrics that Keras 2 was given, and takes up in its first step only."""
+    """Returns the metrics that were passed to Keras 2, which adds them to the model only in its first step."""
     container = getattr(model, "compiled_metrics", None)
     given = [getattr(container, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     return [each for each in tf.nest.flatten(given) if hasattr(each, "variables")]
 
 
 def _refuse_missing_call(keras: ModuleType, model: Any) -> None:
-    """Keras 3 builds a model of a strategy by calling it on a symbolic batch, also if its `train_step` never does."""
+    """Refuses a model without `call`: Keras 3 builds a model of a strategy by calling it, even if its `train_step` does not."""
     if not hasattr(model, "_distribute_strategy") or type(model).call is not keras.Model.call:
         return
     unbuilt = [layer.name for layer in model._flatten_layers() if not layer.built]

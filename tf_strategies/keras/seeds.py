@@ -1,6 +1,6 @@
-"""Dropout and other random layers draw differently on every replica, though all workers have the same seed.
+"""Makes dropout and other random layers draw different numbers on every replica, although all workers have the same seed.
 
-Only what is drawn differs: the state of the generators, which is saved, advances alike on all workers, so a
+Only the drawn numbers differ. The saved states of the generators advance equally on all workers, so a
 checkpoint of the chief restores all of them.
 """
 
@@ -17,12 +17,12 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["SEEDS", "next_seed", "seed_of_worker", "spread"]
 
-_STRIDE = 0x9E3779B1  # 2^32 over the golden ratio: its multiples are far apart
-SEEDS = 2**31 - 2  # how many seeds Keras 3 tells apart
+_STRIDE = 0x9E3779B1  # 2^32 divided by the golden ratio; its multiples are far apart
+SEEDS = 2**31 - 2  # the number of different seeds in Keras 3
 
 
 def next_seed(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `SeedGenerator.next` of Keras 3, whose seeds differ between replicas."""
+    """Returns `SeedGenerator.next` of Keras 3, changed so that seeds differ between replicas."""
     del keras
 
     @functools.wraps(original)
@@ -37,7 +37,7 @@ def next_seed(original: Callable, keras: ModuleType) -> Callable:
 
 
 def seed_of_worker(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `RandomGenerator.make_legacy_seed` of Keras 2, whose seeds differ between workers."""
+    """Returns `RandomGenerator.make_legacy_seed` of Keras 2, changed so that seeds differ between workers."""
     del keras
 
     @functools.wraps(original)
@@ -49,7 +49,7 @@ def seed_of_worker(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _replica() -> int:
-    """Returns the number among all replicas of the one that runs; 0 outside of replica functions."""
+    """Returns the number of the running replica among all replicas; 0 outside of replica functions."""
     context = tf.distribute.get_replica_context()
     if context is None or not isinstance(context.strategy, WorkerStrategy):
         return 0
@@ -59,5 +59,5 @@ def _replica() -> int:
 
 
 def spread(replica: int) -> int:
-    """Returns what is added to the seed on a replica, in [0, 2^31 - 2); 0 for 0."""
+    """Returns the number that is added to the seed on a replica, in [0, 2^31 - 2). It is 0 for replica 0."""
     return replica * _STRIDE % SEEDS

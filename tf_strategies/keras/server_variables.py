@@ -1,7 +1,7 @@
-"""Keras 3 with variables that live on servers: counts are added up there.
+"""Makes Keras 3 add to variables on the servers that hold them.
 
-Keras 3 adds to a variable by reading and assigning it, so that of two workers that count at once one is lost. Keras 2
-leaves it to the variable.
+Keras 3 adds to a variable by reading and assigning it. If two workers count at the same time, one count is
+lost. Keras 2 calls the variable's own method.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["assign_add", "assign_sub"]
 
 
 def assign_add(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `keras.Variable.assign_add`, which adds where the variable lives."""
+    """Returns `keras.Variable.assign_add`, which adds on the server of the variable."""
     del keras
     return _on_servers(original, "assign_add")
 
 
 def assign_sub(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `keras.Variable.assign_sub`, which subtracts where the variable lives."""
+    """Returns `keras.Variable.assign_sub`, which subtracts on the server of the variable."""
     del keras
     return _on_servers(original, "assign_sub")
 

@@ -1,4 +1,4 @@
-"""The settings of layers and optimizers that change what is trained, as plain text to compare."""
+"""Converts settings of layers and optimizers that affect training to text, to compare them between workers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 __all__ = ["layer_settings", "optimizer_settings"]
 
-# Names contain numbers that depend on what a process has made before, and each process draws its own seeds. The variables
-# of random generators start with the chief's seed.
+# Names contain numbers that depend on other objects of a process, and each process draws its own seeds. The
+# variables of random generators start with the chief's seed.
 _PROCESS_OWN = ("name", "seed", "shared_object_id", "code", "module", "registered_name", "build_config")
 _LONGEST = 64
 
 
 def optimizer_settings(optimizer: Any) -> Tuple[str, Dict[str, str]]:
-    """Returns how messages name an optimizer, and its settings, such as `learning_rate`, by name."""
+    """Returns the name of an optimizer in messages, and its settings, such as `learning_rate`, by name."""
     config = optimizer.get_config()
     label = f"optimizer {getattr(optimizer, 'name', type(optimizer).__name__)!r}"
     return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
 
 
 def layer_settings(model: Any) -> List[Tuple[str, Dict[str, str]]]:
-    """Returns the same of each layer that has no layers of its own, and tells its settings."""
+    """Returns the name and the settings of each layer that does not contain other layers."""
     found = []
     for layer in model._flatten_layers():
         if next(iter(layer._flatten_layers(include_self=False)), None) is not None:
@@ -37,7 +37,7 @@ def layer_settings(model: Any) -> List[Tuple[str, Dict[str, str]]]:
 
 
 def _plain(path: str, value: Any) -> Iterator[Tuple[str, str]]:
-    """Yields the numbers and short words of nested settings; functions and large values are left out."""
+    """Yields the numbers and short words of nested settings. Functions and large values are left out."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in _PROCESS_OWN:

@@ -1,4 +1,4 @@
-"""Keeps the progress of the workers of a fit, for variables that outlive the workers."""
+"""Defines the store for the progress of the workers of a fit, for variables that outlive the workers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Pace", "RefusedError", "SharedProgress"]
 
 
 class Pace(enum.Enum):
-    """Says how the workers of a fit go through their batches.
+    """The ways in which the workers of a fit go through their batches.
 
     Attributes:
-        OWN: each has batches of its own.
-        SHARED: each has a share of every batch, and a slow one may be behind.
-        IN_STEP: each has a share of every batch, and all are at the same one.
+        OWN: each worker has its own batches.
+        SHARED: each worker has a share of every batch, and a slow worker may be behind.
+        IN_STEP: each worker has a share of every batch, and all are at the same batch.
     """
 
     OWN = enum.auto()
@@ -24,19 +24,19 @@ class Pace(enum.Enum):
 
 
 class RefusedError(Exception):
-    """The chief could not begin the fit: its name and its reason."""
+    """The chief could not begin the fit. The message names the chief and its reason."""
 
 
 class SharedProgress(abc.ABC):
-    """Keeps a record of bytes for each worker of one fit on the servers while it runs.
+    """Keeps a record, which is bytes, for each worker of a running fit on the servers.
 
-    It is open from when the chief has said that the variables hold what training begins or goes on with, for as long as all
+    It is open from the moment when the chief has initialized or restored the variables, as long as all
     servers live.
 
     Attributes:
         rank: this worker's number; 0 is the chief.
-        size: how many workers there are.
-        pace: how they go through their batches.
+        size: the number of workers.
+        pace: how the workers go through their batches.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class SharedProgress(abc.ABC):
 
     @abc.abstractmethod
     def name_of(self, rank: int) -> str:
-        """Returns how messages name a worker."""
+        """Returns the name of a worker in messages."""
 
     @abc.abstractmethod
     def is_open(self) -> bool:
@@ -53,47 +53,50 @@ class SharedProgress(abc.ABC):
 
     @abc.abstractmethod
     def is_torn(self) -> bool:
-        """Returns True if it was open, and some servers have been started anew since."""
+        """Returns True if the fit was open, and some servers have been restarted since."""
 
     @abc.abstractmethod
     def open(self, records: Sequence[bytes]) -> None:
-        """Tells that the variables are ready, and gives each worker a first record, b"" for none; on the chief."""
+        """Opens the fit, and gives each worker a first record, b"" for none.
+
+        The chief calls it when the variables are ready.
+        """
 
     @abc.abstractmethod
     def refuse(self, reason: str) -> None:
-        """Tells the waiting workers that the variables cannot be made ready; on the chief."""
+        """Tells the waiting workers that the variables cannot be made ready. The chief calls it."""
 
     @abc.abstractmethod
     def wait_until_open(self) -> None:
-        """Waits for the chief.
+        """Waits until the chief has opened the fit.
 
         Raises:
             RefusedError: the chief has refused; the message is its reason.
-            BootstrapError: it has not opened the fit within the timeout; names it.
+            BootstrapError: the chief has not opened the fit within the timeout.
         """
 
     @abc.abstractmethod
     def keep(self, record: bytes, moment: str) -> None:
-        """Leaves this worker's record of a moment, in place of its former one."""
+        """Saves this worker's record of a moment, in place of its previous record."""
 
     @abc.abstractmethod
     def records(self, moment: str = "") -> List[bytes]:
-        """Returns the last record of each worker, by rank; b"" of one that has none. When open.
+        """Returns the last record of each worker, by rank; b"" for a worker without one. The fit must be open.
 
-        Waits a little for those of this moment, where workers are in step.
+        If workers are in step, it waits a little for the records of this moment.
         """
 
     @abc.abstractmethod
     def step(self) -> int:
-        """Returns how many updates the variables have had."""
+        """Returns the number of updates of the variables."""
 
     @abc.abstractmethod
     def set_step(self, step: int) -> None:
-        """Sets that number."""
+        """Sets the number of updates of the variables."""
 
     @abc.abstractmethod
     def wait_for_others(self) -> str:
-        """Waits at the end of a fit for workers that still train.
+        """Waits at the end of a fit for workers that are still training.
 
-        Returns the reason if that failed, "" if not.
+        Returns "" on success, otherwise the reason of the failure.
         """

@@ -1,7 +1,7 @@
-"""Makes Keras shuffle alike on all workers, since each keeps its share of every batch of one order.
+"""Makes Keras shuffle in the same order on all workers, because each keeps its share of every batch.
 
-Arrays are shuffled by tf.random.shuffle in a dataset that is made when the loop starts; the batches of a `PyDataset` or
-`Sequence` by Python's `random`, epoch by epoch.
+Keras shuffles arrays by tf.random.shuffle, in a dataset that it makes when the loop starts. It shuffles the
+batches of a `PyDataset` or `Sequence` by Python's `random`, in each epoch.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ __all__ = ["one_order", "shared_random"]
 
 
 def shared_random(original: ModuleType, keras: ModuleType) -> Any:
-    """Returns what a module of Keras has in place of Python's `random`: it shuffles in the order agreed on."""
+    """Returns a replacement for Python's `random` in a module of Keras. It shuffles in the agreed order."""
     del original, keras
     return _shared
 
 
 @contextlib.contextmanager
 def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
-    """Opens a context in which data for models of this strategy are shuffled alike on all workers. A collective.
+    """Opens a context in which data for models of this strategy are shuffled in the same order on all workers.
+
+    A collective.
 
     Args:
-        strategy: the model's.
-        shuffle: what was given to `fit`; nothing happens where it is false.
+        strategy: the strategy of the model.
+        shuffle: the argument of `fit`. If it is false, nothing happens.
     """
     if not shuffle:
         yield
@@ -43,7 +45,7 @@ def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
 
 
 class _SharedRandom:
-    """Python's `random`, but that `shuffle` follows `order` where there is one."""
+    """Python's `random`, except that `shuffle` follows `order` if it is set."""
 
     order: Any = None
 

@@ -1,4 +1,4 @@
-"""`model.stop_training` of one worker stops `fit` on all of them, after the same batch."""
+"""Makes `model.stop_training` of one worker stop `fit` on all workers, after the same batch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["agree_after_callbacks", "agree_to_stop"]
 
 
 def agree_to_stop(model: Any) -> None:
-    """Makes `model.stop_training` equal on all workers. They call it at the same places of `fit`.
+    """Makes `model.stop_training` equal on all workers, which call this at the same points of `fit`.
 
-    A worker that has gone on to the next place already cannot stop here, so all stop there.
+    If a worker has already passed this point, all workers stop at the next one.
     """
     strategy = group_of(model)
     if strategy is None:
@@ -25,7 +25,7 @@ def agree_to_stop(model: Any) -> None:
 
 
 def agree_after_callbacks(callbacks: Any, model: Any) -> None:
-    """Lets a CallbackList of any Keras agree once its callbacks have seen the end of a training batch or of an epoch."""
+    """Makes a CallbackList of any Keras agree on stopping after the callbacks at the end of a batch or an epoch."""
     for name in ("on_train_batch_end", "on_epoch_end"):
         setattr(callbacks, name, _then_agree(getattr(callbacks, name), model))
 

@@ -1,7 +1,8 @@
-"""Keras 3 looks at the gradients of all replicas where it looks at gradients: to clip them, and to find out if they are finite.
+"""Makes Keras 3 clip gradients, and check if they are finite, after they are added up over replicas.
 
-Keras 3 clips each replica's gradients before it adds them up, which is not the joint batch's clipping, and its
-`LossScaleOptimizer` asks each worker if its own are finite, after which workers part. Keras 2 adds up first; so does this.
+Keras 3 itself clips each replica's gradients before it adds them up, which differs from clipping the joint
+gradient. Its `LossScaleOptimizer` checks only the worker's own gradients, so workers would diverge. Keras 2
+adds up first, and so do these functions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _this_thread = threading.local()
 
 
 def apply(original: Callable, keras: ModuleType) -> Callable:
-    """Returns `Optimizer.apply`, which notes whose the gradients are, and refuses what a strategy cannot do."""
+    """Returns `Optimizer.apply`, which records the variables of the gradients, and refuses unsupported options."""
     del keras
 
     @functools.wraps(original)
@@ -68,7 +69,7 @@ def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
 
 
 def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of optimizers that adds gradients up over replicas, if they are not yet."""
+    """Returns the method of optimizers that adds gradients up over replicas, unless they already are."""
     del keras
 
     @functools.wraps(original)
@@ -77,7 +78,7 @@ def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
         _this_thread.clipped = False
         if clipped or _are_sums() or _are_summed_later():
             return grads_and_vars
-        if _is_between_replicas():  # Keras 3.3 and 3.4 come here, and do not add up gradients
+        if _is_between_replicas():  # Keras 3.3 and 3.4 call this, and do not add up gradients themselves.
             grads_and_vars = list(grads_and_vars)
             given = [pair for pair in grads_and_vars if pair[0] is not None]
             sums = iter(_reduce(tf.distribute.get_strategy(), *zip(*given))) if given else iter(())
@@ -99,7 +100,7 @@ def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
         if _are_of_one_replica():
             refuse_optimizer(tf.distribute.get_strategy(), self)
             variables = self._trainable_variables if trainable_variables is None else trainable_variables
-            # What a compressor remembers of a gradient must not depend on the scale, which changes.
+            # The state of a compressor must not depend on the loss scale, which changes.
             scale = tf.convert_to_tensor(self.dynamic_scale) if _is_compressed() else None
             grads = _times(_sum(_times(grads, scale, tf.divide), variables), scale, tf.multiply)
         return original(self, grads, trainable_variables)
@@ -108,7 +109,7 @@ def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
 
 
 def handle_finite_grads(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of LossScaleOptimizer that applies gradients that are sums and finite; it has threads of its own."""
+    """Returns the method of LossScaleOptimizer that applies finite sums of gradients."""
     del keras
 
     @functools.wraps(original)
@@ -120,9 +121,11 @@ def handle_finite_grads(original: Callable, keras: ModuleType) -> Callable:
 
 
 def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
-    """Returns the method of optimizers that gives variables their moving averages: each replica overwrites its own copies.
+    """Returns the method of optimizers that assigns moving averages to variables.
 
-    Keras 3 asks for all copies from within a replica, which TensorFlow refuses.
+    Each replica overwrites its own copies.
+
+    Keras 3 itself accesses all copies from within a replica, which TensorFlow refuses.
     """
     del keras
 
@@ -139,9 +142,9 @@ def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
 
 
 def _variables_of(grads: Sequence[Any]) -> List[Any]:
-    """Returns the variables of gradients within `apply`; Keras may have left out those of variables without a gradient.
+    """Returns the variables of gradients within `apply`. Keras may have left out variables without a gradient.
 
-    It also leaves out the variables that take a gradient for their value, as in float8.
+    It also leaves out variables whose gradient is their new value, as in float8.
     """
     applied = _this_thread.applied
     given = [pair for pair in applied if pair[0] is not None]
@@ -151,7 +154,7 @@ def _variables_of(grads: Sequence[Any]) -> List[Any]:
 
 
 def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
-    """Returns the sums over replicas, each where its variable is; None where there is no gradient."""
+    """Returns the sums over replicas, each on the device of its variable; None where there is no gradient."""
     grads = list(grads)
     given = [position for position, grad in enumerate(grads) if grad is not None]
     if given:
@@ -187,8 +190,9 @@ def _refuse_several_replicas() -> None:
     local = len(tf.distribute.get_strategy().extended.worker_devices)
     if local > 1:
         raise NotImplementedError(
-            f"gradient_accumulation_steps needs one replica a worker, and this one has {local}: Keras 3 adds gradients up inside "
-            "a condition, where TensorFlow cannot switch between replicas; start one worker for each device (tfs-run --workers)"
+            f"gradient_accumulation_steps needs one replica a worker, and this one has {local}: Keras 3 "
+            f"adds up gradients inside a tf.cond, in which TensorFlow cannot switch between replicas; start "
+            f"one worker for each device (tfs-run --workers)"
         )
 
 

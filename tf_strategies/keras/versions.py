@@ -1,6 +1,7 @@
 """Lists the versions of Keras and TensorFlow that were tested together, and checks the installed ones.
 
-`make test-matrix` runs what docs/versions.md and tests/matrix/versions.txt list; a test compares both with this table.
+`make test-matrix` runs the versions in docs/versions.md and tests/matrix/versions.txt. A test compares both
+with this table.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ TESTED: Tuple[Tuple[str, str, str], ...] = (
 
 
 def check_versions(name: str, version: str, tensorflow: str) -> None:
-    """Refuses a Keras that is older than all that have been tested, and warns of a Keras or TensorFlow that is newer.
+    """Refuses a Keras that is older than all tested versions, and warns about a Keras or TensorFlow that is newer.
 
     Args:
         name: "keras" or "tf_keras".
-        version: of that package.
+        version: the version of this package.
         tensorflow: the version of TensorFlow.
 
     Raises:
@@ -68,7 +69,7 @@ def check_versions(name: str, version: str, tensorflow: str) -> None:
 
 
 def remedy(name: str) -> str:
-    """Returns what to install instead: the versions of a package that have been tested."""
+    """Returns a sentence that says which tested versions to install."""
     three = sorted(number(each) for _, package, each in TESTED if package == "keras" and number(each)[0] == 3)
     two = sorted(number(each) for _, package, each in TESTED if package == "tf_keras")
     if name == "tf_keras":
@@ -81,13 +82,13 @@ def remedy(name: str) -> str:
 
 
 def number(version: str) -> Tuple[int, int]:
-    """Returns the first two numbers of a version, by which versions compare."""
+    """Returns the first two numbers of a version, to compare versions."""
     major, _, rest = version.partition(".")
     return int(major), int(rest.partition(".")[0])
 
 
 def _is_alike(one: str, other: str) -> bool:
-    """Returns True if both are Keras 2, or both Keras 3, which have different insides."""
+    """Returns True if both are Keras 2, or both are Keras 3. The two have different implementations."""
     return number(one)[0] == number(other)[0]
 
 
