@@ -1,1 +1,1 @@
-"""The face of the compiled library: loading it, its communicators, and its operations."""
+"""The Python interface of the compiled library: it loads the library, and wraps its communicators and operations."""

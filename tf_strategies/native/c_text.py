@@ -1,4 +1,4 @@
-"""Texts of any length from C functions."""
+"""Reads texts of any length from C functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ _USUAL_BYTES = 4096
 
 
 def read(call: Callable[..., int], *arguments: Any, capacity: int = _USUAL_BYTES) -> bytes | None:
-    """Returns what a C function that yields text says; None when that of which it would is gone.
+    """Returns the text of a C function, or None if the object that it describes no longer exists.
 
     Args:
-        call: takes the arguments, a buffer and its size; returns the length of the text, negative for none.
-        arguments: the others.
-        capacity: how long the text is expected to be, in bytes; a longer one is asked for again.
+        call: the C function. It takes the arguments, a buffer and its size, and returns the length of the
+            text, or a negative number.
+        arguments: the arguments before the buffer.
+        capacity: the expected length of the text in bytes. For a longer text the function is called again.
     """
     while True:
         buffer = ctypes.create_string_buffer(capacity)

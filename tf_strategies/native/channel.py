@@ -1,7 +1,7 @@
-"""Channels: tensors between a worker and a parameter server, past TensorFlow's own runtime and its slow wire.
+"""Channels carry tensors between a worker and a parameter server, faster than TensorFlow's gRPC.
 
-A function of the worker that has operations on both devices moves a tensor with a pair of operations, one on each device.
-They run in the same call of the function and find each other by channel, key, step and loop iteration.
+A tf.function of the worker moves a tensor with a pair of operations, one on each device. Both run in the same
+call of the function, and are matched by channel, key, step and loop iteration.
 
 Example:
     channel = Channel.connect("/job:ps/task:0", name="worker 0 (a:1)", peer="ps 0 (b:2)")
@@ -34,7 +34,7 @@ _MOST_KEYS = 1 << 32
 
 
 def prepare(my_host: str = "") -> None:
-    """Lets workers open channels to this process, a server. To be called once, before its first worker comes.
+    """Lets workers open channels to this process, a server. Call it once, before the first worker connects.
 
     Args:
         my_host: the host in this server's address of TF_CONFIG, whose network interface the channels use; "" for all.
@@ -49,26 +49,26 @@ def channels_to(worker: str) -> list[int]:
 
 
 def fail_channels_to(worker: str, reason: str) -> None:
-    """Ends everything that waits on this server for a worker: each operation fails with UnavailableError and the reason."""
+    """Fails all operations on this server that wait for a worker, with UnavailableError and the reason."""
     for channel in core.channels_to(worker):
         core.fail(channel, Code.UNAVAILABLE, reason)
 
 
 def close_channels_to(worker: str) -> None:
-    """Closes this server's channels to a worker that will not use them again, and frees what they hold."""
+    """Closes this server's channels to a worker that will not use them again, and frees their memory."""
     for channel in core.channels_to(worker):
         core.close(channel)
 
 
 class _Side(NamedTuple):
-    """Names one end of a channel in its own process, and the device of its operations."""
+    """One end of a channel: its id in its process, and the device of its operations."""
 
     channel: int
     device: str
 
 
 class Channel:
-    """One worker's way to one server. Made by `connect`, ended by `close`. Thread-safe.
+    """A channel from a worker to a server. It is made by `connect` and ended by `close`. Thread-safe.
 
     Attributes:
         peer: the server's name, for messages.
@@ -93,19 +93,19 @@ class Channel:
         timeout: float = 600.0,
         my_host: str = "",
     ) -> Channel:
-        """Opens a channel to the server that has the device. The server's process has called `prepare`.
+        """Opens a channel to the server with this device. The server must have called `prepare`.
 
         Args:
             server_device: "/job:ps/task:1".
             name: this worker, for messages and for the server to find its channels: "worker 0 (10.0.0.2:2222)".
             peer: the server, for messages: "ps 1 (10.0.0.9:2222)".
             transport: as in CommunicationOptions: "auto", "shared_memory" or "tcp".
-            timeout: seconds the server may take to answer, and afterwards each transfer.
+            timeout: the number of seconds to wait for the server's answer, and later for each transfer.
             my_host: the host in this worker's address of TF_CONFIG, whose network interface is used; "" for all.
 
         Raises:
-            BootstrapError: no transport can be opened here or there, or the server was not heard over it.
-            tf.errors.OpError: TensorFlow does not reach the server.
+            BootstrapError: no transport can be opened on one of the two hosts, or the server does not answer
+                over it. tf.errors.OpError: TensorFlow cannot reach the server.
         """
         _close_at_exit()
         transports = list(host.transports(transport))
@@ -149,39 +149,40 @@ class Channel:
     def pull(
         self, tensor: tf.Tensor, *, name: str = "", key: int | None = None, timeout: float | None = None
     ) -> tf.Tensor:
-        """Brings a tensor from the server's device to this worker's CPU.
+        """Moves a tensor from the server's device to this worker's CPU.
 
-        Within a tf.function. Outside of one TensorFlow's own runtime carries it, for there the two ends would run one after the
-        other.
+        Call it within a tf.function. In eager code TensorFlow's gRPC carries the tensor, because the two
+        operations would run one after the other.
 
         Args:
-            tensor: on the server's device; of any dtype of fixed size, of any shape, known while tracing or not.
-            name: what it is, for messages.
-            key: names the pair of operations on this channel; by default the next one that was never used.
-            timeout: seconds; by default the channel's.
+            tensor: a tensor on the server's device, of any dtype of fixed size and any shape, known while
+                tracing or not.
+            name: the name of the tensor in messages.
+            key: identifies the pair of operations on this channel. The default is the next unused key.
+            timeout: the number of seconds to wait. The default is the channel's.
 
         Returns:
             The tensor on this worker's CPU.
 
         Raises:
-            tf.errors.UnavailableError: when the function runs: the server is lost, as far as `fail` was told.
-            tf.errors.DeadlineExceededError: when the function runs: the tensor did not come in time.
-            tf.errors.AbortedError: when the function runs: the channel was closed.
+            tf.errors.UnavailableError: when the function runs: `fail` was called, because the server is lost.
+                tf.errors.DeadlineExceededError: when the function runs: the tensor did not arrive in time.
+                tf.errors.AbortedError: when the function runs: the channel was closed.
         """
         return self._move(tensor, "pull", name, key, timeout, self._server, self._worker)
 
     def push(
         self, tensor: tf.Tensor, *, name: str = "", key: int | None = None, timeout: float | None = None
     ) -> tf.Tensor:
-        """Brings a tensor from this worker to the server's device; otherwise as `pull`."""
+        """Moves a tensor from this worker to the server's device. The arguments are those of `pull`."""
         return self._move(tensor, "push", name, key, timeout, self._worker, self._server)
 
     def fail(self, reason: str) -> None:
-        """Ends everything that waits on this end, at once: it fails with UnavailableError and the reason. For good."""
+        """Fails all operations on this end, now and in future, with UnavailableError and the reason."""
         core.fail(self._worker.channel, Code.UNAVAILABLE, reason)
 
     def failure(self) -> str | None:
-        """Returns why the channel has ended; None while it is sound."""
+        """Returns the reason why the channel has failed, or None."""
         try:
             code, message = core.status(self._worker.channel)
         except KeyError:
@@ -189,11 +190,11 @@ class Channel:
         return message if code else None
 
     def stats(self) -> dict[str, Any]:
-        """Counts of this end since it was opened, and what carries the bytes: see `tfs_channel_stats` in ops/channel/c_api.h."""
+        """Returns the counters of this end and its transport; see `tfs_channel_stats` in ops/channel/c_api.h."""
         return core.stats(self._worker.channel)
 
     def close(self) -> None:
-        """Ends the channel on both sides. What waits fails; later operations are refused. Safe to repeat."""
+        """Closes the channel on both sides. Waiting and later operations fail. It may be called again."""
         core.close(self._worker.channel)
 
     def _move(
@@ -239,11 +240,11 @@ class Channel:
 
 @functools.cache
 def _close_at_exit() -> None:
-    """Tells the other ends that this process ends, and stops the channel's threads."""
+    """Tells the other ends that this process ends, and stops the threads of the channels."""
     at_exit.register(core.close_all)
 
 
 def _local_cpu() -> str:
-    """Returns the full name of this process's own CPU, in any job."""
+    """Returns the full name of this process's CPU device, in any job."""
     with tf.init_scope(), tf.device(None), tf.device("/device:CPU:0"):
         return tf.zeros([]).device

@@ -1,4 +1,4 @@
-"""The C functions of ops/channel/c_api.h, with Python's types."""
+"""Wraps the C functions of ops/channel/c_api.h with Python types."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def prepare(*, host: str, net_devices: str) -> None:
 
 
 def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:
-    """Opens a worker's end; its id and wire address.
+    """Opens a worker's end of a channel. Returns its id and its transport address.
 
     Raises:
-        BootstrapError: this host allows none of the transports.
+        BootstrapError: no transport can be opened on this host.
     """
     core = _core()
     end = ctypes.c_int64()
@@ -53,10 +53,10 @@ def close_end(end: int) -> None:
 def connect(
     end: int, *, server_address: bytes, same_host: bool, name: str, server: str, timeout: float
 ) -> int:
-    """Makes the channel and returns its id; the end is consumed.
+    """Makes the channel from an end, which must not be used again. Returns its id.
 
     Raises:
-        BootstrapError: the server was not heard within `timeout` seconds.
+        BootstrapError: the server did not answer within `timeout` seconds.
     """
     core = _core()
     channel = ctypes.c_int64()
@@ -88,10 +88,10 @@ def fail(channel: int, code: Code, message: str) -> None:
 
 
 def status(channel: int) -> tuple[Code, str]:
-    """Returns why the channel has ended; (Code.OK, "") while it is sound.
+    """Returns the reason why the channel has failed, or (Code.OK, "").
 
     Raises:
-        KeyError: it was closed.
+        KeyError: the channel is closed.
     """
     core = _core()
     code = core.tfs_channel_status(ctypes.c_int64(channel))
@@ -101,7 +101,7 @@ def status(channel: int) -> tuple[Code, str]:
 
 
 def channels_to(peer_name: str) -> list[int]:
-    """Returns the channels of this process whose other end has that name."""
+    """Returns the channels of this process whose other end has this name."""
     capacity = 16
     while True:
         ids = (ctypes.c_int64 * capacity)()
@@ -112,6 +112,6 @@ def channels_to(peer_name: str) -> list[int]:
 
 
 def stats(channel: int) -> dict[str, Any]:
-    """Returns the counts of `tfs_channel_stats`; empty when the channel is closed."""
+    """Returns the counters of `tfs_channel_stats`, or nothing if the channel is closed."""
     text = c_text.read(_core().tfs_channel_stats, ctypes.c_int64(channel))
     return {} if text is None else json.loads(text)

@@ -1,5 +1,8 @@
-"""The collectives as TensorFlow operations, eager and in graphs. All of them are matched between workers by an instance
-number (`Communicator.next_instance`), so workers must create the same collectives in the same order."""
+"""TensorFlow operations for the collectives, eager and in graphs.
+
+Workers match them by an instance number (`Communicator.next_instance`), so workers must create the same collectives
+in the same order.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ class AllToAll(NamedTuple):
     """The result of `all_to_all`.
 
     Attributes:
-        received: [n, ...], what the workers sent to this one, along axis 0 by rank.
-        lengths: [workers] int64, how many rows each of them sent.
+        received: [n, ...], the rows that the workers sent to this one, concatenated along axis 0 by rank.
+        lengths: [workers] int64, the number of rows from each worker.
     """
 
     received: tf.Tensor
@@ -36,20 +39,20 @@ def all_reduce(
     """Reduces a pack of tensors, elementwise, over all workers; every worker gets the same bits.
 
     Args:
-        tensors: one or more, of one dtype: float32, float64, float16, bfloat16, int32 or int64. Shapes and number agree
-            between workers.
+        tensors: one or more tensors of one dtype: float32, float64, float16, bfloat16, int32 or int64. Their
+            number and shapes must be equal on all workers.
         communicator: the group.
         reduction: "sum", "mean" (the sum, divided once by the number of workers), "min" or "max".
         name: for messages. Digits in it may differ between workers.
-        layout: how the elements are to be read, where that may differ; workers with another layout are refused.
+        layout: a description of the elements. Workers with different layouts get an error.
 
     Returns:
-        One tensor of the same shape for each.
+        The reduced tensors, in the same order.
 
     Raises:
-        tf.errors.UnavailableError: a worker is lost.
-        tf.errors.InvalidArgumentError: workers asked for different things.
-        tf.errors.DeadlineExceededError: a worker did not come within the timeout.
+        tf.errors.UnavailableError: a worker is lost. tf.errors.InvalidArgumentError: workers requested
+            different collectives. tf.errors.DeadlineExceededError: a worker did not take part within the
+            timeout.
     """
     return loader.library().tf_strategies_all_reduce(
         tensors=list(tensors),
@@ -62,9 +65,12 @@ def all_reduce(
 
 
 def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
-    """Gives every worker the tensor of worker `root`. Any numeric dtype or bool; shapes agree.
+    """Returns the tensor of worker `root` on every worker.
 
-    Raises as `all_reduce`. Returns on the root when all have its value, on the others when those they pass it on to have.
+    Takes any numeric dtype or bool; shapes must be equal.
+
+    Raises the errors of `all_reduce`. A worker returns when all workers to which it sends have received the
+    tensor.
     """
     return loader.library().tf_strategies_broadcast(
         tensor=tensor,
@@ -76,7 +82,10 @@ def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root:
 
 
 def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str, layout: str = "") -> tf.Tensor:
-    """Concatenates the workers' tensors along axis 0, by rank; first dimensions may differ. Raises as `all_reduce`."""
+    """Concatenates the workers' tensors along axis 0, by rank; their first dimensions may differ.
+
+    Raises the errors of `all_reduce`.
+    """
     return loader.library().tf_strategies_all_gather(
         tensor=tensor,
         communicator=communicator.id,
@@ -94,19 +103,21 @@ def all_to_all(
     name: str,
     layout: str = "",
 ) -> AllToAll:
-    """Sends some rows of a tensor to each worker, this one included; so each receives what is meant for it, and no more.
+    """Sends some rows of a tensor to each worker, including this one.
 
     Args:
-        tensor: [m, ...], any numeric dtype or bool: the rows for worker 0 first. All dimensions but the first agree.
-        lengths: [workers] int64, how many rows each worker gets; they add up to m.
+        tensor: [m, ...], any numeric dtype or bool: the rows for worker 0 come first. All dimensions except
+            the first must be equal on all workers.
+        lengths: [workers] int64, the number of rows for each worker. They add up to m.
         communicator: the group.
         name: for messages.
-        layout: as of `all_reduce`.
+        layout: as for `all_reduce`.
 
     Raises:
-        tf.errors.InvalidArgumentError: lengths are negative or do not add up to m; the other workers are told.
+        tf.errors.InvalidArgumentError: lengths are negative or do not add up to m. The other workers get an
+            error, too.
 
-    Raises as `all_reduce`, too.
+    It also raises the errors of `all_reduce`.
     """
     return AllToAll(
         *loader.library().tf_strategies_all_to_all(
@@ -121,7 +132,7 @@ def all_to_all(
 
 
 def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
-    """Completes when every worker has called it. Raises as `all_reduce`."""
+    """Completes when every worker has called it. Raises the errors of `all_reduce`."""
     return loader.library().tf_strategies_barrier(
         communicator=communicator.id, instance=communicator.next_instance(name), label=name
     )
@@ -129,7 +140,7 @@ def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
 
 @tf.RegisterGradient("TfStrategies>AllReduce")
 def _all_reduce_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the all-reduce of the upstream gradients: each input adds to every worker's output."""
+    """Returns the all-reduce of the upstream gradients, because each input contributes to the output of every worker."""
     reduction = op.get_attr("reduction").decode()
     if reduction not in ("sum", "mean"):
         raise LookupError(f"all_reduce with reduction {reduction!r} has no gradient; use 'sum' or 'mean'")

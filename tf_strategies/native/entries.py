@@ -1,4 +1,4 @@
-"""Some elements of a vector as one message of bytes, and the sum of the messages of all workers."""
+"""Encodes selected elements of a vector as a message of bytes, and adds up the messages of all workers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class EncodedEntries(NamedTuple):
     """The result of `encode_entries`.
 
     Attributes:
-        message: [m] uint8. Messages laid one after another can be read again: each says how long it is.
-        sent: [k] float32, the values as every reader of the message sees them.
+        message: [m] uint8. Concatenated messages can be decoded, because each contains its length.
+        sent: [k] float32, the values after decoding.
     """
 
     message: tf.Tensor
@@ -26,9 +26,9 @@ class EncodedRegions(NamedTuple):
     """The result of `encode_regions`.
 
     Attributes:
-        messages: [m] uint8, one message a region, one after another.
-        lengths: [regions] int64, how many bytes each has.
-        sent: [k] float32, the values as every reader of the messages sees them.
+        messages: [m] uint8, the concatenated messages of all regions.
+        lengths: [regions] int64, the number of bytes of each message.
+        sent: [k] float32, the values after decoding.
     """
 
     messages: tf.Tensor
@@ -37,7 +37,7 @@ class EncodedRegions(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Some elements of a vector.
+    """Selected elements of a vector.
 
     Attributes:
         indices: [u] int64, ascending.
@@ -51,16 +51,17 @@ class Entries(NamedTuple):
 def encode_entries(
     indices: tf.Tensor, values: tf.Tensor, count: int | tf.Tensor, *, value_format: str = "float32"
 ) -> EncodedEntries:
-    """Writes k entries of a vector as one message, such as `top_k` selects.
+    """Encodes k entries of a vector, such as those that `top_k` selects, as one message.
 
     The indices are written as gaps, bit-packed in blocks of 128, or as a bitmap, whichever is shorter.
 
     Args:
         indices: [k] int64, strictly ascending, from 0 up to count - 1.
-        values: [k] float32, the elements there.
-        count: elements of the vector, up to 2**48.
-        value_format: "float32"; "float16", which rounds to halves times one power of two for the message, so that none
-            overflows; or "int8", which rounds to multiples of one scale for every 256 values. What is not finite stays so.
+        values: [k] float32, the elements at these indices.
+        count: the length of the vector, up to 2**48.
+        value_format: "float32"; "float16", which rounds to halves times one power of two for the message, so
+            that none overflows; or "int8", which rounds to multiples of one scale for every 256 values.
+            Values that are not finite stay so.
 
     Raises:
         tf.errors.InvalidArgumentError: an index is out of range or out of order, or the lengths differ.
@@ -79,15 +80,15 @@ def encode_regions(
     *,
     value_format: str = "float32",
 ) -> EncodedRegions:
-    """Writes k entries of a vector as one message for each of some regions of it.
+    """Encodes k entries of a vector as one message for each region of the vector.
 
-    Each message is what `encode_entries` writes of a vector that has the elements of its region only, numbered from its first.
+    Each message is that of `encode_entries` for a vector that consists of the region.
 
     Args:
         indices: [k] int64, strictly ascending, from 0 up to offsets[-1] - 1.
-        values: [k] float32, the elements there.
+        values: [k] float32, the elements at these indices.
         offsets: [regions + 1] int64, non-decreasing from 0: region r has elements offsets[r] to offsets[r + 1] - 1.
-        value_format: as for `encode_entries`, for each message by itself.
+        value_format: as for `encode_entries`. It applies to each message separately.
 
     Raises:
         tf.errors.InvalidArgumentError: an index is out of range or out of order, the lengths differ, or offsets decrease.
@@ -100,12 +101,12 @@ def encode_regions(
 
 
 def sum_entries(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
-    """Returns the sum of messages as a vector, [count] float32: 0 where none has an entry.
+    """Returns the sum of messages as a vector, [count] float32, which is 0 where no message has an entry.
 
-    Each element is added up in the order of the messages: who has the same bytes gets the same bits.
+    Each element is added up in the order of the messages, so equal bytes give equal bits.
 
     Args:
-        messages: [m] uint8, any number of what `encode_entries` wrote, one after another.
+        messages: [m] uint8, any number of concatenated messages of `encode_entries`.
         count: elements of the vector that all of them are entries of.
 
     Raises:
@@ -115,10 +116,10 @@ def sum_entries(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
 
 
 def merge_entries(messages: tf.Tensor, count: int | tf.Tensor) -> Entries:
-    """Returns the sum of messages as a list of every index that one of them has, also where values cancel to 0.
+    """Returns the sum of messages as a list of all their indices, also where values cancel to 0.
 
     Args:
-        messages: as for `sum_entries`, which forms the same sum.
+        messages: as for `sum_entries`, which computes the same sum.
         count: elements of the vector that all of them are entries of.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The error of a failing collective, under this package's name for it."""
+"""Defines WorkerLostError, the error of collectives that fail because a worker is lost."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import tensorflow as tf
 
 __all__ = ["WorkerLostError", "naming_lost_workers"]
 
-# A lost worker ends the collectives of all survivors with UNAVAILABLE, which TensorFlow raises, inside `fit` as elsewhere:
-# the same class, so that either name catches it. The message names the worker, its address and what is known.
+# TensorFlow raises UNAVAILABLE on all other workers when a worker is lost, in `fit` and elsewhere. This is
+# the same class, so both names catch it. The message names the worker and its address.
 WorkerLostError = tf.errors.UnavailableError
 
-# The same error under this package's name, in tracebacks and logs. A subclass, which both names catch as well.
+# A subclass with our name, for tracebacks and logs. Both names catch it.
 _Named = type("WorkerLostError", (tf.errors.UnavailableError,), {"__module__": "tf_strategies"})
 
 
 @contextlib.contextmanager
 def naming_lost_workers(is_broken: Callable[[], bool]) -> Iterator[None]:
-    """Shows an UnavailableError that leaves the block as a WorkerLostError.
+    """Raises an UnavailableError that leaves the block as a WorkerLostError.
 
     Args:
-        is_broken: whether the group has failed, and the error tells why.
+        is_broken: returns True if the group has failed, and the error has the reason.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Shows the first batches of each iteration over a dataset to a function."""
+"""Passes the first batches of each iteration over a dataset to a function."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _numbers = itertools.count()
 def show_first_batches(
     dataset: tf.data.Dataset, batches: int, show: Callable[[tf.Tensor, tf.Tensor, Any], None]
 ) -> tf.data.Dataset:
-    """Returns a dataset with the same elements, the first of which are shown to a function in each iteration.
+    """Returns a dataset with the same elements, which passes its first elements to a function in each iteration.
 
-    Iterations are counted as iterators are made, used or not.
+    Iterations are counted when iterators are made, even if they are not used.
 
     Args:
-        dataset: what is iterated over.
-        batches: the number of elements shown.
-        show: is traced once, and called with the number of the iteration and of the element, both from 0 and [] int64, and the
-            element. It lives as long as the result, or an iterator of that.
+        dataset: the dataset.
+        batches: the number of elements to pass.
+        show: the function. It is traced once, and called with the number of the iteration and of the element,
+            both [] int64 from 0, and with the element. It lives as long as the returned dataset or an
+            iterator of it.
     """
     number = tf.TensorSpec([], tf.int64)
 

@@ -26,7 +26,7 @@ def identity() -> str:
 
 
 def ranks_per_host(hosts: list[str]) -> int:
-    """Returns how many ranks each host has, if all have as many and those of a host follow one another; 1 otherwise.
+    """Returns the number of ranks on each host, if it is the same on all hosts and ranks are listed host by host; otherwise 1.
 
     Args:
         hosts: the host of each rank.
@@ -41,7 +41,7 @@ def ranks_per_host(hosts: list[str]) -> int:
 
 
 def interface_of(host: str) -> str | None:
-    """Returns the network interface that has the host's address; None when no interface of this machine has it."""
+    """Returns the network interface with the host's address, or None if no interface of this machine has it."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -78,10 +78,10 @@ def _ipv6_interfaces() -> dict[bytes, str]:
 
 
 def net_devices(host: str) -> str:
-    """Returns the value for UCX_NET_DEVICES that keeps UCX to the interface TF_CONFIG names; "" for all of them.
+    """Returns the value of UCX_NET_DEVICES that restricts UCX to the interface of TF_CONFIG, or "" for all interfaces.
 
-    All are left open when the user set UCX_NET_DEVICES, when the host has RDMA devices (which are no interfaces), and
-    when no interface here has the address (a name that is translated on the way).
+    It is "" if the user has set UCX_NET_DEVICES, if the host has RDMA devices (which are not interfaces), or
+    if no local interface has the address (it may be translated in the network).
     """
     if "UCX_NET_DEVICES" in os.environ or any(Path("/sys/class").glob("infiniband/*")):
         return ""
@@ -89,13 +89,13 @@ def net_devices(host: str) -> str:
 
 
 def transports(choice: str) -> tuple[str, ...]:
-    """Returns the values for UCX_TLS of a transport of UCX, to be tried in this order.
+    """Returns the values of UCX_TLS for a transport of UCX, in the order to try them.
+
+    "" leaves the choice to UCX and its environment. If one kind of shared memory is forbidden, as in some
+    containers, UCX does not open at all. The other values are then tried, unless the user has set UCX_TLS.
 
     Args:
-        choice: "shared_memory", "tcp", or all that there is: "ucx" between workers, "auto" between workers and servers.
-
-    "" leaves the choice to UCX and its environment. UCX opens nothing at all where one kind of shared memory that it
-    knows of cannot be had, as in containers that forbid it: then others are tried, unless the user set UCX_TLS.
+        choice: "shared_memory", "tcp", or "auto" (between workers and servers) and "ucx" (between workers) for all transports.
     """
     if choice == "tcp":
         return ("tcp,self",)

@@ -1,4 +1,4 @@
-"""The C functions of ops/ledger/c_api.h: what a server's own Python knows of the ledgers of its process, and tells them."""
+"""Wraps the C functions of ops/ledger/c_api.h, by which a server reads and changes the ledgers of its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Member:
     Attributes:
         name: "worker 1 (10.0.0.2:2222)".
         status: "expected" (has not joined), "training", "idle" (between two fits), "finished" or "lost".
-        incarnation: of its present process; 0 before it has joined.
+        incarnation: the incarnation of its current process; 0 before it has joined.
     """
 
     name: str
@@ -31,7 +31,7 @@ def names() -> List[str]:
 
 
 def members(ledger: str) -> List[Member]:
-    """Returns the workers of a ledger of this process; none before the first has joined.
+    """Returns the workers of a ledger of this process. There are none before the first worker has joined.
 
     Raises:
         KeyError: this process has no such ledger.
@@ -47,15 +47,15 @@ def members(ledger: str) -> List[Member]:
 
 
 def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
-    """Declares a worker dead and wakes what waits for it.
+    """Declares a worker lost, and ends all waits for it.
 
     Args:
         ledger: of this process.
         worker: its number.
-        incarnation: of the process that died; 0 when it never joined.
+        incarnation: the incarnation of the lost process; 0 if it never joined.
 
     Returns:
-        False when another process is this worker by now, or it has finished, or is lost already.
+        False if a new process has replaced the worker, or it has finished, or was already lost.
 
     Raises:
         KeyError: this process has no such ledger.

@@ -1,8 +1,8 @@
 """Finds and loads the shared library that holds the core and the TensorFlow operations.
 
-A library fits the TensorFlow it was built against and no other, since TensorFlow's C++ interface changes with
-every release. So it lies in a folder named after that version, `lib/tf-2.15.1/`, with a record of how it was
-built beside it.
+A library works only with the TensorFlow that it was built for, because TensorFlow's C++ interface changes
+with every release. So it is in a folder with the name of that version, `lib/tf-2.15.1/`, together with a
+record of how it was built.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def library() -> ModuleType:
     """Returns the module with one function for each operation, loading the library on the first call.
 
     Raises:
-        BuildMismatchError: nothing was built for the TensorFlow that runs, or what was built does not load.
+        BuildMismatchError: no library was built for the running TensorFlow, or it does not load.
     """
     tf = require_tensorflow()
     path = find_library(tf.__version__, tf.version.GIT_VERSION)
@@ -42,7 +42,7 @@ def library() -> ModuleType:
 
 @functools.cache
 def core() -> ctypes.CDLL:
-    """Returns the same library as plain C functions: those of ops/communicator/c_api.h.
+    """Returns the C functions of the same library; see ops/communicator/c_api.h.
 
     Raises:
         BuildMismatchError: as `library`.
@@ -53,25 +53,25 @@ def core() -> ctypes.CDLL:
 
 
 def build_info() -> Dict[str, Any]:
-    """Returns what is on record about the library in use: TensorFlow, compiler, ABI flags, UCX.
+    """Returns the record of the library in use: TensorFlow, compiler, ABI flags, UCX.
 
     Raises:
-        BuildMismatchError: nothing was built for the TensorFlow that runs.
+        BuildMismatchError: no library was built for the running TensorFlow.
     """
     tf = require_tensorflow()
     return _read_record(find_library(tf.__version__, tf.version.GIT_VERSION))
 
 
 def find_library(version: str, git_version: str, libraries: Path = LIBRARIES) -> Path:
-    """Returns the library built for a TensorFlow.
+    """Returns the path of the library that was built for a TensorFlow.
 
     Args:
-        version: of the TensorFlow that runs, as tf.__version__ has it.
-        git_version: the commit of that TensorFlow, as tf.version.GIT_VERSION has it.
+        version: tf.__version__ of the running TensorFlow.
+        git_version: tf.version.GIT_VERSION, the commit of this TensorFlow.
         libraries: the folder with one folder for each version.
 
     Raises:
-        BuildMismatchError: there is none, or its record names another TensorFlow.
+        BuildMismatchError: there is no library, or its record names another TensorFlow.
     """
     path = libraries / f"tf-{version}" / NAME
     if not path.exists():
@@ -91,10 +91,10 @@ def find_library(version: str, git_version: str, libraries: Path = LIBRARIES) ->
 
 
 def require_tensorflow() -> ModuleType:
-    """Returns the module `tensorflow`, of whichever package: `tensorflow` or `tensorflow-cpu`.
+    """Returns the module `tensorflow`, from the package `tensorflow` or `tensorflow-cpu`.
 
     Raises:
-        BuildMismatchError: there is none.
+        BuildMismatchError: TensorFlow is not installed.
     """
     try:
         import tensorflow as tf
@@ -109,9 +109,10 @@ def require_tensorflow() -> ModuleType:
 
 
 def _load_ucx() -> None:
-    """Brings UCX into the process, so that the library finds it wherever it is installed.
+    """Loads UCX into the process, so that the library finds it wherever it is installed.
 
-    Its warnings are about requests that were outstanding when a group failed: the error says that better.
+    Its warnings are switched off. They are about outstanding requests of a failed group, which our errors
+    explain better.
     """
     os.environ.setdefault("UCX_LOG_LEVEL", "error")
     import libucx

@@ -1,4 +1,4 @@
-"""A dense vector in 8, 2 or 1 bits an element as one message of bytes, and the sum of the messages of all workers."""
+"""Encodes a dense vector with 8, 2 or 1 bits for each element, and adds up the messages of all workers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from tf_strategies.native import loader
 
 
 def quantize(gradient: tf.Tensor, seed: tf.Tensor, method: str, *, bucket: int = 512) -> tf.Tensor:
-    """Returns a vector as one message: [m] uint8, whose length depends on n, method and bucket alone.
+    """Encodes a vector as one message, [m] uint8, whose length depends only on n, method and bucket.
 
     Args:
         gradient: [n] float32.
-        seed: [2] int64. The message is a function of gradient and seed: to be another for every step and worker.
-        method: "stochastic8", 127 levels of either sign, randomly rounded; "ternary", -1, 0 or 1 times the largest magnitude,
-            at random; or "sign", 1 or -1 times the mean magnitude, without randomness. The mean of what is read is the
-            gradient for the first two; the third needs error feedback.
-        bucket: elements that share a scale. One that is not finite makes all of its bucket NaN for every reader.
+        seed: [2] int64. It must differ for every step and worker. The same gradient and seed give the same
+            message.
+        method: "stochastic8": 127 levels of either sign, with random rounding. "ternary": -1, 0 or 1 times
+            the largest magnitude, with random rounding. "sign": 1 or -1 times the mean magnitude, without
+            randomness. The first two are unbiased; the third needs error feedback.
+        bucket: the number of elements that share a scale. An element that is not finite makes its whole
+            bucket NaN.
 
     Raises:
         tf.errors.InvalidArgumentError: a shape or the bucket is wrong.
@@ -33,11 +35,11 @@ def quantize(gradient: tf.Tensor, seed: tf.Tensor, method: str, *, bucket: int =
 def sum_quantized(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     """Returns the sum of messages as a vector, [count] float32.
 
-    Each element is added up in the order of the messages: who has the same bytes gets the same bits.
+    Each element is added up in the order of the messages, so equal bytes give equal bits.
 
     Args:
-        messages: [m] uint8, any number of what `quantize` wrote, one after another.
-        count: elements of each.
+        messages: [m] uint8, any number of concatenated messages of `quantize`.
+        count: the number of elements of each vector.
 
     Raises:
         tf.errors.InvalidArgumentError: the bytes are damaged, or of a vector of another length.

@@ -1,8 +1,9 @@
-"""Ends iterators of datasets without making anybody wait.
+"""Deletes iterators of datasets on another thread, because this can take long.
 
-The end of an iterator waits for the thread that tunes it, which can miss the signal by a race in TensorFlow 2.15 to 2.21 at
-least. It then sleeps for as long as the iterator has lived, a minute at most. Python would wait with the interpreter locked,
-between two epochs of `fit` for example, and all workers would wait for this one. So a thread of the library ends iterators.
+The destructor of an iterator waits for the thread that tunes it. In TensorFlow 2.15 to 2.21, this thread can
+miss the signal to stop because of a race. It then sleeps as long as the iterator has existed, up to a minute.
+Python would wait with the interpreter locked, for example between two epochs of `fit`, and all workers would
+wait for this one. So a thread of our library deletes iterators.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ _waiting: Set[weakref.finalize] = set()
 
 
 def with_iterators_released(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Lets another thread end the iterators of this dataset object once they are dropped; returns the dataset.
+    """Makes another thread delete the iterators of this dataset object when they are garbage.
+
+    Returns the dataset.
 
     Args:
         dataset: a dataset or a distributed dataset.
     """
-    loader.library()  # now, rather than when the first iterator is dropped
+    loader.library()  # loads the library now, and not when the first iterator is deleted
     return compat.show_iterators(dataset, lambda made: release_after(made, compat.iterator_handles(made)))
 
 
 def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:
-    """Lets another thread end the resources once `owner` is dropped and nobody else has a handle of them.
+    """Makes another thread delete resources when `owner` is garbage and no other object has handles of them.
 
-    What is still in use when the interpreter ends is left to the end of the process.
+    Resources that are in use when the interpreter ends are deleted with the process.
 
     Args:
-        owner: the object that has been using the resources.
-        handles: [] each, eager tensors of dtype resource, in the order in which they should end.
+        owner: the object that uses the resources.
+        handles: eager tensors [] of dtype resource, in the order in which to delete them.
     """
     _stop_at_exit()
     entry = weakref.finalize(owner, _release, handles)
@@ -50,7 +53,7 @@ def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:
 
 
 def _release(handles: Sequence[tf.Tensor]) -> None:
-    with contextlib.suppress(Exception):  # then the resource ends where its last handle is dropped
+    with contextlib.suppress(Exception):  # the resource is then deleted with its last handle
         for handle in handles:
             with tf.init_scope(), tf.device(handle.device):
                 loader.library().tf_strategies_release_later(handle=handle)
@@ -62,7 +65,7 @@ def _stop_at_exit() -> None:
 
 
 def _stop() -> None:
-    """Keeps what is in use, and what is used no more but has not ended in time, until the process has ended."""
+    """Keeps resources that are in use, or are not deleted in time, until the process ends."""
     with contextlib.suppress(Exception), tf.init_scope(), tf.device("CPU:0"):
         loader.library().tf_strategies_stop_releasing()
     for entry in list(_waiting):

@@ -13,7 +13,7 @@ class TopK(NamedTuple):
     """The result of `top_k`.
 
     Attributes:
-        indices: [k] int64, ascending: positions in the flattened gradient.
+        indices: [k] int64, ascending positions in the flattened gradient.
         values: [k] float32.
         remaining: float32, of the gradient's shape: the next residual.
     """
@@ -24,15 +24,17 @@ class TopK(NamedTuple):
 
 
 def top_k(gradient: tf.Tensor, residual: tf.Tensor, k: int | tf.Tensor, *, sampled: bool = False) -> TopK:
-    """Selects the k entries of `gradient + residual` that are largest in magnitude; the rest remains.
+    """Selects the k entries of `gradient + residual` with the largest magnitudes, and returns the rest as the next residual.
 
-    Among equal magnitudes the lower index is selected. What is not finite ranks first and never remains.
+    Among equal magnitudes the lower index is selected. Values that are not finite are selected first, and
+    never remain.
 
     Args:
         gradient: float32, float16 or bfloat16, of any shape.
-        residual: float32, of the same shape: what former selections left.
+        residual: float32, of the same shape: the rest of earlier selections.
         k: between 0 and the number of elements.
-        sampled: select by a threshold estimated from a sample, between 0.8 k and 1.25 k entries.
+        sampled: whether to select by a threshold that is estimated from a sample. Then 0.8 k to 1.25 k
+            entries are selected.
 
     Raises:
         tf.errors.InvalidArgumentError: k is out of range, or the shapes differ.

@@ -1,12 +1,13 @@
-"""The ledger of a parameter server: who trains, which step it is, whose gradients count.
+"""The ledger of a parameter server: its members, the number of the step, and the gradients that count.
 
-Every function that is an operation runs where it is placed, eagerly or in a tf.function, and works on the ledger of that name in
-the process of that device: put it under `with tf.device("/job:ps/task:0")`. What a server's own Python asks is in `ledger_core`.
+These operations run on the device where they are placed, eagerly or in a tf.function, and use the ledger in
+the process of that device: call them in `with tf.device("/job:ps/task:0")`. A server's own Python code uses
+`ledger_core`. In eager code they return when the operation has run; TensorFlow itself would return earlier,
+and raise errors later.
 
-Called eagerly they return when they have run: TensorFlow alone would return before, and raise errors later and elsewhere.
-
-A worker is known by its number and by its incarnation, a random integer that each process of it chooses once: `Caller`.
-Calls that wait end with an error that names whom they waited for, or when the step they belong to is cancelled.
+A worker is identified by its number and by its incarnation, a random integer that each process of the worker
+chooses once: see `Caller`. Calls that wait too long fail with an error that names the awaited workers. They
+also end when their step is cancelled.
 
 All operations raise (besides what each says):
     tf.errors.InvalidArgumentError: a value is out of range, or differs between workers.

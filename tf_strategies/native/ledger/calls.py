@@ -1,4 +1,4 @@
-"""Calls the operations of the ledger: eagerly, in a graph, and on a server that has few threads."""
+"""Calls the operations of the ledger, eagerly or in a graph, without blocking the few threads of a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Caller:
     Attributes:
         ledger: the name of the ledger.
         worker: its number.
-        incarnation: tells this process from others of the same worker; any int64.
+        incarnation: identifies this process among those of the same worker; any int64.
     """
 
     ledger: str
@@ -49,7 +49,7 @@ class Caller:
 
 
 def run(operation: str, **inputs: Any) -> Any:
-    """Runs an operation of the ledger or adds it to the graph; returns its outputs."""
+    """Runs an operation of the ledger, or adds it to the graph. Returns its outputs."""
     outputs = getattr(loader.library(), f"tf_strategies_ledger_{operation}")(**inputs)
     if tf.executing_eagerly():
         tf.nest.flatten(outputs)[0].numpy()
@@ -59,8 +59,9 @@ def run(operation: str, **inputs: Any) -> Any:
 def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
     """Does the same as `run`, for an operation that may wait, or fail when other workers are at fault.
 
-    Eagerly it runs as a function of its own. A server gives each eager operation one of its few threads until it is done, and
-    would soon serve nobody; and one that fails also fails what was sent there after it, before the error was known here.
+    In eager code it runs in a function of its own. A server uses one of its few threads for each eager
+    operation until it has finished, so waiting operations would soon block it. A failed eager operation also
+    fails the operations that were sent after it.
     """
     if not tf.executing_eagerly():
         return run(operation, ledger=ledger, **inputs)
@@ -86,7 +87,7 @@ def _function_of(operation: str, ledger: str, device: str, specs: Tuple[_Spec, .
 
 
 def names_of(caller: Caller) -> Dict[str, Any]:
-    """Returns the inputs and attributes of an operation that say who calls."""
+    """Returns the inputs and attributes of an operation that identify the caller."""
     return {
         "ledger": caller.ledger,
         "worker": caller.worker,

@@ -1,4 +1,4 @@
-"""Gradients that a server holds until their step is applied, also on servers whose ledger nobody joins."""
+"""Operations on the gradients that a server holds until their step is applied."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Shape = Union[tf.TensorShape, Sequence[Optional[int]]]
 def accumulate(
     tensors: Sequence[tf.Tensor], *, ledger: str, key: str, worker: Integer, step: Integer
 ) -> tf.Tensor:
-    """Keeps a worker's gradients under a key, in place of its former ones. Copies nothing.
+    """Stores a worker's gradients under a key, in place of its earlier ones. It does not copy them.
 
     Args:
-        tensors: one or more, all float16, bfloat16, float32 or float64. Number, shapes and dtype agree between workers.
-        ledger: its name.
-        key: what they are gradients of: a variable, or a pack of variables.
-        worker: whose they are.
-        step: at which it read the weights.
+        tensors: one or more tensors of one dtype: float16, bfloat16, float32 or float64. Their number, shapes
+            and dtype must be equal on all workers.
+        ledger: the name of the ledger.
+        key: the variable, or the pack of variables, of the gradients.
+        worker: the number of the worker.
+        step: the step at which the worker read the weights.
 
     Returns:
-        Scalar int64: how many gradients this server keeps for the ledger.
+        Scalar int64: the number of gradients on this server for the ledger.
 
     Raises:
-        tf.errors.InvalidArgumentError: another worker's have other shapes; both are named.
+        tf.errors.InvalidArgumentError: another worker's gradients have different shapes. The message shows
+            both.
     """
     return run("accumulate", worker=worker, step=step, tensors=list(tensors), ledger=ledger, key=key)
 
@@ -37,14 +39,16 @@ def accumulate(
 def sum_gradients(
     members: tf.Tensor, *, ledger: str, key: str, step: Integer, dtype: tf.DType, shapes: Sequence[Shape]
 ) -> List[tf.Tensor]:
-    """Returns the sum of the members' gradients for a step, added in the order of their numbers: the same bits each time.
+    """Returns the sum of the members' gradients for a step.
+
+    They are added in the order of members, so the bits are always the same.
 
     float16 and bfloat16 are rounded after every addition.
 
     Args:
         members: [m] int32, ascending.
-        ledger: its name.
-        key: as at `accumulate`.
+        ledger: the name of the ledger.
+        key: as for `accumulate`.
         step: of the gradients.
         dtype: of the accumulated tensors.
         shapes: of the accumulated tensors, as far as known.
@@ -53,7 +57,8 @@ def sum_gradients(
         One sum for each tensor of a gradient.
 
     Raises:
-        tf.errors.FailedPreconditionError: a member has no gradient for this step here; it is named.
+        tf.errors.FailedPreconditionError: a member has no gradient for this step on this server. The message
+            names the member.
     """
     return run(
         "sum_gradients",
@@ -87,7 +92,7 @@ def gather_rows(
 ) -> tf.IndexedSlices:
     """Returns the members' rows for a step, in the order of the members' numbers.
 
-    Indices may repeat. The rows are kept.
+    Indices may repeat. The server keeps the rows.
     """
     indices, values = run(
         "gather_rows",
@@ -105,6 +110,6 @@ def discard(ledger: str, step: Integer) -> tf.Tensor:
     """Frees the gradients of this step and of all steps before it, under every key, on this server.
 
     Returns:
-        Scalar int64: how many gradients it still keeps for the ledger.
+        Scalar int64: the number of remaining gradients for the ledger.
     """
     return run("discard", step=step, ledger=ledger)

@@ -1,4 +1,4 @@
-"""Members of the ledger: who trains, and which step it is."""
+"""Operations for the members of a ledger: join, leave, and the number of the step."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ __all__ = ["agree", "enter", "join", "leave", "set_step", "step"]
 
 
 def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
-    """Makes this process the worker `caller.worker`, training; a former process of it is replaced, its calls end.
+    """Makes this process the worker `caller.worker`, which trains.
 
-    The first that joins fixes `names` and `options`; the others must bring the same. The same process may join again.
+    It replaces an earlier process of this worker, whose calls end.
+
+    The first worker that joins sets `names` and `options`. Other workers must have the same. A process may
+    join again.
 
     Args:
         caller: the joining process.
-        names: of all workers, one line each: "worker 1 (10.0.0.2:2222)".
-        options: what must be the same on every worker, as text.
+        names: the names of all workers, one on each line, such as "worker 1 (10.0.0.2:2222)".
+        options: the options that must be equal on all workers, as text.
 
     Returns:
         Scalar int64: the current step.
 
     Raises:
-        tf.errors.InvalidArgumentError: another worker joined with other names or options; both are named.
+        tf.errors.InvalidArgumentError: another worker joined with different names or options. The message
+            shows both.
     """
     return run_apart(
         "join",
@@ -37,23 +41,23 @@ def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
 
 
 def agree(caller: Caller, key: str | tf.Tensor, text: str | tf.Tensor) -> tf.Tensor:
-    """Fails unless every worker brings the same text for the key. The first that comes stays.
+    """Fails if workers have different texts for the key. The first text is kept.
 
     Returns:
         Scalar int64: the current step.
 
     Raises:
-        tf.errors.InvalidArgumentError: another worker brought another text; both are named.
-        tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
+        tf.errors.InvalidArgumentError: another worker has a different text. The message shows both.
+            tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
     """
     return run_apart("agree", **names_of(caller), key=key, text=text)
 
 
 def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
-    """Says that this process trains no more: for good, or until its next fit.
+    """Reports that this process has stopped training: finally, or until its next fit.
 
-    What it waits for elsewhere ends with AbortedError, a submission of it that has not counted yet is dropped, and
-    what it was to apply falls to another worker.
+    Its waiting calls end with AbortedError. Its submission is dropped if it has not counted yet. If it had to
+    apply a step, another worker applies it.
 
     Returns:
         Scalar int64: the current step.
@@ -62,26 +66,29 @@ def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
 
 
 def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
-    """Begins a fit: waits until every worker that is neither finished nor lost has entered this generation or a later one.
+    """Begins a fit.
 
-    Also waits while a step is being applied. Meanwhile the others do not count on the caller. A wait that fails leaves it idle.
+    Waits until every worker that is neither finished nor lost has entered this generation or a later one.
+
+    It also waits while a step is being applied. Meanwhile other workers do not wait for the caller. After a
+    failed wait the caller is idle.
 
     Args:
         caller: this process.
-        generation: which fit, from 1, never less than before.
-        timeout: in seconds; 0 does not wait.
+        generation: the number of the fit, from 1. It must not decrease.
+        timeout: the number of seconds to wait; 0 does not wait.
 
     Returns:
         Scalar int64: the current step.
 
     Raises:
-        tf.errors.DeadlineExceededError: names those that are awaited.
+        tf.errors.DeadlineExceededError: the wait took too long. The message names the awaited workers.
     """
     return run_apart("enter", **names_of(caller), generation=generation, timeout=timeout)
 
 
 def step(ledger: str) -> tf.Tensor:
-    """Returns how many updates have been applied, from the step that was set: scalar int64."""
+    """Returns the number of the step, which counts the applied updates: scalar int64."""
     return run("step", ledger=ledger)
 
 

@@ -18,13 +18,13 @@ UNBOUNDED = -1
 
 
 class Staleness(NamedTuple):
-    """The staleness of the gradients that were pushed; all int64.
+    """The staleness of all pushed gradients, as int64 tensors.
 
     Attributes:
-        histogram: [256] updates by staleness; the last counts 255 or more.
-        count: updates.
-        total: the sum of their staleness.
-        maximum: the greatest.
+        histogram: [256] the numbers of updates by staleness. The last entry counts all from 255.
+        count: the number of updates.
+        total: the sum of all staleness values.
+        maximum: the greatest staleness.
     """
 
     histogram: tf.Tensor
@@ -36,20 +36,21 @@ class Staleness(NamedTuple):
 def pull(caller: Caller, *, max_staleness: Integer = UNBOUNDED, timeout: float) -> tf.Tensor:
     """Waits until this worker may read the weights.
 
-    That is while its clock, the number of its pushes, is at most `max_staleness` ahead of the slowest worker that trains.
-    The clock of a worker that joins or comes back begins where the slowest is. Workers that have not joined yet hold the
-    others back, as if at clock 0, for the first 60 seconds of the ledger, or half of `timeout` if that is less.
+    The clock of a worker is the number of its pushes. It may be at most `max_staleness` ahead of the clock of
+    the slowest worker that trains. A worker that joins or returns starts with the clock of the slowest
+    worker. Workers that have not joined yet count with clock 0 for the first 60 seconds of the ledger, or for
+    half of `timeout` if that is less.
 
     Args:
-        caller: this process; when idle, it trains from now on.
-        max_staleness: in updates; UNBOUNDED never waits.
+        caller: this process. An idle worker counts as training from now on.
+        max_staleness: the number of updates; UNBOUNDED never waits.
         timeout: in seconds.
 
     Returns:
-        Scalar int64: how many updates have been applied, for `push`.
+        Scalar int64: the number of applied updates, to pass to `push`.
 
     Raises:
-        tf.errors.DeadlineExceededError: names those that are awaited.
+        tf.errors.DeadlineExceededError: the wait took too long. The message names the awaited workers.
     """
     return run_apart("pull", **names_of(caller), max_staleness=max_staleness, timeout=timeout)
 
@@ -59,14 +60,14 @@ def push(caller: Caller, pulled: Integer) -> tf.Tensor:
 
     Args:
         caller: this process.
-        pulled: what `pull` returned before the weights were read.
+        pulled: the result of `pull` before the weights were read.
 
     Returns:
-        Scalar int64: the staleness, the updates by anybody since.
+        Scalar int64: the staleness, which is the number of updates by all workers since then.
     """
     return run("push", **names_of(caller), pulled=pulled)
 
 
 def staleness(ledger: str) -> Staleness:
-    """Returns the staleness of the gradients that were pushed."""
+    """Returns the staleness of all pushed gradients."""
     return Staleness(*run("staleness", ledger=ledger))

@@ -17,7 +17,7 @@ __all__ = ["Counts", "Decision", "Submission", "applied", "counts", "run_once", 
 
 
 class Decision(enum.IntEnum):
-    """Says what becomes of a submission."""
+    """The possible results of a submission."""
 
     DROPPED = 0
     COUNTED = 1
@@ -28,14 +28,15 @@ class Submission(NamedTuple):
     """The result of `submit`.
 
     Attributes:
-        decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by another worker.
-            APPLY: the caller is to apply the gradients of `members` for `step` and then to call `applied`. It may be no
-            member itself, when the worker that was to apply is lost; some of the weights may then be written already: what is
-            done by `once` is done for each update only once.
+        decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by
+            another worker. APPLY: the caller is to apply the gradients of `members` for `step` and then to
+            call `applied`. If the worker that had to apply the step was lost, the caller may not be a member,
+            and some weights may already be written. `run_once` runs each part of an update only once.
         step: scalar int64: the current step; with APPLY the one to apply.
-        members: [m] int32, ascending; empty but for APPLY.
-        rows: scalar int64: of all members; 0 but for APPLY.
-        update: scalar int64: with APPLY the number of this update for `once`, the same for whoever is told to apply it; else -1.
+        members: [m] int32, ascending; empty without APPLY.
+        rows: scalar int64: the number of rows of all members; 0 without APPLY.
+        update: scalar int64: with APPLY the number of this update for `run_once`, the same for every worker
+            that is told to apply it; otherwise -1.
     """
 
     decision: tf.Tensor
@@ -46,30 +47,33 @@ class Submission(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The numbers of dropped and counted submissions: [size] int64 each; [0] before a worker has joined."""
+    """The numbers of dropped and counted submissions of each worker, [size] int64, or [0] before a worker has joined."""
 
     dropped: tf.Tensor
     counted: tf.Tensor
 
 
 def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, timeout: float) -> Submission:
-    """Submits the gradients of a step, which this worker has accumulated before, and waits until they are counted or dropped.
+    """Submits the gradients of a step, which must be accumulated already.
 
-    The first `quorum` submissions for the current step count, or as many as there are workers expected or training if those
-    are fewer. The one that completes them is told to apply; the others that count wait until it has called `applied`. A
-    submission that does not count is answered at once, or when the step that is being applied has been, since the weights
-    are being written.
+    Waits until they are counted or dropped.
+
+    The first `quorum` submissions for the current step count. If fewer workers are expected or training,
+    their number is the quorum. The caller that completes the quorum is told to apply the step; the other
+    callers that count wait until it has called `applied`. A submission that does not count returns at once
+    or, while a step is being applied, after that.
 
     Args:
         caller: this process.
-        step: at which the weights were read.
-        rows: of input that the gradients stand for, 0 to 2^40.
-        quorum: from 1; the same on every worker.
+        step: the step at which the weights were read.
+        rows: the number of input rows of the gradients, 0 to 2^40.
+        quorum: the number of submissions in a step, from 1; the same on every worker.
         timeout: in seconds.
 
     Raises:
-        tf.errors.DeadlineExceededError: names the awaited workers. The submission is dropped, unless its step is being applied.
-        tf.errors.FailedPreconditionError: the step lies ahead of the ledger's.
+        tf.errors.DeadlineExceededError: the wait took too long. The message names the awaited workers. The
+            submission is dropped, unless its step is being applied. tf.errors.FailedPreconditionError: the
+            step is greater than the ledger's.
     """
     return Submission(
         *run_apart("submit", **names_of(caller), step=step, rows=rows, quorum=quorum, timeout=timeout)
@@ -77,13 +81,13 @@ def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, tim
 
 
 def applied(caller: Caller, step: Integer) -> tf.Tensor:
-    """Says that the step is applied, and begins the next one.
+    """Reports that the step is applied, and begins the next one.
 
     Returns:
         Scalar int64: the next step.
 
     Raises:
-        tf.errors.FailedPreconditionError: the caller is not the worker that is to apply this step.
+        tf.errors.FailedPreconditionError: the caller is not the worker that was told to apply this step.
     """
     return run("applied", **names_of(caller), step=step)
 
@@ -91,29 +95,29 @@ def applied(caller: Caller, step: Integer) -> tf.Tensor:
 def run_once(
     update: tf.Tensor, function: str, arguments: Sequence[tf.Tensor], *, ledger: str, part: int
 ) -> tf.Tensor:
-    """Calls a function of the current graph on this server, unless it was called for the same part of the same update before.
+    """Calls a function of the current graph on this server, unless it was already called for the same part of the same update.
 
-    Once begun, it runs to its end, even if the worker that asked for it is lost. Whoever asks meanwhile waits for that.
-    If it fails, it is not called again for this update: it may have done its work in part.
+    A call that has begun runs to its end, even if the worker that made it is lost. Other callers wait for
+    this. A call that failed is not repeated for this update, because it may have written some variables.
 
     Args:
-        update: as `submit` numbered it.
-        function: its name; it has no results, and all that it uses is on this server.
+        update: the number of the update, from `submit`.
+        function: the name of the function. It must have no results, and use only resources of this server.
         arguments: of the function.
-        ledger: its name.
-        part: from 0; those of one update ascend on each server.
+        ledger: the name of the ledger.
+        part: the number of the part, from 0. The parts of an update must ascend on each server.
 
     Returns:
-        Scalar bool: whether it was called now.
+        Scalar bool: whether the function was called now.
 
     Raises:
-        tf.errors.FailedPreconditionError: it failed before.
+        tf.errors.FailedPreconditionError: an earlier call failed.
     """
     return run("run_once", update=update, arguments=list(arguments), f=function, part=part, ledger=ledger)
 
 
 def counts(ledger: str) -> Counts:
-    """Returns how many submissions of each worker were dropped and counted."""
+    """Returns the numbers of dropped and counted submissions of each worker."""
     return Counts(*run("counts", ledger=ledger))
 
 
