@@ -4,6 +4,8 @@ Beside each object lie the list of headers it was made from (written by the comp
 made it; it is compiled again when one of them is newer or when the command is another.
 
 Only the kernels see TensorFlow. The other objects are kept once for all versions of TensorFlow that want the same flags.
+Most of a kernel's compilation goes into the headers of TensorFlow, so the compiler sees several kernels at a time: names that
+a kernel keeps to itself differ from those of all other kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ LAYERS = (
 )
 OPTIMIZE = ("-O3", "-g0", "-DNDEBUG", "-fPIC", "-pthread")
 WARN = ("-Wall", "-Wextra")
+KERNEL_UNITS = 4  # files that include the kernels, compiled in place of them
 
 
 def sources(root: Path) -> list[Path]:
@@ -57,7 +60,12 @@ def build_library(root: Path, work: Path, library: Path, found: Installation, ed
         raise SystemExit(
             f"tf_strategies: no C++17 compiler: {compiler[0]!r} is not found. Install g++, or set CXX."
         )
-    commands = {source: _compile_command(compiler, source, found) for source in sources(root)}
+    listed = sources(root)
+    units = _write_kernel_units(work, [source for source in listed if _is_kernel(source)])
+    commands = {
+        source: _compile_command(compiler, source, found)
+        for source in [*units, *(source for source in listed if not _is_kernel(source))]
+    }
     works = {source: _work_folder(work, source, command, found) for source, command in commands.items()}
     stale = [
         source
@@ -80,6 +88,24 @@ def build_library(root: Path, work: Path, library: Path, found: Installation, ed
     _link(root, work, compiler, objects, library, found, editable)
 
 
+def _is_kernel(source: Path) -> bool:
+    """Returns whether a source, or a file that includes sources, sees TensorFlow."""
+    return source.is_absolute() or source.parts[1] == "kernels"
+
+
+def _write_kernel_units(work: Path, kernels: list[Path]) -> list[Path]:
+    """Writes the files that include the kernels, where they differ from those that are there; returns their absolute paths."""
+    units = []
+    for number in range(KERNEL_UNITS):
+        unit = work.absolute() / f"kernels_{number}.cc"
+        text = "".join(f'#include "{source}"\n' for source in kernels[number::KERNEL_UNITS])
+        if not _holds(unit, text):
+            unit.parent.mkdir(parents=True, exist_ok=True)
+            unit.write_text(text)
+        units.append(unit)
+    return units
+
+
 def compiler_version() -> str:
     """The first line of what the compiler says of itself."""
     command = [*shlex.split(os.environ.get("CXX", "g++")), "--version"]
@@ -96,7 +122,7 @@ def _compile_command(compiler: list[str], source: Path, found: Installation) -> 
         command.append("-Werror")
     abi = [flag for flag in found.compile_flags if not flag.startswith("-I")]
     command += [*abi, "-I.", "-isystem", str(found.ucx / "include")]
-    if source.parts[1] == "kernels":
+    if _is_kernel(source):
         for flag in found.compile_flags:
             if flag.startswith("-I"):
                 command += ["-isystem", flag[2:]]
@@ -111,7 +137,7 @@ def _recorded(command: list[str], found: Installation) -> str:
 
 def _work_folder(work: Path, source: Path, command: list[str], found: Installation) -> Path:
     """Returns the folder for an object: that of its TensorFlow, or for one that does not see it that of its flags."""
-    if source.parts[1] == "kernels":
+    if _is_kernel(source):
         return work
     return work.parent / f"core-{hashlib.sha256(_recorded(command, found).encode()).hexdigest()[:8]}"
 
