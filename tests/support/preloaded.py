@@ -31,10 +31,9 @@ from tests.support.aside import set_aside
 
 __all__ = ["PreloadedProcess", "start"]
 
-# Processes of one group come from different interpreters: as when each is started by itself, no two have the same order of
-# hashes or the same random numbers.
-_INTERPRETERS_AT_ONCE = 3
-_MOST_INTERPRETERS = 6
+# Neighbours in a group come from different interpreters: as when each is started by itself, they have another order of hashes
+# and other random numbers.
+_INTERPRETERS = 3
 _IMPORT_SECONDS = 120.0
 _MESSAGE_BYTES = 1 << 20
 
@@ -74,12 +73,12 @@ def start(
     """Runs `python -m module arguments...` in the environment `env`.
 
     Args:
-        slot: the program's number in its group: another interpreter for each.
+        slot: the program's number in its group: another interpreter than for the numbers beside it.
         log: where its output goes, stdout and stderr.
         namespace: the network namespace to run in; "" for that of the tests.
     """
-    wanted = slot % _MOST_INTERPRETERS
-    for each in range(max(_INTERPRETERS_AT_ONCE, wanted + 1)):
+    wanted = slot % _INTERPRETERS
+    for each in range(_INTERPRETERS):
         _interpreter(each)  # all import at the same time
     request = {
         "module": module,
@@ -233,6 +232,7 @@ def _never_tune_iterators(data: Any) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # a fifth of the import would go into looking for garbage
     import tensorflow as tf
 
     _never_tune_iterators(tf.data)
@@ -242,6 +242,7 @@ if __name__ == "__main__":
         raise SystemExit(
             f"the import of TensorFlow {tf.__version__} and {keras} has left {threads} threads; a fork would lose them"
         )
+    gc.enable()
     gc.collect()
     gc.freeze()  # what the import made is not looked through again in each fork
     wanted = _fork_for_each_request(socket.socket(fileno=int(sys.argv[1])))
