@@ -38,6 +38,8 @@ ON_KERAS2 = $(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest $(
 AGAIN = $(MAKE) --no-print-directory
 SIDE_BY_SIDE = $(AGAIN) -j4 -Otarget
 # The library is not instrumented, and its memory hooks and the sanitizers' would meet.
+# Most of the tests' seconds are the compiler's, those of what they test are not.
+SANITIZED := OPTIMIZE='-O1 -g1' OPTIMIZE_TESTS='-O0 -g1' TEST_SECONDS=1800
 SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/tsan.supp \
                      LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
@@ -216,10 +218,10 @@ fuzz: $(TOOLS)/.installed ## libFuzzer on one parser of the core, e.g. make fuzz
 
 .PHONY: sanitize-address sanitize-thread
 sanitize-address: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined OPTIMIZE='-O1 -g' TEST_SECONDS=1800
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined $(SANITIZED)
 
 sanitize-thread: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread OPTIMIZE='-O1 -g' TEST_SECONDS=1800 \
+	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread $(SANITIZED) \
 	    FILTER='$(or $(FILTER),$(THREADED))'
 
 # --- the rest --------------------------------------------------------------------------------------------------------------

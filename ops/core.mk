@@ -16,7 +16,9 @@ SANITIZE ?=
 FILTER ?=
 TEST_SECONDS ?= 600
 CXX ?= g++
-OPTIMIZE ?= -O2 -g
+# -g1: lines for stack traces. A debugger wants OPTIMIZE='-O0 -g'.
+OPTIMIZE ?= -O2 -g1
+OPTIMIZE_TESTS ?= $(OPTIMIZE)
 WERROR ?= -Werror
 ifndef GTEST
 GTEST := $(shell tools/find_googletest.sh)
@@ -43,7 +45,9 @@ selected = $(if $(FILTER),$(foreach test,$(1),$(if $(strip $(foreach part,$(FILT
 SELECTED := $(call selected,$(TESTS) $(FUZZ_TARGETS))
 
 CPPFLAGS += -I. -isystem $(LIBUCX)/include $(if $(filter /usr,$(GTEST)),,-isystem $(GTEST)/include)
-CXXFLAGS += -std=c++17 $(OPTIMIZE) -fPIC -pthread -Wall -Wextra $(WERROR) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
+OPTIMIZING = $(OPTIMIZE)
+$(CORE_BUILD)/tests/%.o: OPTIMIZING = $(OPTIMIZE_TESTS)
+CXXFLAGS += -std=c++17 $(OPTIMIZING) -fPIC -pthread -Wall -Wextra $(WERROR) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 LDFLAGS += -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE))
 UCX_LIBS := -L$(LIBUCX)/lib -lucp -lucs -Wl,-rpath,$(LIBUCX)/lib
 GTEST_LIBS := $(firstword $(wildcard $(GTEST)/lib/*/libgtest_main.a $(GTEST)/lib/libgtest_main.a)) \

@@ -37,7 +37,7 @@ query | cquery | fetch)
   arguments+=(--repo_env=LIBUCX="$LIBUCX" --repo_env=GTEST_PREFIX="$prefix")
   ;;&
 test | coverage)
-  arguments+=(--test_output=errors --test_timeout=600 --local_test_jobs=1)
+  arguments+=(--test_output=errors --test_timeout=600 --local_test_jobs="${BAZEL_JOBS:-2}")
   ;;&
 build | run | test | coverage | query | cquery | fetch)
   arguments+=(
