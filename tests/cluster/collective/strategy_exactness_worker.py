@@ -1,6 +1,6 @@
-"""One worker of the exactness test: trains with one and with two local replicas on each Keras that is named; keeps the weights.
+"""One worker of the exactness test: trains with each number of local replicas on each Keras that is named; keeps the weights.
 
-python -m tests.cluster.collective.strategy_exactness_worker OUTPUT_FOLDER KERAS...
+python -m tests.cluster.collective.strategy_exactness_worker OUTPUT_FOLDER REPLICAS,... KERAS...
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def data() -> tuple:
     return x, (np.abs(x).argmax(axis=1) % CLASSES).astype("int64")
 
 
-def main(folder: Path, modules: list) -> None:
+def main(folder: Path, replicas: list, modules: list) -> None:
     import tensorflow as tf
 
     import tf_strategies as tfs
@@ -33,7 +33,7 @@ def main(folder: Path, modules: list) -> None:
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     x, y = data()
-    for local in (1, 2):
+    for local in replicas:
         strategy = tfs.CollectiveAllReduceStrategy(
             devices=[f"CPU:{index}" for index in range(local)],
             communication_options=tfs.CommunicationOptions(algorithm=ALGORITHMS[local]),
@@ -73,4 +73,4 @@ def main(folder: Path, modules: list) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), [int(each) for each in sys.argv[2].split(",")], sys.argv[3:])

@@ -25,14 +25,25 @@ def test_an_example_is_a_script(tmp_path: Path) -> None:
         assert alone.wait(timeout=30) == 0
 
 
+# Examples differ in what they use of the strategies, and these are tested on every line; two of each kind show that examples run.
 @pytest.mark.parametrize(
     ("example", "workers", "expected"),
     [
         ("02_fit_three_workers.py", 3, r"^largest weight difference +0$"),
         ("03_custom_training_loop.py", 2, r"^train accuracy 0\.9\d with 2 workers$"),
-        ("05_embeddings.py", 2, r"^rows per step, as sent +[\d,]+$"),
-        ("07_one_process_per_host.py", 2, r"^test accuracy 0\.[6-9]\d with 8 replicas in 2 processes$"),
-        ("11_gradient_compression.py", 2, r"^bytes a step, sent to other workers +[\d,]+$"),
+        pytest.param("05_embeddings.py", 2, r"^rows per step, as sent +[\d,]+$", marks=pytest.mark.any_line),
+        pytest.param(
+            "07_one_process_per_host.py",
+            2,
+            r"^test accuracy 0\.[6-9]\d with 8 replicas in 2 processes$",
+            marks=pytest.mark.any_line,
+        ),
+        pytest.param(
+            "11_gradient_compression.py",
+            2,
+            r"^bytes a step, sent to other workers +[\d,]+$",
+            marks=pytest.mark.any_line,
+        ),
     ],
 )
 def test_example(example: str, workers: int, expected: str, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def steps_of(log: str) -> list[float]:
 @pytest.mark.parametrize(
     "killed",
     [
-        pytest.param(1, marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param(1, marks=pytest.mark.quick),
         pytest.param(0, marks=pytest.mark.any_line),
     ],
 )
