@@ -34,7 +34,7 @@ struct ExactSet {
     for (int rank = 0; rank < 64 * kWords; ++rank) {
       const uint64_t bit = uint64_t{1} << (rank % 64);
       if ((words[rank / 64] & bit) == (expected.words[rank / 64] & bit)) continue;
-      return ((words[rank / 64] & bit) ? "holds unduly rank " : "lacks rank ") + std::to_string(rank);
+      return ((words[rank / 64] & bit) ? "must not have rank " : "lacks rank ") + std::to_string(rank);
     }
     return "";
   }

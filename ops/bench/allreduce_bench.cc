@@ -9,16 +9,13 @@
 //
 //   allreduce_bench --serve FOLDER [--copy] [--ranks P] ...
 //
-// One contestant of benchmarks.allreduce instead (benchmarks/contestant.py has the protocol): rank r reads lines
-// "BYTES CALLS" from FOLDER/orders.r, runs so many calls, and answers with a line of JSON in FOLDER/answers. With --copy a
-// call only copies what a rank must move, 2(P-1)/P x bytes, in its own memory: the limit.
+// runs one contestant of benchmarks.allreduce (benchmarks/contestant.py has the protocol): rank r reads lines "BYTES CALLS"
+// from FOLDER/orders.r, runs this number of calls, and answers with a line of JSON in FOLDER/answers. With --copy a call
+// only copies the bytes that a rank must move, 2(P-1)/P x bytes, in its own memory. This is the limit.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,8 +34,11 @@
 #include <utility>
 #include <vector>
 
+#include "ops/bench/allreduce_arguments.h"
 #include "ops/bench/contestant.h"
-#include "ops/channel/huge_pages.h"
+#include "ops/bench/die_unless.h"
+#include "ops/bench/huge_page_data.h"
+#include "ops/bench/loopback.h"
 #include "ops/communicator/communicator.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
@@ -46,61 +46,18 @@
 namespace tf_strategies {
 namespace {
 
-constexpr int kMaxRanks = 64;
 constexpr int kWarmUps = 10;
 constexpr int kFewestCalls = 20;
 constexpr int kMostCalls = 20000;
 
-struct Arguments {
-  int ranks = 2;
-  double seconds = 1;
-  std::string serve;  // the folder of the contest
-  bool copy = false;
-  bool own_tcp = false;
-  std::vector<std::vector<int>> sockets;  // with own_tcp: by rank, to all others
-  UcxOptions ucx;
-  CommunicatorOptions options;
-  std::vector<int64_t> sizes;
-};
-
-// Where the processes leave their addresses for each other, and meet when they have no communicator.
+// Shared memory in which the processes exchange addresses, and a barrier for those without a communicator.
 struct Board {
   std::atomic<int> posted{0};
   std::atomic<int> arrived{0};
-  std::atomic<int> turn{0};
+  std::atomic<int> round{0};
   size_t bytes[kMaxRanks];
   char address[kMaxRanks][UcxWorker::kMaxAddressBytes];
 };
-
-// Large buffers have huge pages, where the machine has them, as those of NumPy that the peers get.
-template <typename T>
-struct Allocator {
-  using value_type = T;
-  Allocator() = default;
-  template <typename U>
-  Allocator(const Allocator<U>&) {}
-
-  T* allocate(size_t count) {
-    constexpr size_t kAlignment = 64;
-    const size_t bytes = (count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    void* memory = std::aligned_alloc(kAlignment, bytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    channel::PreferHugePages(memory, bytes);
-    return static_cast<T*>(memory);
-  }
-  void deallocate(T* memory, size_t) { std::free(memory); }
-  bool operator==(const Allocator&) const { return true; }
-  bool operator!=(const Allocator&) const { return false; }
-};
-
-template <typename T>
-using Data = std::vector<T, Allocator<T>>;
-
-void DieUnless(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "allreduce_bench: %s\n", status.ToString().c_str());
-  std::_Exit(1);
-}
 
 void AllReduce(Communicator& communicator, ReduceOp op, Data<float>* data) {
   std::promise<Status> promise;
@@ -147,12 +104,12 @@ void Barrier(Communicator& communicator) {
 }
 
 void Meet(Board* board, int ranks) {
-  const int turn = board->turn.load();
+  const int round = board->round.load();
   if (board->arrived.fetch_add(1) == ranks - 1) {
     board->arrived.store(0);
-    board->turn.store(turn + 1);
+    board->round.store(round + 1);
   }
-  while (board->turn.load() == turn) sched_yield();
+  while (board->round.load() == round) sched_yield();
 }
 
 void ServeAllReduce(Communicator& communicator, const std::string& folder) {
@@ -211,7 +168,7 @@ Status ConnectUcx(int rank, const Arguments& arguments, Board* board, Communicat
                             std::vector<bool>(arguments.ranks, true), transport);
 }
 
-// Takes the sockets of one rank; those of the others are closed in this process.
+// Uses the sockets of one rank, and closes those of the other ranks in this process.
 Status ConnectTcp(int rank, const Arguments& arguments, CommunicatorOptions* options,
                   std::unique_ptr<Transport>* transport) {
   for (int other = 0; other < arguments.ranks; ++other) {
@@ -233,72 +190,6 @@ void RunRank(int rank, const Arguments& arguments, Board* board) {
   if (!arguments.serve.empty()) return ServeAllReduce(communicator, arguments.serve);
   for (int64_t bytes : arguments.sizes) Measure(communicator, arguments, bytes);
   if (rank == 0) std::printf("transport: %s\n", communicator.DescribeTransport().c_str());
-}
-
-// Connects two sockets over loopback.
-void Connect(int* first, int* second) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* const where = reinterpret_cast<sockaddr*>(&address);
-  *first = socket(AF_INET, SOCK_STREAM, 0);
-  const bool connected = bind(listener, where, length) == 0 && listen(listener, 1) == 0 &&
-                         getsockname(listener, where, &length) == 0 && connect(*first, where, length) == 0;
-  *second = connected ? accept(listener, nullptr, nullptr) : -1;
-  close(listener);
-  if (*second < 0) DieUnless(Internal("no connection over loopback"));
-}
-
-std::vector<std::vector<int>> ConnectAll(int ranks) {
-  std::vector<std::vector<int>> sockets(ranks, std::vector<int>(ranks, -1));
-  for (int a = 0; a < ranks; ++a) {
-    for (int b = a + 1; b < ranks; ++b) Connect(&sockets[a][b], &sockets[b][a]);
-  }
-  return sockets;
-}
-
-Arguments Parse(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag.rfind("--", 0) != 0) {
-      char* end = nullptr;
-      arguments.sizes.push_back(std::strtoll(argv[i], &end, 10));
-      if (*end != '\0' || arguments.sizes.back() < 4 || arguments.sizes.back() % 4 != 0) {
-        DieUnless(InvalidArgument("BYTES are multiples of 4, not '" + flag + "'"));
-      }
-      continue;
-    }
-    if (flag == "--copy" || flag == "--own-tcp") {
-      (flag == "--copy" ? arguments.copy : arguments.own_tcp) = true;
-      continue;
-    }
-    const std::string value = i + 1 < argc ? argv[++i] : "";
-    if (flag == "--ranks") {
-      arguments.ranks = std::atoi(value.c_str());
-    } else if (flag == "--algorithm") {
-      arguments.options.algorithm = value;
-    } else if (flag == "--transports") {
-      arguments.ucx.transports = value;
-      if (value.find("tcp") != std::string::npos) arguments.ucx.net_devices = "lo";
-    } else if (flag == "--chunk") {
-      arguments.options.chunk_bytes = std::atoll(value.c_str());
-    } else if (flag == "--serve") {
-      arguments.serve = value;
-    } else if (flag == "--seconds") {
-      arguments.seconds = std::atof(value.c_str());
-    } else {
-      DieUnless(InvalidArgument("unknown option " + flag));
-    }
-  }
-  if (arguments.ranks < 1 || arguments.ranks > kMaxRanks || arguments.options.chunk_bytes < 0) {
-    DieUnless(InvalidArgument("--ranks must be 1 to 64 and --chunk not negative"));
-  }
-  if (arguments.copy && arguments.serve.empty()) DieUnless(InvalidArgument("--copy needs --serve"));
-  if (arguments.sizes.empty()) arguments.sizes = {4 << 10, 256 << 10, 4 << 20, 64 << 20};
-  return arguments;
 }
 
 int Main(int argc, char** argv) {
