@@ -1,4 +1,4 @@
-// What the C functions that Python calls have in common: the last error of a thread, texts, and objects behind numbers.
+// Helpers of the C functions that Python calls: the last error of a thread, texts, and objects behind ids.
 #ifndef OPS_BASE_C_INTERFACE_H_
 #define OPS_BASE_C_INTERFACE_H_
 
@@ -22,7 +22,7 @@ int Report(const Status& status);
 // Copies as much of a text as fits into out [capacity]. Returns the length of the whole text.
 int64_t CopyOut(const std::string& text, char* out, int64_t capacity);
 
-// Objects that are known by numbers, from 1. Thread-safe.
+// Objects by id, from 1. Thread-safe.
 template <typename T>
 class Handles {
  public:
@@ -32,7 +32,7 @@ class Handles {
     return last_;
   }
 
-  // Null when there is none of this number (any more).
+  // Returns null if there is no object with this id.
   std::unique_ptr<T> Take(int64_t number) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = objects_.find(number);
@@ -42,7 +42,7 @@ class Handles {
     return object;
   }
 
-  // Returns what `use` returns of the object; `otherwise` when there is none of this number.
+  // Returns the result of `use` for the object, or `otherwise` if there is no object with this id.
   template <typename Use, typename Result>
   Result With(int64_t number, Use use, Result otherwise) {
     std::lock_guard<std::mutex> lock(mutex_);

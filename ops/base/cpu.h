@@ -1,4 +1,4 @@
-// What the processor that runs this can do, and what only it can.
+// Detects the features of the processor.
 #ifndef OPS_BASE_CPU_H_
 #define OPS_BASE_CPU_H_
 

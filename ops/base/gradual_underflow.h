@@ -1,4 +1,4 @@
-// Numbers below the smallest normal one: kept, whatever mode the thread is in.
+// Computes with subnormal numbers, whatever mode the thread is in.
 #ifndef OPS_BASE_GRADUAL_UNDERFLOW_H_
 #define OPS_BASE_GRADUAL_UNDERFLOW_H_
 
@@ -10,8 +10,8 @@
 
 namespace tf_strategies {
 
-// While it lives its thread computes with subnormal numbers. TensorFlow's threads take them for zero, and others do not: what
-// several ranks compute on one or the other would differ.
+// While this object exists, its thread computes with subnormal numbers. TensorFlow's threads treat them as
+// zero and other threads do not, so ranks could get different results.
 class GradualUnderflow {
  public:
   GradualUnderflow() : mode_(Read()) { Write(mode_ & ~kFlush); }

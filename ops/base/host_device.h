@@ -1,4 +1,4 @@
-// Marks what kernels of CUDA call too. To any other compiler the words mean nothing.
+// Marks functions that CUDA kernels also call. For other compilers the macro is empty.
 #ifndef OPS_BASE_HOST_DEVICE_H_
 #define OPS_BASE_HOST_DEVICE_H_
 

@@ -1,4 +1,4 @@
-// Registry: objects of this process, by the integer that ops and Python name them with.
+// Registry: objects of this process, by id. Ops and Python use these ids.
 #ifndef OPS_BASE_REGISTRY_H_
 #define OPS_BASE_REGISTRY_H_
 
@@ -14,8 +14,8 @@
 
 namespace tf_strategies {
 
-// All methods are thread-safe. There is one registry for each T, which is empty in a process that was forked: a child has none of
-// the threads that drive its parent's objects.
+// All methods are thread-safe. There is one registry for each T. It is empty in a forked process, because a
+// child does not have the threads that drive its parent's objects.
 template <typename T>
 class Registry {
  public:
@@ -39,7 +39,7 @@ class Registry {
     return last_id_;
   }
 
-  // These return null when there is none (any more).
+  // These return null if there is no object with the id.
   std::shared_ptr<T> Find(int64_t id) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = objects_.find(id);
@@ -75,7 +75,8 @@ class Registry {
   }
 
   mutable std::mutex mutex_;
-  // Ids start anywhere: a graph that another process saved must not name an object of this one.
+  // Ids start at a random number, so that a graph that another process saved does not name an object of this
+  // one.
   int64_t last_id_ = static_cast<int64_t>(std::random_device{}()) << 20;
   Objects objects_;
 };

@@ -4,8 +4,9 @@
 
 namespace tf_strategies {
 
-// For a thread that wakes often and works little: it takes its share of the cores in short turns, and so comes to its turn soon
-// after it wakes, although threads that compute keep all cores. Its share stays the same. Needs Linux 6.12; otherwise does nothing.
+// For a thread that wakes up often and works little: it gets short time slices, and so runs soon after it
+// wakes up, even if other threads use all cores. Its share of the cores does not change. Needs Linux 6.12;
+// does nothing otherwise.
 void PreferShortTurns();
 
 }  // namespace tf_strategies

@@ -1,4 +1,4 @@
-// Code that is compiled for several instruction sets: which of them to run.
+// Chooses among versions of code that are compiled for several instruction sets.
 #ifndef OPS_BASE_WIDEST_H_
 #define OPS_BASE_WIDEST_H_
 

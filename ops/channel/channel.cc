@@ -149,7 +149,7 @@ void Channel::SeeWireFailure(const Status& status) {
   SeeFailure({status.code(), peer_name_ + " is out of reach; has it died? (" + status.message() + ")"});
 }
 
-// Ends the channel when Fail was called, the wire failed, or a transfer is overdue.
+// Ends the channel if Fail was called, the transport failed, or a transfer is overdue.
 void Channel::CheckForFailure() {
   if (ended_) return;
   const auto now = Clock::now();

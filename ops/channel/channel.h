@@ -1,12 +1,13 @@
 // Channel: carries whole tensors between two processes, each of which holds one end.
 //
-// A transfer has the same TransferId on both ends and happens when both have asked for it, in either order. The sender names
-// dtype and shape; the receiver learns them before it must say where the bytes go, so they arrive where they stay.
-// A progress thread moves the bytes; callers only submit, and lend their thread for a moment to what can be done at once.
+// A transfer has the same TransferId on both ends and happens when both have asked for it, in either order.
+// The sender sends dtype and shape first. The receiver then allocates memory, so the bytes arrive in their
+// final place. A progress thread moves the bytes. Callers only submit; a call also makes progress that is
+// possible at once.
 //
-// Failure: the first cause ends the channel for good. Every outstanding transfer fails with it and every later one at once;
-// the peer is told, if it still listens. On one host the transport does not notice that the peer died: somebody must call Fail.
-// Giving up one transfer, because its step was cancelled, is no failure.
+// Failure: the first cause ends the channel. Outstanding and later transfers fail with this cause, and the
+// peer is told, if it is reachable. On one host the transport does not notice that the peer has died: a
+// failure detector must call Fail. Cancelling one transfer, because its step was cancelled, is not a failure.
 #ifndef OPS_CHANNEL_CHANNEL_H_
 #define OPS_CHANNEL_CHANNEL_H_
 
@@ -57,8 +58,8 @@ class Channel : private ProgressThread::Work {
   };
 
   struct Incoming : Request {
-    // Where the bytes of this tensor go, and what owns that memory; or an error, which ends this transfer alone. Called once,
-    // must not block.
+    // Returns the memory for the bytes of this tensor, and its owner; or an error, which ends only this
+    // transfer. Called once, must not block.
     struct Place {
       void* data = nullptr;
       std::shared_ptr<void> keep_alive;
@@ -66,25 +67,27 @@ class Channel : private ProgressThread::Work {
     std::function<Status(const TensorInfo&, Place*)> place;
   };
 
-  // names: of the two ends, for messages: "worker 0 (10.0.0.2:2222)", "ps 1 (10.0.0.9:2222)". The transport has two ranks.
+  // names: the names of the two ends in messages: "worker 0 (10.0.0.2:2222)", "ps 1 (10.0.0.9:2222)". The
+  // transport has two ranks.
   Channel(std::unique_ptr<Transport> transport, std::string my_name, std::string peer_name);
   ~Channel() override;
 
-  // Fails what is outstanding with kAborted, tells the peer and joins the progress thread. Not from a completion. Safe to repeat.
+  // Fails outstanding transfers with kAborted, tells the peer and joins the progress thread. Must not be
+  // called from a completion. May be called again.
   void Close();
 
-  // Thread-safe, all that follow.
+  // The following functions are thread-safe.
 
-  // Waits until the peer has been heard.
+  // Waits for the first message of the peer.
   Status WaitReady(double seconds);
 
-  // A name for one transfer on this end, for GiveUp, which may come at any time.
+  // Identifies one transfer on this end, for GiveUp, which may be called at any time.
   int64_t NewTicket() { return ++last_ticket_; }
   void Send(int64_t ticket, Outgoing outgoing);
   void Receive(int64_t ticket, Incoming incoming);
 
-  // Nobody waits for this transfer any more. It ends on its own when the peer takes part in it, and without a trace when
-  // neither end has begun; its memory is kept alive as long as needed.
+  // Cancels a transfer. If the peer has begun it, it runs to its end; if neither end has begun, it is
+  // removed. Its memory is kept alive as long as needed.
   void GiveUp(int64_t ticket);
 
   void Fail(Status cause);
@@ -116,7 +119,7 @@ class Channel : private ProgressThread::Work {
 
   void Submit(std::shared_ptr<Transfer> transfer);
 
-  // What the progress thread asks. These, but HasNews, and those below need its mutex.
+  // Called by the progress thread. All of these except HasNews, and the functions below, need its mutex.
   bool Poll() override;
   bool HasNews() const override;
   int Moving() const override { return moving_; }
@@ -142,7 +145,8 @@ class Channel : private ProgressThread::Work {
   Status Overdue(const Transfer& transfer) const;
   void End(Status cause);
 
-  // The wire may still read or write these when a transfer has failed: declared before the transport, so freed after it.
+  // The transport may still access these after a transfer has failed. They are declared before it, so they
+  // are freed after it.
   std::vector<std::shared_ptr<Transfer>> abandoned_;
   std::list<std::string> outbox_;
   std::vector<char> inbox_;

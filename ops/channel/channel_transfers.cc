@@ -1,4 +1,5 @@
-// The transfers of a channel: each begins with a submission here or a message from the peer, and ends when the bytes have moved.
+// The transfers of a channel. A transfer begins with a submission on this end or a message from the peer, and
+// ends when its bytes have moved.
 
 #include <cstring>
 
@@ -11,7 +12,7 @@ namespace {
 using channel::Message;
 using channel::MessageKind;
 
-// Tensors that wait for a reception, and the bytes that came with them.
+// Limits of tensors that wait for a reception, and of the bytes that came with them.
 constexpr size_t kMostUnclaimed = 1 << 16;
 constexpr size_t kMostUnclaimedBytes = size_t{64} << 20;
 // Messages have a tag of their own; so has each payload in flight.
@@ -91,7 +92,7 @@ void Channel::StopWaiting(int64_t ticket) {
     Tell(message);
   } else if (!transfer.moving) {
     pairing_.GiveUp(transfer.in.id, ticket);
-    Finish(ticket, Cancelled(transfer.in.label + " was given up"));
+    Finish(ticket, Cancelled(transfer.in.label + " was cancelled"));
   }
 }
 
@@ -104,7 +105,7 @@ void Channel::ListenForMessages() {
                       });
 }
 
-// One at a time: the next may complete within the call that listens for it.
+// Handles one message at a time, because the next may complete within the call that posts its reception.
 bool Channel::HandleMessage() {
   bool any = false;
   while (message_came_ && failure_.ok()) {
@@ -136,7 +137,7 @@ void Channel::Handle(Message message) {
       if (pairing_.announced() > kMostUnclaimed || pairing_.announced_bytes() > kMostUnclaimedBytes) {
         SeeFailure(Mismatch(std::to_string(pairing_.announced()) + " tensors with " +
                             std::to_string(pairing_.announced_bytes()) +
-                            " bytes have come for which there is no reception"));
+                            " bytes have arrived that no operation receives"));
       }
       return;
     }

@@ -31,7 +31,7 @@ Status Get(Acceptance* acceptance) {
   return Status::Ok();
 }
 
-// A worker that comes again has no use for its channels that have ended.
+// A worker that connects again does not need its failed channels.
 void CloseEndedChannelsTo(const std::string& worker) {
   for (const int64_t id : ChannelsTo(worker)) {
     const auto channel = FindChannel(id);

@@ -1,5 +1,5 @@
-// How a channel comes about: each process opens an end, learns the address of the other (which travels through TensorFlow's
-// own runtime), and connects.
+// Opens channels: each process opens an end, gets the address of the other end through TensorFlow's runtime,
+// and connects.
 #ifndef OPS_CHANNEL_END_H_
 #define OPS_CHANNEL_END_H_
 
@@ -13,11 +13,11 @@
 
 namespace tf_strategies {
 
-// Of the two ranks of the transport.
+// The two ranks of the transport.
 enum class Side { kWorker = 0, kServer = 1 };
 
-// transports: values of UCX_TLS to be tried in this order, one at least; the first that this host allows is taken.
-// net_devices: UCX_NET_DEVICES, "" for all.
+// transports: at least one value of UCX_TLS, in the order to try them. net_devices: UCX_NET_DEVICES, "" for
+// all.
 Status OpenEnd(const std::vector<std::string>& transports, const std::string& net_devices,
                std::unique_ptr<UcxWorker>* end);
 
@@ -26,11 +26,11 @@ struct Names {
   std::string peer;
 };
 
-// same_host: of the other end; such a channel notices a dead peer only by Channel::Fail.
+// same_host: whether the other end is on this host. Such a channel notices a dead peer only by Channel::Fail.
 Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& peer_address, bool same_host,
                   Names names, std::shared_ptr<Channel>* channel);
 
-// What this process answers workers that want a channel to it.
+// How this process accepts channels from workers.
 struct Acceptance {
   std::string host;         // equal on two processes exactly when they can share memory
   std::string net_devices;  // as OpenEnd
@@ -45,7 +45,8 @@ struct Accepted {
   bool same_host = false;
 };
 
-// The server's part: opens an end for a worker, connects and registers it. Closes what has ended of that worker's channels.
+// The server's part: opens an end for a worker, connects and registers it. Closes that worker's failed
+// channels.
 Status Accept(const std::vector<std::string>& transports, const std::string& worker_address,
               const std::string& worker_host, Names names, Accepted* accepted);
 

@@ -1,5 +1,5 @@
-// Fresh memory is handed out page by page as it is written: for a tensor of 64 MB that is 16,384 interruptions, which take longer
-// than the copy itself. Huge pages make it 32.
+// The kernel allocates new memory page by page when it is first written. For a tensor of 64 MB these are
+// 16,384 page faults, which take longer than the copy itself. With huge pages there are 32.
 #ifndef OPS_CHANNEL_HUGE_PAGES_H_
 #define OPS_CHANNEL_HUGE_PAGES_H_
 
@@ -7,7 +7,7 @@
 
 namespace tf_strategies::channel {
 
-// Asks for huge pages in memory that is about to be written, where it has room for some. A hint: nothing depends on it.
+// Requests huge pages for memory that is about to be written, if it is large enough. This is only a hint.
 void PreferHugePages(void* data, size_t bytes);
 
 }  // namespace tf_strategies::channel

@@ -25,7 +25,7 @@ struct Head {
 static_assert(sizeof(Head) == 56, "no padding travels");
 
 Status Malformed(const std::string& what) {
-  return Mismatch("a message came that no channel of this version of tf_strategies sends: " + what);
+  return Mismatch("received a message that no channel of this version of tf_strategies sends: " + what);
 }
 
 std::string Number(uint64_t value) { return std::to_string(value); }

@@ -1,5 +1,5 @@
-// What the two ends of a channel tell each other, as bytes. Each message is one message of the transport; the bytes of a
-// small tensor travel in it, those of a larger one follow on their own.
+// Encodes the messages between the two ends of a channel. Each is one message of the transport. It contains
+// the bytes of a small tensor; those of a larger tensor follow separately.
 #ifndef OPS_CHANNEL_MESSAGE_H_
 #define OPS_CHANNEL_MESSAGE_H_
 
@@ -13,7 +13,7 @@
 
 namespace tf_strategies {
 
-// Names one transfer on both ends: which pair of operations, in which step, in which iteration of a loop.
+// Identifies a transfer on both ends: the pair of operations, the step, and the iteration of a loop.
 struct TransferId {
   uint32_t key = 0;
   int64_t step = 0;
@@ -24,7 +24,7 @@ struct TransferId {
   }
 };
 
-// A tensor but for its bytes.
+// Describes a tensor without its bytes.
 struct TensorInfo {
   int32_t dtype = 0;  // a number of the layer above, here only carried
   std::vector<int64_t> dims;
@@ -55,13 +55,13 @@ struct Message {
   std::string body;            // kTensor: the bytes; kEnd: the text
 };
 
-// The longest that Encode makes and Decode accepts.
+// The longest message that Encode makes and Decode accepts.
 size_t MostMessageBytes();
 
 // Cuts the text of a kEnd to kMostText.
 std::string Encode(const Message& message);
 
-// Refuses, with the reason, whatever Encode could not have made.
+// Returns an error for bytes that Encode cannot have made.
 Status Decode(const char* data, size_t bytes, Message* message);
 
 }  // namespace channel

@@ -1,8 +1,9 @@
-// Brings together the tensors that have been announced and the receptions that wait for them. Not thread-safe.
+// Matches announced tensors with the receptions that wait for them. Not thread-safe.
 //
-// TensorFlow gives up steps in the middle (the data ended, another operation failed), and then one of the two may never
-// come. A reception that is given up is taken out by its ticket. An announcement whose sender was given up is cancelled by
-// its payload number; one that carried its bytes is forgotten when it is old and its key has been used in a later step.
+// TensorFlow may cancel a step at any point (the data ended, another operation failed), and then one of the
+// two may never arrive. A cancelled reception is removed by its ticket. An announcement whose sender was
+// cancelled is removed by its payload number. An announcement that carried its bytes is removed when it is
+// old and a later step has used its key.
 #ifndef OPS_CHANNEL_PAIRING_H_
 #define OPS_CHANNEL_PAIRING_H_
 
@@ -23,19 +24,20 @@ class Pairing {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kOld{10};
 
-  // The oldest reception that waits for this announcement; else none, and the announcement is kept (taken over).
+  // Returns the oldest reception that waits for this announcement. If there is none, the announcement is
+  // kept.
   std::optional<int64_t> Announce(Message* message, Clock::time_point now);
 
-  // The oldest announcement for the reception; else none, and the ticket waits.
+  // Returns the oldest announcement for the reception. If there is none, the ticket waits.
   std::optional<Message> Expect(const TransferId& id, int64_t ticket);
 
-  // The reception waits no longer.
+  // Removes a waiting reception.
   void GiveUp(const TransferId& id, int64_t ticket);
 
-  // Takes an unpaired announcement out by its payload. Returns whether there was one.
+  // Removes an unpaired announcement by its payload. Returns whether there was one.
   bool Cancel(uint32_t payload);
 
-  // Takes out the announcements of the key from other steps that came before now - kOld.
+  // Removes the announcements of the key from other steps that arrived before now - kOld.
   std::vector<Message> TakeStale(uint32_t key, int64_t step, Clock::time_point now);
 
   // How many announcements wait, and the bytes that they carry and their dimensions take.

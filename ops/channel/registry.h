@@ -1,4 +1,4 @@
-// The channels of this process, by the integer that ops and Python name them with.
+// The channels of this process, by id. Ops and Python use these ids.
 #ifndef OPS_CHANNEL_REGISTRY_H_
 #define OPS_CHANNEL_REGISTRY_H_
 
@@ -11,7 +11,8 @@
 
 namespace tf_strategies {
 
-// All thread-safe. An id is never used twice. A process that was forked has none of its parent's channels.
+// All functions are thread-safe. An id is never used twice. A forked process has none of its parent's
+// channels.
 int64_t RegisterChannel(std::shared_ptr<Channel> channel);
 std::shared_ptr<Channel> FindChannel(int64_t id);               // null when there is none (any more)
 std::vector<int64_t> ChannelsTo(const std::string& peer_name);  // in the order they were made

@@ -1,4 +1,4 @@
-// The core's face towards Python (ctypes): plain C, integers and bytes. Everything here is thread-safe.
+// The C interface of the core for Python (ctypes). All functions are thread-safe.
 //
 // Life of a communicator: `tfs_worker_open` opens UCX and yields this rank's wire address; the ranks exchange addresses (Python,
 // over the TF_CONFIG addresses); `tfs_transport_of_worker` makes the transport of it, `tfs_transport_of_sockets` of connections
@@ -26,13 +26,13 @@ TFS_EXPORT int tfs_worker_open(const char* transports, const char* net_devices, 
 TFS_EXPORT int64_t tfs_worker_address(int64_t worker, char* address, int64_t capacity);
 TFS_EXPORT void tfs_worker_close(int64_t worker);  // of a worker that did not become a communicator
 
-// Takes the worker over, also when it fails. addresses: the concatenation of all ranks' addresses, by rank;
-// address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host.
+// Takes ownership of the worker, also on failure. addresses: the concatenation of all ranks' addresses, by
+// rank; address_sizes: [size] bytes each; same_host: [size] 1 where the rank shares this rank's host.
 TFS_EXPORT int tfs_transport_of_worker(int64_t worker, int rank, int size, const char* addresses,
                                        const int64_t* address_sizes, const uint8_t* same_host,
                                        int64_t* transport);
 
-// Takes the sockets over, also when it fails. sockets: [size] TCP connections by rank, -1 for this rank.
+// Takes ownership of the sockets, also on failure. sockets: [size] TCP connections by rank, -1 for this rank.
 TFS_EXPORT int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport);
 
 // Takes the worker and the sockets over, also when it fails. sockets: [size] TCP connections to the ranks of other hosts, -1 for
@@ -51,13 +51,14 @@ TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 // code: a Code. Poisons the communicator; also the verdict on a suspicion.
 TFS_EXPORT void tfs_communicator_abort(int64_t communicator, int code, const char* message);
 
-// Waits up to timeout_ms for a failure. Returns 1 and fills in when there is one (each is told once), 0 when there is
-// none, -1 when there will be none any more. message_size: the full length of the message.
+// Waits up to timeout_ms for a failure. Returns 1 and sets the outputs if there is one (each is reported
+// once), 0 if there is none, and -1 if no more failures will be reported. message_size: the full length of
+// the message.
 TFS_EXPORT int tfs_communicator_wait_failure(int64_t communicator, int timeout_ms, int* code, int* instance,
                                              int* peer, char* message, int64_t capacity,
                                              int64_t* message_size);
 
-// What goes wrong from now on is not told.
+// Stops reporting failures.
 TFS_EXPORT void tfs_communicator_end_failures(int64_t communicator);
 
 TFS_EXPORT int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text,

@@ -12,7 +12,8 @@ namespace tf_strategies {
 
 enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kAllToAll, kBarrier };
 
-// Elements that one rank may have for another in an all-to-all: so that size * size times as many can be counted.
+// The limit of elements from one rank to another in an all-to-all, so that size * size times this number does
+// not overflow.
 constexpr int64_t kMostSegment = int64_t{1} << 36;
 
 const char* CollectiveKindName(CollectiveKind kind);
@@ -35,9 +36,9 @@ struct Collective {
   // "all_reduce 'gradients/3': float32 [128], sum"
   std::string Describe() const;
 
-  // 22 bits that travel with each message: a hash of all that must agree, and of how often the instance has been used. Two
-  // different collectives look alike once in four million. Of the name, digits and underscores do not count: Keras numbers
-  // layers by how many a process has made before.
+  // The 22-bit signature in each message: a hash of everything that must agree, and of the number of uses of
+  // the instance. Two different collectives have the same signature once in four million. Digits and
+  // underscores of the name do not count, because Keras numbers layers within a process.
   uint32_t Signature(uint32_t uses) const;
 };
 

@@ -22,7 +22,7 @@ Collective Describe(CollectiveKind kind, const Communicator::Request& request) {
   return collective;
 }
 
-// A barrier is the all-reduce of one integer that nobody reads.
+// A barrier is an all-reduce of one integer, whose result is ignored.
 void SubmitBarrier(Engine* engine, Communicator::Request request) {
   const auto token = std::make_shared<int32_t>(0);
   request.data = token.get();
@@ -48,7 +48,7 @@ Status CheckSegments(const Collective& collective) {
   return Status::Ok();
 }
 
-// Without elements there is nothing to carry, but the ranks still meet.
+// A collective without elements still synchronizes the ranks.
 void Submit(Engine* engine, Collective collective, Communicator::Request request) {
   if (collective.count == 0) return SubmitBarrier(engine, std::move(request));
   engine->Submit(std::move(collective), std::move(request));

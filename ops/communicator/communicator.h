@@ -1,13 +1,14 @@
 // Communicator: a group of ranks that run collectives over one Transport.
 //
-// A progress thread moves and reduces; callers only submit, and for a small message that finds the communicator idle lend
-// their own thread for a moment, which saves two changes of thread. Any number of collectives may be in flight; they are
-// told apart by `instance`, so ranks may submit them in any order.
+// A progress thread moves and reduces data. Callers only submit. For a small message on an idle communicator
+// the caller's thread polls for a moment, which saves two context switches. Any number of collectives may be
+// in flight. They are matched by `instance`, so ranks may submit them in any order.
 //
 // Failure: the first failure poisons the communicator. It is handed to `on_failure` (once), every outstanding
-// request fails, and every later one fails at once with the same cause. A *suspicion* (a mismatch seen here, a deadline
-// passed here) is first offered to the control plane through `on_failure`, which answers with Abort, so that
-// all ranks report one cause that names both sides; without an answer within `verdict_seconds` the local cause stands.
+// request fails, and every later one fails at once with the same cause. A *suspected failure* (a mismatch or
+// a missed deadline on this rank) is first reported to the control plane through `on_failure`. The control
+// plane answers with Abort, so that all ranks report the same cause with both sides. Without an answer within
+// `verdict_seconds`, the local cause is used.
 #ifndef OPS_COMMUNICATOR_COMMUNICATOR_H_
 #define OPS_COMMUNICATOR_COMMUNICATOR_H_
 
@@ -88,8 +89,8 @@ class Communicator {
                std::function<void(const Failure&)> on_failure);
   ~Communicator();
 
-  // Fails what is outstanding with kCancelled and ends the progress thread. Not from a completion. Safe to repeat; the
-  // destructor does it otherwise.
+  // Fails outstanding collectives with kCancelled and ends the progress thread. Must not be called from a
+  // completion. May be called again; the destructor calls it, too.
   void Close();
 
   int rank() const;
@@ -99,20 +100,22 @@ class Communicator {
   void Broadcast(int root, Request request);
   // data is [offsets.back()] elements; this rank's part [offsets[rank], offsets[rank+1]) is filled in by the caller.
   void AllGather(std::vector<int64_t> offsets, Request request);
-  // source is [send_offsets.back()] elements, of which [send_offsets[j], send_offsets[j+1]) go to rank j; data becomes
-  // [receive_offsets.back()] elements, the ranks' segments by rank. What this rank has for itself is put there by the caller.
-  // Both offsets have size + 1 entries, from 0. Two ranks give their segment the same length, and the same shape. A rank
-  // waits for those only with which it exchanges something.
+  // source is [send_offsets.back()] elements, of which [send_offsets[j], send_offsets[j+1]) go to rank j;
+  // data becomes [receive_offsets.back()] elements, the ranks' segments by rank. The caller copies the
+  // segment of this rank for itself. Both offsets have size + 1 entries, from 0. Two ranks must use the same
+  // length and shape for their segment. A rank waits only for ranks with which it exchanges data.
   void AllToAll(std::vector<int64_t> send_offsets, std::vector<int64_t> receive_offsets, Request request);
   void Barrier(Request request);  // data and count are ignored
 
-  // Poisons the communicator, or gives the verdict on a suspicion. Thread-safe; the first cause stays.
+  // Poisons the communicator, or answers a suspected failure. Thread-safe. The first cause is kept.
   void Abort(Status cause);
 
-  // Tells the group that this rank could not begin a collective, for which its peers wait: a suspicion. Thread-safe.
+  // Reports that this rank could not begin a collective for which its peers wait: a suspected failure.
+  // Thread-safe.
   void Report(int instance, Status cause);
 
-  // What this rank last asked for on an instance ("all_reduce 'gradients/3': float32[128], sum"), or "nothing".
+  // The last collective of this rank on an instance ("all_reduce 'gradients/3': float32[128], sum"), or
+  // "nothing".
   std::string DescribeInstance(int instance) const;
 
   // The oldest outstanding collective and the seconds it has waited; instance -1 when idle.

@@ -1,8 +1,9 @@
-// Engine: what a communicator is made of inside: the queue of submitted collectives, those that run, and the state it falls
-// into after a failure. A progress thread drives it.
+// Engine: the implementation of a communicator: the queue of submitted collectives, the running collectives,
+// and the state after a failure. A progress thread drives it.
 //
-// Two mutexes: that of the progress thread guards what runs; `mutex_` guards what callers and the engine share, is held for
-// moments only, and may be taken while the other is held.
+// There are two mutexes. That of the progress thread guards the running collectives. `mutex_` guards the
+// state that callers and the engine share. It is held only briefly, and may be locked while the other is
+// held.
 #ifndef OPS_COMMUNICATOR_ENGINE_H_
 #define OPS_COMMUNICATOR_ENGINE_H_
 
@@ -35,7 +36,7 @@ class Engine : private ProgressThread::Work {
          std::function<void(const Failure&)> on_failure);
   ~Engine() override;
 
-  // Fails what is outstanding with kCancelled and joins the progress thread, whoever else still holds the engine.
+  // Fails outstanding collectives with kCancelled and joins the progress thread.
   void Close();
 
   int rank() const { return rank_; }
@@ -43,7 +44,7 @@ class Engine : private ProgressThread::Work {
   schedule::Group group() const { return {size_, options_.ranks_per_host, options_.wire}; }
   const CommunicatorOptions& options() const { return options_; }
 
-  // Thread-safe, all of them; see Communicator.
+  // The following functions are thread-safe; see Communicator.
   void Submit(Collective collective, Communicator::Request request);
   void Reject(Communicator::Request request, const Status& why);
   void Report(int instance, Status cause);
@@ -77,7 +78,7 @@ class Engine : private ProgressThread::Work {
     std::shared_ptr<const Collective> collective;
   };
 
-  // What the progress thread asks. These, but HasNews, and those below need its mutex.
+  // Called by the progress thread. All of these except HasNews, and the functions below, need its mutex.
   bool Poll() override;
   bool HasNews() const override;
   int Moving() const override { return static_cast<int>(running_.size()); }
@@ -99,7 +100,8 @@ class Engine : private ProgressThread::Work {
 
   std::string PeerName(int peer) const;
 
-  // The wire may still read or write the memory of a failed collective: declared before the transport, so freed after it.
+  // The transport may still access the memory of a failed collective. It is declared before the transport, so
+  // it is freed after it.
   std::vector<std::shared_ptr<void>> abandoned_;
   ScratchPool scratch_;
   const std::unique_ptr<Transport> transport_;

@@ -1,4 +1,5 @@
-// How a failure ends a communicator: one rank suspects, the control plane gives its verdict, every collective ends with it.
+// Handles failures: a rank reports a suspected failure, the control plane decides on the cause, and every
+// collective ends with it.
 
 #include <set>
 
@@ -41,7 +42,8 @@ void Engine::ReportFailure(Failure failure) {
   }
 }
 
-// Looks for overdue collectives, for reports, for the control plane's verdict, and for a suspicion that got none.
+// Checks for overdue collectives, reports, answers of the control plane, and suspected failures without an
+// answer.
 void Engine::CheckForFailure() {
   if (!running_.empty() && SecondsSince(running_.front()->job.submitted) > options_.timeout_seconds) {
     ReportFailure(Overdue(*running_.front()));

@@ -12,8 +12,8 @@ using schedule::ActionKind;
 
 namespace {
 
-// Chunks of one collective that may be on their way into scratch memory at once: enough that one lands while another is
-// reduced and a third is announced.
+// The number of chunks of one collective that may be received into scratch memory at the same time: one
+// arrives while another is reduced and a third is announced.
 constexpr int kReductionWindow = 4;
 
 }  // namespace

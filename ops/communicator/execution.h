@@ -1,4 +1,4 @@
-// One collective in progress: carries out a plan over a transport, reducing chunks as they land.
+// Executes the plan of one collective over a transport, and reduces chunks as they arrive.
 #ifndef OPS_COMMUNICATOR_EXECUTION_H_
 #define OPS_COMMUNICATOR_EXECUTION_H_
 
@@ -35,7 +35,8 @@ class Execution {
   Execution& operator=(const Execution&) = delete;
 
   void Start();
-  // Handles what the transport has completed since the last call. Returns whether there was anything.
+  // Handles the operations that the transport has completed since the last call. Returns whether there were
+  // any.
   bool Advance();
 
   bool finished() const { return remaining_ == 0; }

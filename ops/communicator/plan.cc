@@ -20,13 +20,13 @@ bool Covers(const Range& outer, const Range& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-// The pieces that later pieces on one cell of the grid may have to wait for.
+// The pieces for which later pieces on one cell of the grid may have to wait.
 struct Cell {
   std::vector<int> readers;
   std::vector<int> writers;
 };
 
-// What is left of a range without the others.
+// Subtracts the other ranges from a range.
 std::vector<Range> Subtract(const Range& range, const std::vector<Range>& others) {
   std::vector<Range> left{range};
   for (const Range& other : others) {
@@ -49,7 +49,7 @@ class Planner {
   Planner(int64_t chunk, std::vector<int64_t> begins, Locate locate)
       : chunk_(chunk), begins_(std::move(begins)), locate_(std::move(locate)), plan_(new Plan) {}
 
-  // A step's sends read what was there before its receptions: they come first.
+  // The sends of a step come first, because they read the values before the receptions.
   void Add(const schedule::Step& step) {
     for (const Action& action : step) {
       if (action.kind == ActionKind::kSend) Cut(action);
@@ -141,7 +141,7 @@ class Planner {
     }
   }
 
-  // Whoever waits for the piece that just overwrote all of these elements also waits for them.
+  // A piece that waits for the last writer of these elements thereby also waits for the earlier ones.
   void Forget(std::vector<int>* pieces, const Range& overwritten) {
     pieces->erase(std::remove_if(pieces->begin(), pieces->end(),
                                  [&](int i) { return Covers(overwritten, plan_->pieces[i].range); }),

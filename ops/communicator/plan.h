@@ -1,8 +1,9 @@
-// A plan is a schedule cut into chunks, with what each chunk must wait for: what the execution of a collective reads.
+// A plan is a schedule that is cut into chunks, with the dependencies of each chunk. An execution reads it.
 //
-// Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a range alike. Where
-// the buffer consists of several parts of memory, none reaches from one into another: so they need not be copied together.
-// Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It holds back
+// Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a
+// range in the same way. If the buffer consists of several parts of memory, no chunk spans two parts, so they
+// need not be copied together. Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It
+// delays
 //   a send           until the elements it reads are final,
 //   a receive-copy   until nobody needs the elements it overwrites (the memory is handed to the wire),
 //   a receive-reduce only from adding into the buffer: what arrives first lands in scratch memory.
@@ -21,7 +22,7 @@
 
 namespace tf_strategies {
 
-// Messages from one rank to another in one collective: what a tag can count.
+// The limit of messages from one rank to another in one collective, from the bits of a tag.
 constexpr int kMostMessages = 1 << 13;
 
 struct Piece {
@@ -47,8 +48,8 @@ struct Plan {
 // The position in memory of the first element of an action.
 using Locate = std::function<int64_t(const schedule::Action&)>;
 
-// chunk_elements >= 1. Fails when a pair of ranks would exchange more messages than a tag can count. The memory is the buffer
-// that the schedule numbers, in one part.
+// chunk_elements >= 1. Fails if a pair of ranks would exchange more messages than a tag can number. The
+// memory is the buffer of the schedule, in one part.
 Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
                 std::shared_ptr<const Plan>* plan);
 
@@ -56,7 +57,7 @@ Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
 Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements,
                 const std::vector<int64_t>& begins, std::shared_ptr<const Plan>* plan);
 
-// The same with memory of the caller's own order.
+// The same with memory in an order of the caller.
 Status MakePlan(const schedule::Schedule& schedule, int64_t chunk_elements, const Locate& locate,
                 std::shared_ptr<const Plan>* plan);
 

@@ -1,4 +1,4 @@
-// The communicators of this process, by the integer that ops and Python name them with.
+// The communicators of this process, by id. Ops and Python use these ids.
 #ifndef OPS_COMMUNICATOR_REGISTRY_H_
 #define OPS_COMMUNICATOR_REGISTRY_H_
 
@@ -9,7 +9,8 @@
 
 namespace tf_strategies {
 
-// All thread-safe. An id is never used twice. A process that was forked has none of its parent's communicators.
+// All functions are thread-safe. An id is never used twice. A forked process has none of its parent's
+// communicators.
 int64_t RegisterCommunicator(std::shared_ptr<Communicator> communicator);
 std::shared_ptr<Communicator> FindCommunicator(int64_t id);    // null when there is none (any more)
 std::shared_ptr<Communicator> RemoveCommunicator(int64_t id);  // null when there is none (any more)

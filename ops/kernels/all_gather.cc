@@ -54,8 +54,8 @@ class AllGatherKernel final : public CollectiveKernel {
  public:
   explicit AllGatherKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {}
 
-  // First the ranks learn each other's first dimensions, then the output can be allocated and filled: on a thread of
-  // TensorFlow, not on the progress thread.
+  // The ranks first exchange their first dimensions. Then the output is allocated and filled, on a thread of
+  // TensorFlow and not on the progress thread.
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();

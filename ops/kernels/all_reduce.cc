@@ -50,7 +50,7 @@ label: For messages.
 layout: How the elements are to be read; must agree.
 )doc");
 
-// Copying so many bytes within the cache takes as long as a message.
+// To copy this number of bytes within the cache takes as long as a message.
 constexpr size_t kLargeBytes = 64 << 10;
 constexpr size_t kMostLarge = 1024;
 
@@ -90,7 +90,8 @@ class AllReduceKernel final : public CollectiveKernel {
   }
 
  private:
-  // A large tensor is reduced where it stands, small ones side by side in a copy: a message for each would cost more.
+  // A large tensor is reduced in place. Small tensors are copied into one buffer, because a message for each
+  // would cost more.
   absl::Status LayOut(OpKernelContext* context, std::vector<Tensor>* memory) const {
     size_t total = 0;
     for (int i = 0; i < context->num_inputs(); ++i) total += context->input(i).TotalBytes();
@@ -106,7 +107,7 @@ class AllReduceKernel final : public CollectiveKernel {
     return small.empty() ? absl::OkStatus() : Pack(context, small, &memory->emplace_back());
   }
 
-  // The output is the input's memory when nobody else needs its value, else a copy.
+  // The output uses the memory of the input if its value is not needed elsewhere; otherwise it is a copy.
   static absl::Status InPlace(OpKernelContext* context, int i, Tensor* part) {
     const Tensor& input = context->input(i);
     Tensor* output = nullptr;

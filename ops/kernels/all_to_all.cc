@@ -85,8 +85,8 @@ class AllToAllKernel final : public CollectiveKernel {
  public:
   explicit AllToAllKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {}
 
-  // First every rank tells each other one how much it has for it, then the output can be allocated and filled: on a thread of
-  // TensorFlow, not on the progress thread.
+  // The ranks first exchange the numbers of rows. Then the output is allocated and filled, on a thread of
+  // TensorFlow and not on the progress thread.
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
     const auto communicator = GetCommunicator(context);
     if (communicator == nullptr) return done();

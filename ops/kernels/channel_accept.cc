@@ -1,4 +1,5 @@
-// TfStrategies>ChannelAccept, TfStrategies>ChannelClose: what a worker runs on a server's device to get a channel to it.
+// TfStrategies>ChannelAccept, TfStrategies>ChannelClose: operations that a worker runs on a server's device
+// to open and close a channel.
 
 #include <cstdint>
 #include <string>

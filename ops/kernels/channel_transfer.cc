@@ -69,7 +69,8 @@ label: For messages.
 timeout: Seconds it may take; after them the channel has failed.
 )doc");
 
-// TensorFlow itself pairs the two halves of a transfer by these: they agree between the processes that run one step.
+// TensorFlow itself matches the two halves of a transfer by these numbers, which are equal on the processes
+// that run one step.
 TransferId IdOf(const OpKernelContext& context, uint32_t key) {
   const tensorflow::FrameAndIter loop = context.frame_iter();
   const uint64_t iteration = loop.frame_id * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(loop.iter_id);
@@ -91,21 +92,22 @@ class ChannelKernel : public tensorflow::AsyncOpKernel {
   }
 
  protected:
-  // Null, with the context's status set, when the channel was closed.
+  // Returns null and sets the context's status if the channel was closed.
   std::shared_ptr<Channel> GetChannel(OpKernelContext* context) const {
     auto channel = FindChannel(channel_);
     if (channel == nullptr) {
       context->SetStatus(
           absl::AbortedError(absl::StrCat(label_,
-                                          " names a channel that is not there: it was closed, or this "
+                                          " uses a channel that does not exist here: it was closed, or this "
                                           "process was forked after it was opened. "
                                           "Trace the function again, in the process that opened the channel, "
-                                          "with the channel that is open")));
+                                          "with an open channel")));
     }
     return channel;
   }
 
-  // The channel's own completion comes too late for a step that is cancelled: the kernel ends at once, and the channel is told.
+  // A cancelled step cannot wait for the channel's completion: the kernel ends at once, and cancels the
+  // transfer.
   std::shared_ptr<Completion> Begin(OpKernelContext* context, int64_t ticket, DoneCallback done) const {
     return Completion::Begin(context, label_, std::move(done), [id = channel_, ticket] {
       const auto channel = FindChannel(id);
@@ -113,7 +115,7 @@ class ChannelKernel : public tensorflow::AsyncOpKernel {
     });
   }
 
-  // A cancellation that came before the channel knew of the transfer was lost on it.
+  // A cancellation before the channel knew of the transfer had no effect, so it is repeated.
   static void GiveUpIfEnded(const std::shared_ptr<Completion>& completion, Channel* channel, int64_t ticket) {
     if (!completion->WithContext([](OpKernelContext*) {})) channel->GiveUp(ticket);
   }
@@ -172,7 +174,7 @@ class ChannelReceiveKernel final : public ChannelKernel {
     Fill(&in, *context);
     const int64_t ticket = channel->NewTicket();
     const auto completion = Begin(context, ticket, std::move(done));
-    // The kernel may go as soon as its step is cancelled: nothing here refers to it.
+    // The kernel may be deleted when its step is cancelled, so this must not refer to it.
     in.place = [completion, expected = Expected{label_, dtype_, shape_}](const TensorInfo& info,
                                                                          Channel::Incoming::Place* place) {
       return FromTensorFlow(PlaceIn(completion.get(), expected, info, place));
@@ -208,7 +210,7 @@ class ChannelReceiveKernel final : public ChannelKernel {
     Tensor* tensor = nullptr;
     const bool running = completion->WithContext(
         [&](OpKernelContext* context) { allocated = context->allocate_output(0, shape, &tensor); });
-    if (!running) return absl::CancelledError(absl::StrCat(expected.label, " was given up"));
+    if (!running) return absl::CancelledError(absl::StrCat(expected.label, " was cancelled"));
     TF_RETURN_IF_ERROR(allocated);
     place->data = tensor->data();
     place->keep_alive = std::make_shared<Tensor>(*tensor);

@@ -1,4 +1,4 @@
-// What the kernels of all collectives share: attributes, the communicator they name, and how they complete.
+// The common base of the kernels of collectives: their attributes, communicator and completion.
 #ifndef OPS_KERNELS_COLLECTIVE_KERNEL_H_
 #define OPS_KERNELS_COLLECTIVE_KERNEL_H_
 
@@ -14,15 +14,15 @@
 
 namespace tf_strategies {
 
-// The error that the peers of a collective are told when it was found before the collective began.
+// The error that peers get if a rank fails before the collective begins.
 inline Status CannotBegin(const std::string& label, const absl::Status& why) {
   const Status cause = FromTensorFlow(why);
   return Status(cause.code(), "collective '" + label + "' could not begin: " + cause.message());
 }
 
-// An async kernel that submits to a communicator. For a small message it lends its thread, until nothing of it has come for a
-// millisecond, and 10 ms at most.
-// Attributes: communicator (its id), instance, label (for messages), layout (where there is one).
+// An async kernel that submits to a communicator. For a small message its thread polls until nothing has
+// arrived for a millisecond, at most 10 ms. Attributes: communicator (its id), instance, label (for
+// messages), layout (where there is one).
 class CollectiveKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit CollectiveKernel(tensorflow::OpKernelConstruction* construction) : AsyncOpKernel(construction) {
@@ -34,18 +34,20 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     }
   }
 
-  // So it is submitted at once by whoever made its last input, and not when an inter-op thread has time: packs leave early.
+  // The thread that computes the last input then submits the collective at once, without waiting for an
+  // inter-op thread. So packs are sent early.
   bool IsExpensive() override { return false; }
 
  protected:
-  // Null, with the context's status set, when the communicator was closed.
+  // Returns null and sets the context's status if the communicator was closed.
   std::shared_ptr<Communicator> GetCommunicator(tensorflow::OpKernelContext* context) const {
     auto communicator = FindCommunicator(communicator_);
     if (communicator == nullptr) {
-      context->SetStatus(absl::CancelledError(absl::StrCat(
-          "collective '", label_,
-          "' names a communicator that is not there: its strategy has ended, or this process was forked "
-          "after the strategy was made; make strategies in the process that uses them")));
+      context->SetStatus(absl::CancelledError(
+          absl::StrCat("collective '", label_,
+                       "' uses a communicator that does not exist here: its strategy has ended, or this "
+                       "process was forked after the strategy "
+                       "was made; make strategies in the process that uses them")));
     }
     return communicator;
   }
@@ -58,7 +60,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     return request;
   }
 
-  // Ends the kernel with an error that was found before its collective began. The peers, who wait for it, are told.
+  // Ends the kernel with an error before its collective begins. The peers that wait for it get the error,
+  // too.
   void Refuse(tensorflow::OpKernelContext* context, Communicator* communicator, const absl::Status& why,
               const DoneCallback& done) const {
     communicator->Report(static_cast<int>(instance_), CannotBegin(label_, why));
@@ -66,8 +69,8 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     done();
   }
 
-  // Called on the progress thread, which the end of a kernel does not hold up: the executor of TensorFlow hands what becomes
-  // ready after an async kernel to its own pool.
+  // Called on the progress thread. It does not block this thread: after an async kernel, TensorFlow's
+  // executor runs ready operations on its own pool.
   static Communicator::Done EndOf(std::shared_ptr<Completion> completion) {
     return
         [completion = std::move(completion)](const Status& status) { completion->End(ToTensorFlow(status)); };

@@ -1,8 +1,8 @@
-// The end of one asynchronous kernel, which comes exactly once: from its collective, or before when TensorFlow cancels the
-// step because another operation of it failed.
+// Completes an asynchronous kernel exactly once: when its collective ends, or earlier if TensorFlow cancels
+// the step because another operation failed.
 //
-// A cancelled collective goes on without its kernel: this rank's part in it is made and kept alive by the request, so the
-// peers, who count on it, get their results and the group stays sound.
+// A cancelled collective continues without its kernel. The request keeps its memory alive, so the peers get
+// their results and the group does not fail.
 #ifndef OPS_KERNELS_COMPLETION_H_
 #define OPS_KERNELS_COMPLETION_H_
 
@@ -22,7 +22,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   using DoneCallback = tensorflow::AsyncOpKernel::DoneCallback;
 
-  // From here on the context, the kernel and its inputs may go at any moment: use the context in WithContext only.
+  // From now on the context, the kernel and its inputs may be deleted at any time: use the context only in
+  // WithContext.
   static std::shared_ptr<Completion> Begin(tensorflow::OpKernelContext* context, const std::string& label,
                                            DoneCallback done) {
     return Begin(context, absl::StrCat("collective '", label, "'"), std::move(done), [] {});
@@ -42,7 +43,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // The first call ends the kernel; later ones do nothing.
   void End(const absl::Status& status) { TryEnd(status); }
 
-  // As End; whether this was the first call.
+  // The same as End. Returns whether this was the first call.
   bool TryEnd(const absl::Status& status) {
     DoneCallback done;
     {
@@ -57,7 +58,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     return true;
   }
 
-  // Calls use(context) while the kernel cannot end. Returns false, without calling, when it has ended.
+  // Calls use(context), during which the kernel cannot end. Returns false without a call if it has ended.
   template <typename Use>
   bool WithContext(const Use& use) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -72,7 +73,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     token_ = manager_->get_cancellation_token();
     const auto cancel = [self = shared_from_this(), what, cancelled = std::move(cancelled)] {
       const bool ended = self->TryEnd(absl::CancelledError(
-          absl::StrCat(what, " was given up: its step was cancelled, since another operation of it failed")));
+          absl::StrCat(what, " was cancelled, because another operation of the same step failed")));
       if (ended) cancelled();
     };
     if (!manager_->RegisterCallback(token_, cancel)) cancel();

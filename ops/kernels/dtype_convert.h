@@ -1,4 +1,4 @@
-// TensorFlow's dtypes in the core's terms.
+// Converts TensorFlow's dtypes to those of the core.
 #ifndef OPS_KERNELS_DTYPE_CONVERT_H_
 #define OPS_KERNELS_DTYPE_CONVERT_H_
 
@@ -7,7 +7,7 @@
 
 namespace tf_strategies {
 
-// kByte for every dtype that the core only carries and never reduces.
+// Returns kByte for every dtype that the core does not reduce.
 inline DType FromTensorFlow(tensorflow::DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_FLOAT: return DType::kFloat32;

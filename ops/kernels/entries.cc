@@ -1,4 +1,5 @@
-// TfStrategies>EncodeEntries, EncodeRegions, SumEntries, MergeEntries: what is sent of a gradient as one message, and the sum of such messages.
+// TfStrategies>EncodeEntries, EncodeRegions, SumEntries, MergeEntries: encode selected entries of a gradient
+// as one message, and add up such messages.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,9 @@
-// TfStrategies>FirstBatchesDataset: a dataset that shows the first elements of each iteration to a function, and hands on all.
+// TfStrategies>FirstBatchesDataset: a dataset that passes the first elements of each iteration to a function,
+// and returns all elements.
 //
-// `Dataset.map` can do the same. It calls a function for every element, which takes as long as a tenth of a short step.
-// The name ends with "Dataset": eagerly TensorFlow keeps the kernel of any other operation, 50 KB for each function.
+// `Dataset.map` could do the same, but it calls a function for every element, which takes a tenth of the time
+// of a short step. The name ends with "Dataset", because in eager code TensorFlow caches the kernels of all
+// other operations, 50 KB for each function.
 
 #include <atomic>
 #include <map>
@@ -56,7 +58,7 @@ batches: How many elements of each iteration f sees.
 watch: Iterations are counted for each number given here, over all datasets and copies of a dataset with this number.
 )doc");
 
-// Datasets are copied when TensorFlow rewrites their graph for an iterator, so a count lies outside of them.
+// TensorFlow copies datasets when it rewrites their graph for an iterator, so the count is not part of them.
 int64_t NextIteration(int64_t watch) {
   static auto* const mutex = new std::mutex;
   static auto* const counts = new std::map<int64_t, int64_t>;

@@ -1,4 +1,4 @@
-// What the kernels share that keep workers' gradients on a server, and hand them out.
+// The common base of the kernels that store workers' gradients on a server, and return them.
 #ifndef OPS_KERNELS_GRADIENT_KERNEL_H_
 #define OPS_KERNELS_GRADIENT_KERNEL_H_
 

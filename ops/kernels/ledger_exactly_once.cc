@@ -1,4 +1,5 @@
-// TfStrategies>LedgerRunOnce: a server's part in an update, done exactly once even if the worker that asked is lost meanwhile.
+// TfStrategies>LedgerRunOnce: runs a server's part of an update exactly once, even if the worker that
+// requested it is lost meanwhile.
 
 #include <map>
 #include <memory>
@@ -66,14 +67,14 @@ class ExactlyOnceKernel final : public WaitingLedgerKernel {
             case ledger::ExactlyOnce::Answer::kFailed:
               context->SetStatus(
                   absl::FailedPreconditionError("this update failed on this server before, and may have been "
-                                                "made in part; go on from a checkpoint"));
+                                                "made in part; continue from a checkpoint"));
               return done();
           }
         });
   }
 
  private:
-  // What a run needs until it ends, besides the context.
+  // The objects that a run needs until it ends, besides the context.
   struct Running {
     tensorflow::CancellationManager never_cancelled;
     std::vector<Tensor> results;

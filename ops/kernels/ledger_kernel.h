@@ -1,7 +1,7 @@
-// What the kernels of a ledger share: which ledger, who calls, scalars that are checked, and calls that wait.
+// The common base of the kernels of a ledger: the ledger, the caller, checked scalars, and calls that wait.
 //
-// Every operation has an output: an eager operation on another process's device returns before it has run there, and only its outputs
-// can be waited for.
+// Every operation has an output. An eager operation on the device of another process returns before it has
+// run, and only its outputs can be waited for.
 #ifndef OPS_KERNELS_LEDGER_KERNEL_H_
 #define OPS_KERNELS_LEDGER_KERNEL_H_
 
@@ -22,7 +22,7 @@
 
 namespace tf_strategies {
 
-// A scalar input, converted to To. The context's status says when it is no scalar.
+// Returns a scalar input, converted to To. Sets the context's status if it is not a scalar.
 template <typename To, typename From = To>
 absl::Status ReadScalar(tensorflow::OpKernelContext* context, const char* name, To* value) {
   const tensorflow::Tensor* input = nullptr;
@@ -69,7 +69,7 @@ absl::Status ScalarsIn(tensorflow::shape_inference::InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// Answers at once. Attribute: ledger (its name).
+// A call that does not wait. Attribute: ledger (its name).
 class LedgerKernel : public tensorflow::OpKernel {
  public:
   explicit LedgerKernel(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
@@ -89,7 +89,7 @@ class LedgerKernel : public tensorflow::OpKernel {
   ledger::Books* books_ = nullptr;
 };
 
-// May wait. When TensorFlow cancels the step, the ledger forgets the call.
+// A call that may wait. If TensorFlow cancels the step, the ledger removes the call.
 class WaitingLedgerKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit WaitingLedgerKernel(tensorflow::OpKernelConstruction* construction) : AsyncOpKernel(construction) {
@@ -101,13 +101,13 @@ class WaitingLedgerKernel : public tensorflow::AsyncOpKernel {
  protected:
   using Write = absl::Status (*)(tensorflow::OpKernelContext* context, const ledger::Outcome& outcome);
 
-  // A call that is under way.
+  // A call in progress.
   struct Waiting {
     int64_t ticket;
     ledger::Ledger::Answer answer;
   };
 
-  // From here on use the context no more. write: makes the outputs.
+  // The context must not be used afterwards. write: makes the outputs.
   Waiting Begin(tensorflow::OpKernelContext* context, const ledger::Caller& caller, const char* what,
                 DoneCallback done, Write write) const {
     ledger::Ledger* const ledger = &books_->ledger;

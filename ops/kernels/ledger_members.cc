@@ -1,4 +1,5 @@
-// TfStrategies>LedgerJoin, LedgerAgree, LedgerLeave, LedgerEnter, LedgerStep, LedgerSetStep: who trains, and at which step.
+// TfStrategies>LedgerJoin, LedgerAgree, LedgerLeave, LedgerEnter, LedgerStep, LedgerSetStep: the members and
+// the number of the step.
 
 #include <algorithm>
 #include <string>

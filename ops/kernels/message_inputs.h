@@ -1,4 +1,4 @@
-// What the operations that read compressed messages have in common.
+// Inputs of the operations that read compressed messages.
 #ifndef OPS_KERNELS_MESSAGE_INPUTS_H_
 #define OPS_KERNELS_MESSAGE_INPUTS_H_
 
@@ -30,7 +30,7 @@ inline absl::Status CheckMessages(const tensorflow::Tensor& messages) {
       absl::StrCat("messages must be a vector of bytes; got shape ", messages.shape().DebugString()));
 }
 
-// Of messages and count: a vector of count elements.
+// The output shape for messages and count: a vector of count elements.
 inline absl::Status SumShape(tensorflow::shape_inference::InferenceContext* context) {
   tensorflow::shape_inference::ShapeHandle shape;
   tensorflow::shape_inference::DimensionHandle count;
@@ -43,7 +43,8 @@ inline absl::Status SumShape(tensorflow::shape_inference::InferenceContext* cont
 
 // Sums messages of `count` elements. `sum` is compress::SumEntries or SumQuantized.
 //
-// Threads of the pool flush subnormal numbers to zero; so does this one meanwhile, which may do a part of the work.
+// Threads of the pool flush subnormal numbers to zero. This thread, which may do a part of the work, does the
+// same meanwhile.
 template <typename Sum>
 void ComputeSum(tensorflow::OpKernelContext* context, const Sum& sum, int64_t part_cost) {
   const tensorflow::port::ScopedFlushDenormal as_in_the_pool;

@@ -1,4 +1,4 @@
-// The core's passes on TensorFlow's own threads.
+// Runs loops of the core on TensorFlow's thread pool.
 #ifndef OPS_KERNELS_ON_POOL_H_
 #define OPS_KERNELS_ON_POOL_H_
 
@@ -11,7 +11,7 @@
 
 namespace tf_strategies {
 
-// task_cost: cycles that one task takes, about.
+// task_cost: the approximate number of cycles of one task.
 inline compress::ParallelFor OnPool(tensorflow::OpKernelContext* context, int64_t task_cost) {
   return [context, task_cost](int64_t tasks, const std::function<void(int64_t)>& task) {
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();

@@ -1,4 +1,4 @@
-// TfStrategies>Quantize, SumQuantized: a dense gradient in few bits as one message, and the sum of such messages.
+// TfStrategies>Quantize, SumQuantized: quantize a dense gradient to one message, and add up such messages.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Reads the attributes of an operation: of its kernel's construction, or of the inference of its shapes.
+// Reads the attributes of an operation from the construction of its kernel, or from shape inference.
 template <typename Context>
 absl::Status ReadAttributes(Context* context, compress::Method* method, int64_t* bucket) {
   std::string name;

@@ -1,9 +1,9 @@
-// TfStrategies>ReleaseLater: a resource that nobody else uses any more ends on a thread of its own.
-// TfStrategies>StopReleasing: the process ends, and what has not ended yet ends with it.
+// TfStrategies>ReleaseLater: deletes an unused resource on a thread of its own. TfStrategies>StopReleasing:
+// keeps the remaining resources until the process ends.
 //
-// In TensorFlow the end of an iterator of tf.data waits for the thread that tunes it. That thread can miss the signal, and
-// then sleeps for as long as the iterator has lived, a minute at most. Whoever drops the last handle waits for it, in Python with
-// the interpreter locked.
+// In TensorFlow the destructor of a tf.data iterator waits for the thread that tunes it. This thread can miss
+// the signal to stop, and then sleeps as long as the iterator has existed, at most a minute. The thread that
+// deletes the last handle waits for this, in Python with the interpreter locked.
 
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ constexpr std::chrono::milliseconds kFirstLook{5};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr std::chrono::seconds kAtExit{1};
 
-// What all threads share; it is never destroyed, for the threads may outlive the statics.
+// The state that all threads share. It is never destroyed, because the threads may outlive static objects.
 struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
@@ -66,15 +66,15 @@ Shared& TheShared() {
 thread_local bool is_release_thread = false;
 std::terminate_handler terminate_before = nullptr;
 
-// What a dataset keeps of Python's stack needs the interpreter when it is deleted. Once the interpreter ends, Python before 3.14
-// unwinds the stack of a thread that asks for it, and a destructor that is unwound ends the process with SIGABRT. A thread
-// that releases a dataset stays here instead, until the process has ended.
+// A dataset may hold Python objects, whose deletion needs the interpreter. When the interpreter is ending,
+// Python before 3.14 unwinds the stack of a thread that requests it, and unwinding a destructor ends the
+// process with SIGABRT. So a thread that deletes a dataset waits here until the process has ended.
 void StayOrTerminate() {
   while (is_release_thread) pause();
   if (terminate_before != nullptr) terminate_before();
 }
 
-// Takes the only copy that the thread keeps: handles cannot be moved, so `std::thread` itself would keep another.
+// Takes the only copy of the handle. Handles cannot be moved, so `std::thread` would keep another copy.
 void Release(std::unique_ptr<ResourceHandle> handle) {
   is_release_thread = true;
   Shared& shared = TheShared();
@@ -113,7 +113,7 @@ class ReleaseLaterKernel final : public tensorflow::OpKernel {
   bool IsExpensive() override { return false; }
 };
 
-// The threads get a moment to end what they have, for they may need the interpreter, which goes soon.
+// Gives the threads a moment to finish, because they may need the interpreter.
 class StopReleasingKernel final : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;

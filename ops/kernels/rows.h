@@ -1,4 +1,4 @@
-// What collectives have in common that join the ranks' tensors along axis 0.
+// The common base of collectives that join the ranks' tensors along axis 0.
 #ifndef OPS_KERNELS_ROWS_H_
 #define OPS_KERNELS_ROWS_H_
 
@@ -26,7 +26,7 @@ inline tensorflow::TensorShape RowShape(const tensorflow::Tensor& tensor) {
   return shape;
 }
 
-// Such rows for messages: "[3] rows of float".
+// Describes such rows in messages: "[3] rows of float".
 inline std::string DescribeRows(const tensorflow::Tensor& tensor) {
   return RowShape(tensor).DebugString() + " rows of " + tensorflow::DataTypeString(tensor.dtype());
 }
@@ -37,7 +37,7 @@ struct JoinedRows {
   tensorflow::TensorShape shape;    // of all of them
 };
 
-// What peers say their counts are is checked: InternalError where they cannot be. what: "all_gather 'name'".
+// Checks the counts of the peers. Returns InternalError if one is impossible. what: "all_gather 'name'".
 inline absl::Status JoinRows(const std::string& what, const tensorflow::Tensor& tensor,
                              const std::vector<int64_t>& counts, JoinedRows* joined) {
   const int64_t row_bytes = RowShape(tensor).num_elements() * tensorflow::DataTypeSize(tensor.dtype());
@@ -47,7 +47,7 @@ inline absl::Status JoinRows(const std::string& what, const tensorflow::Tensor& 
   for (int64_t count : counts) {
     if (count < 0 || count > most_rows - total) {
       return absl::InternalError(
-          absl::StrCat(what, ": the workers' first dimensions make no sense: one of them is ", count));
+          absl::StrCat(what, ": the first dimension of a worker's tensor is invalid: ", count));
     }
     total += count;
     joined->offsets.push_back(total * (row_bytes / element_bytes));
@@ -57,8 +57,9 @@ inline absl::Status JoinRows(const std::string& what, const tensorflow::Tensor& 
   return absl::OkStatus();
 }
 
-// A collective of rows whose numbers the ranks have to learn first. When that exchange has ended, `begin` allocates the outputs and
-// starts the collective, on a thread of TensorFlow. It holds all it needs, also when the kernel has been cancelled meanwhile.
+// A collective of rows whose numbers the ranks must exchange first. After this exchange, `begin` allocates
+// the outputs and starts the collective, on a thread of TensorFlow. It holds everything it needs, even if the
+// kernel was cancelled meanwhile.
 struct SecondPart {
   const char* operation;  // for messages: "all_gather"
   int64_t communicator;   // its id
@@ -83,7 +84,7 @@ struct SecondPart {
   }
 };
 
-// What ends the exchange: schedules the second part.
+// Completes the exchange: schedules the second part.
 inline Communicator::Done Then(tensorflow::OpKernelContext* context, SecondPart second) {
   auto* const threads = context->device()->tensorflow_cpu_worker_threads()->workers;
   return [second = std::move(second), threads](const Status& status) {

@@ -1,4 +1,4 @@
-// TfStrategies>TopK: the entries of a gradient that are sent, with what is not sent left in a residual.
+// TfStrategies>TopK: selects the entries of a gradient to send, and leaves the rest in a residual.
 
 #include <algorithm>
 #include <cstdint>

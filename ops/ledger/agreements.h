@@ -1,4 +1,5 @@
-// Agreements: texts that must be the same on every worker, by key; the first to bring one decides. Not thread-safe.
+// Agreements: texts that must be equal on all workers, by key. The first text for a key is kept. Not
+// thread-safe.
 #ifndef OPS_LEDGER_AGREEMENTS_H_
 #define OPS_LEDGER_AGREEMENTS_H_
 
@@ -14,8 +15,8 @@ class Agreements {
   static constexpr size_t kMostKeys = 1 << 16;
   static constexpr size_t kMostBytes = 64 << 20;  // of all keys and texts
 
-  // Returns kMismatch when another text was brought for the key; the message names both sides.
-  // who: the name of the worker that brings it.
+  // Returns kMismatch if a different text was given for the key; the message shows both. who: the name of the
+  // calling worker.
   Status Bring(const std::string& who, const std::string& key, const std::string& text);
 
  private:

@@ -1,4 +1,4 @@
-// What arguments of the ledger's calls are held against.
+// Checks arguments of the ledger's calls.
 #ifndef OPS_LEDGER_CHECKS_H_
 #define OPS_LEDGER_CHECKS_H_
 

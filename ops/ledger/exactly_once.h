@@ -1,7 +1,7 @@
-// ExactlyOnce: what a server does for an update, each part of it exactly once, whoever asks and however often.
+// ExactlyOnce: makes a server run each part of an update exactly once, even if several workers request it.
 //
-// A worker that applies an update may be lost when some servers have done their part and others have not; the worker that applies
-// it then asks all of them again. A part that has begun goes on when the worker that asked is gone.
+// A worker that applies an update may be lost when only some servers have run their parts. Another worker
+// then requests all parts again. A part that has begun continues if its requester is lost.
 #ifndef OPS_LEDGER_EXACTLY_ONCE_H_
 #define OPS_LEDGER_EXACTLY_ONCE_H_
 
@@ -12,7 +12,8 @@
 
 namespace tf_strategies::ledger {
 
-// The number of an update: which ledger's, which tells it from those before a restart, and which of that ledger, counted from 0.
+// The number of an update: that of its ledger, which distinguishes it from updates before a restart, and the
+// number within this ledger, from 0.
 struct UpdateNumber {
   static constexpr int kCountBits = 40;
   static constexpr int kLedgerBits = 22;
@@ -34,8 +35,8 @@ class ExactlyOnce {
   // Called once, by any thread, without a lock.
   using Proceed = std::function<void(Answer answer)>;
 
-  // Asked for in ascending order, but for what is asked again: of an update the parts, of a ledger the updates. While one is
-  // being done, others wait for it.
+  // The parts of an update, and the updates of a ledger, must be requested in ascending order, except for
+  // repeated requests. While a part runs, other requests for it wait.
   void Begin(int64_t update, int32_t part, Proceed proceed);
   void End(bool done);
 

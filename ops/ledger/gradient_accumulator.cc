@@ -14,7 +14,8 @@ constexpr int64_t kBlock = 8192;  // elements: what is summed stays in the cache
 
 std::string StepText(int64_t step) { return "step " + std::to_string(step); }
 
-// What must be the same for every worker: "float32 [3,4] [5]", "rows of float32 [4]".
+// The form of a gradient, which must be the same for every worker: "float32 [3,4] [5]", "rows of float32
+// [4]".
 std::string FormOf(const Gradient& gradient) {
   std::string text = gradient.is_rows ? "rows of " : "";
   text += DTypeName(gradient.dtype);
@@ -48,7 +49,7 @@ Status GradientAccumulator::Put(const std::string& key, int worker, int64_t step
   if (of_key == by_key_.end()) {
     if (by_key_.size() >= kMostKeys) {
       return ResourceExhausted(name_of_(worker) + " sends gradient '" + key + "' beside " +
-                               std::to_string(by_key_.size()) + " others: no more are kept");
+                               std::to_string(by_key_.size()) + " others, which is the limit");
     }
     of_key = by_key_.emplace(key, OfKey()).first;
   }

@@ -1,7 +1,7 @@
 // GradientAccumulator: gradients that a server holds until their step is applied.
 //
-// One for each key (a variable, or a pack of variables) and worker: the latest. Nothing is copied: a gradient
-// keeps alive what owns its memory.
+// It stores the latest gradient for each key (a variable, or a pack of variables) and worker. It does not
+// copy: a gradient keeps the owner of its memory alive.
 #ifndef OPS_LEDGER_GRADIENT_ACCUMULATOR_H_
 #define OPS_LEDGER_GRADIENT_ACCUMULATOR_H_
 
@@ -25,7 +25,7 @@ struct Part {
 };
 
 struct Gradient {
-  // Dense tensors, or rows of one: then parts are indices [n] (int64) and values [n, ...].
+  // Dense tensors, or the rows of one tensor; then the parts are indices [n] (int64) and values [n, ...].
   bool is_rows = false;
   DType dtype = DType::kFloat32;  // of what is summed
   std::vector<Part> parts;
@@ -42,15 +42,15 @@ class GradientAccumulator {
   // name_of: for messages.
   explicit GradientAccumulator(std::function<std::string(int)> name_of) : name_of_(std::move(name_of)) {}
 
-  // Replaces this worker's former gradient of the key. kMismatch when another worker's gradient for the same step has other shapes,
-  // another dtype or another form.
+  // Replaces this worker's previous gradient of the key. Returns kMismatch if another worker's gradient for
+  // the same step has a different shape, dtype or form.
   Status Put(const std::string& key, int worker, int64_t step, Gradient gradient);
 
-  // The members' gradients for a step, by worker, ascending. They stay until Discard, however often they are taken.
+  // Returns the members' gradients for a step, by worker, ascending. They are kept until Discard.
   Status Take(const std::string& key, const std::vector<int>& members, int64_t step,
               std::vector<std::shared_ptr<const Gradient>>* found) const;
 
-  // Forgets the gradients of this step and of those before it.
+  // Removes the gradients of this step and of all earlier steps.
   void Discard(int64_t step);
 
   int64_t held() const;  // how many gradients

@@ -1,18 +1,21 @@
-// Ledger: the shared record of one training run, kept by one parameter server: who trains, which step it is, whose gradients count.
+// Ledger: the shared record of one training run, kept by one parameter server: its members, the number of the
+// step, and the gradients that count.
 //
-// Workers call it, each under its number and incarnation; what has to wait is answered later, through a callback. Every wait ends:
-// by what it waits for, at its deadline, by Cancel, or because its worker left, was replaced or was declared lost. Time comes
-// from a clock that is handed in, and passes only when Expire is called.
+// Workers call it with their number and incarnation. Calls that must wait are answered later, through a
+// callback. Every wait ends: with the awaited event, at its deadline, by Cancel, or because its worker left,
+// was replaced or was declared lost. The clock is an argument, and deadlines are checked only in Expire.
 //
-// Asynchronous training (stale-synchronous): Pull, Push. A worker's clock is the number of its pushes, counted from where the slowest
-// training worker was when it joined or came back. Pull waits while the caller's clock is more than max_staleness ahead of the
-// slowest. Workers that have not joined yet hold the others back, as if at clock 0, only for the first kGraceSeconds (or half the
-// caller's timeout, if that is less) of the ledger.
-// Source: Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section 3.
+// Asynchronous training (stale-synchronous): Pull, Push. A worker's clock is the number of its pushes. A
+// worker that joins or returns starts with the clock of the slowest training worker. Pull waits while the
+// caller's clock is more than max_staleness ahead of the slowest. Workers that have not joined yet count with
+// clock 0 for the first kGraceSeconds of the ledger (or half the caller's timeout, if that is less). Source:
+// Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server", section
+// 3.
 //
-// Synchronous training with backup workers: Enter, Submit, Applied; see quorum.h. A submission counts for the current step until as many
-// as required have come: the quorum, or all that are expected or train if they are fewer (a worker that waits in Enter does not, and is not counted on).
-// Submissions that do not count are dropped; while a step is being applied they wait for its end, since the weights are being written.
+// Synchronous training with backup workers: Enter, Submit, Applied; see quorum.h. The first submissions for
+// the current step count, up to the required number: the quorum or, if fewer workers are expected or
+// training, all of those. (A worker that waits in Enter is not training.) Other submissions are dropped.
+// While a step is being applied they wait for its end, because the weights are being written.
 #ifndef OPS_LEDGER_LEDGER_H_
 #define OPS_LEDGER_LEDGER_H_
 
@@ -37,7 +40,7 @@ enum Decision : int32_t {
   kApply = 2,    // apply the step, then call Applied
 };
 
-// What a wait yields.
+// The result of a wait.
 struct Outcome {
   Decision decision = kDropped;  // of a submission
   int64_t step = 0;              // the current one; with kApply the one to apply
@@ -61,10 +64,11 @@ class Ledger {
   static constexpr int64_t kMostRows = int64_t{1} << 40;
 
   using Clock = std::function<double()>;  // seconds, never backwards
-  // Called once, by any thread, without a lock. Returns false when the caller has gone and nobody took the answer.
+  // Called once, on any thread, without a lock. Returns false if the caller no longer exists, so the answer
+  // was not delivered.
   using Answer = std::function<bool(const Status&, const Outcome&)>;
 
-  // on_deadline(time): Expire is to be called at that time, if not sooner. It must not call the ledger.
+  // on_deadline(time): requests a call of Expire at that time or sooner. It must not call the ledger.
   Ledger(std::string name, Clock clock, std::function<void(double)> on_deadline);
 
   // --- members ---------------------------------------------------------------------------------------------------------------
@@ -73,8 +77,9 @@ class Ledger {
               int64_t* step);
   Status Agree(const Caller& caller, const std::string& key, const std::string& text);
   Status Leave(const Caller& caller, bool finished);
-  // Answers when every member that is neither finished nor lost has entered this generation or a later one, and no step is being
-  // applied. timeout 0: at once. A wait that fails leaves the caller idle, in the generation it was in.
+  // Answers when every member that is neither finished nor lost has entered this generation or a later one,
+  // and no step is being applied. timeout 0: answers at once. After a failed wait the caller is idle, in its
+  // previous generation.
   void Enter(const Caller& caller, int64_t generation, double timeout, int64_t ticket, Answer answer);
 
   // --- asynchronous training -------------------------------------------------------------------------------------------------
@@ -86,19 +91,19 @@ class Ledger {
   void Submit(const Caller& caller, const SubmitRequest& request, int64_t ticket, Answer answer);
   Status Applied(const Caller& caller, int64_t step, int64_t* next);
   void Counts(std::vector<int64_t>* dropped, std::vector<int64_t>* counted) const;
-  // Who has submitted for the current step, ascending.
+  // The workers that have submitted for the current step, ascending.
   std::vector<int> Submitters() const;
 
   int64_t Step() const;
-  // A step that nobody is left to apply is given up.
+  // A step is abandoned if no worker is left to apply it.
   Status SetStep(int64_t step);
 
   // --- waiting ---------------------------------------------------------------------------------------------------------------
   // Names a call that may wait, for Cancel.
   int64_t NewTicket();
-  // Forgets a wait without an answer; a submission that did not count yet is dropped.
+  // Removes a wait without an answer. A submission that has not counted yet is dropped.
   void Cancel(int64_t ticket);
-  // Ends what is overdue. Returns when to call again; infinity when nothing waits.
+  // Ends overdue waits. Returns the time of the next deadline, or infinity.
   double Expire();
 
   // --- for the server itself -------------------------------------------------------------------------------------------------
@@ -141,10 +146,11 @@ class Ledger {
                      Answers* answers);
   void Add(int64_t ticket, Wait wait);
   void Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const;
-  // Removes a wait with what it stood for.
+  // Removes a wait, and its submission.
   Answer Retire(Waits::iterator wait);
   void EndCallsOf(int worker, const Status& why, Answers* answers);
-  // The worker goes away, for a while or for good: its waits end, its submission is dropped, and what it was to apply falls to another.
+  // Handles a worker that stops training, for a while or finally: its waits end, its submission is dropped,
+  // and another worker applies its step.
   void StepBack(int worker, const Status& why, Answers* answers);
   void Settle(Answers* answers);
   void SettleQuorum(Answers* answers);

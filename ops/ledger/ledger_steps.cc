@@ -1,4 +1,4 @@
-// Steps of training: whose turn it is to read, and whose gradients count.
+// Steps of training: which workers may read, and which gradients count.
 #include "ops/ledger/ledger.h"
 
 #include <algorithm>
@@ -65,8 +65,9 @@ Status Ledger::Push(const Caller& caller, int64_t pulled, int64_t* staleness) {
                              std::to_string(highest_step_));
     }
     if (quorum_.has_submissions()) {
-      return FailedPrecondition(roster_.NameOf(caller.worker) +
-                                " pushes while others submit: one ledger serves one strategy");
+      return FailedPrecondition(
+          roster_.NameOf(caller.worker) +
+          " pushes gradients while other workers submit them: all workers must use the same strategy");
     }
     *staleness = std::max<int64_t>(quorum_.step() - pulled, 0);  // a restored step may be lower
     staleness_.Add(*staleness);

@@ -1,4 +1,4 @@
-// Calls that wait: how they end, and what falls to others when they do.
+// Calls that wait: how they end, and which other calls this ends.
 #include "ops/ledger/ledger.h"
 
 #include <algorithm>

@@ -1,8 +1,10 @@
-// Quorum: whose gradients count for the current step, and who applies them. Not thread-safe; knows neither time nor waiting.
+// Quorum: decides whose gradients count for the current step, and who applies them. Not thread-safe. It does
+// not wait.
 //
-// A step has two phases. While it *gathers*, submissions come in until as many as required have counted. Then it is *applied*: its
-// members are settled, one worker (the applier) adds their gradients up and writes the weights, and Applied begins the next step. An
-// applier that goes away leaves the same members to the next one, which may find some of the weights written already.
+// A step has two phases. While it *gathers*, submissions arrive until the required number has counted. Then
+// it is *applied*: its members are fixed, one worker (the applier) adds up their gradients and writes the
+// weights, and Applied begins the next step. If the applier is lost, another worker applies the step with the
+// same members; some of the weights may already be written.
 //
 // Source: Chen, Monga, Bengio and Jozefowicz 2016, "Revisiting distributed synchronous SGD", section 3 (backup workers).
 #ifndef OPS_LEDGER_QUORUM_H_
@@ -20,15 +22,16 @@ class Quorum {
   bool applying() const { return applying_; }
   bool has_submissions() const { return !submissions_.empty(); }
 
-  // While it gathers. A worker submits once a step, unless its submission is removed.
+  // For a step that gathers. A worker submits once in a step, unless its submission is removed.
   void Submit(int worker, int64_t rows);
   bool HasSubmitted(int worker) const { return submissions_.count(worker) > 0; }
-  // Also while it is applied; a submission can only be removed before. Returns whether it was.
+  // Removes a submission, which is possible only while the step gathers. Returns whether it was removed.
   bool Remove(int worker);
-  // Begins applying when at least `required` (and one) have submitted; the last to submit applies.
+  // Begins to apply the step if at least `required` workers, and at least one, have submitted. The last one
+  // applies.
   bool Complete(int64_t required);
 
-  // While it is applied:
+  // For a step that is being applied:
   bool IsMember(int worker) const { return applying_ && HasSubmitted(worker); }
   std::vector<int> Members() const;         // ascending
   int64_t Rows() const;                     // of all members
@@ -37,9 +40,9 @@ class Quorum {
   void Applied();  // the step is done; the next one gathers
   void Abandon();  // nobody applies the step: it gathers anew
 
-  // While nobody has submitted.
+  // For a step without submissions.
   void SetStep(int64_t step) { step_ = step; }
-  // One more update, outside of any quorum.
+  // Counts an update that does not belong to a quorum.
   void Advance() { ++step_; }
 
  private:

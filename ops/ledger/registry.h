@@ -1,4 +1,4 @@
-// The ledgers of this process, by name, and the one thread that ends what is overdue in them.
+// The ledgers of this process, by name, and the thread that ends their overdue waits.
 #ifndef OPS_LEDGER_REGISTRY_H_
 #define OPS_LEDGER_REGISTRY_H_
 
@@ -12,7 +12,7 @@
 
 namespace tf_strategies::ledger {
 
-// What a server keeps under one name. Lives as long as the process.
+// The state of a server under one name. It lives as long as the process.
 struct Books {
   Books(const std::string& name, Ledger::Clock clock, std::function<void(double)> on_deadline)
       : ledger(name, std::move(clock), std::move(on_deadline)),
@@ -26,7 +26,7 @@ struct Books {
 constexpr size_t kMostLedgers = 1024;
 constexpr size_t kLongestLedgerName = 256;  // bytes
 
-// All thread-safe. Open makes the books on first use.
+// All functions are thread-safe. Open makes the state on first use.
 Status OpenBooks(const std::string& name, Books** books);
 Books* FindBooks(const std::string& name);  // null when there are none
 std::vector<std::string> NamesOfBooks();
