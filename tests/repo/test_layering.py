@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -17,6 +18,18 @@ def test_every_folder_of_ops_has_its_place():
 def test_every_part_of_the_package_has_its_place():
     parts = {part_of(path) for path in layers.python_files(layers.ROOT / "tf_strategies")}
     assert parts <= set(layers.PARTS), "add the part to tests/repo/layers.py"
+
+
+def test_mypy_checks_all_modules_without_tensorflow():
+    imports = re.compile(r"^\s*(import|from) (tensorflow|tf_strategies\._tf)\b", re.MULTILINE)
+    settings = (layers.ROOT / "pyproject.toml").read_text()
+    checked = re.findall(r'^    "(tf_strategies[\w/.]*)",$', settings, re.MULTILINE)
+    missing = [
+        str(path.relative_to(layers.ROOT))
+        for path in layers.python_files(layers.ROOT / "tf_strategies")
+        if path.name != "__init__.py" and path.parent.name != "_tf" and not imports.search(path.read_text())
+    ]
+    assert [each for each in missing if not each.startswith(tuple(checked))] == []
 
 
 @pytest.mark.parametrize("layer", layers.OPS)

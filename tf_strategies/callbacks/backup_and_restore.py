@@ -119,7 +119,7 @@ class BackupAndRestore(Hooks):
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         del logs
         self._epoch = epoch
-        self._fit.forget()
+        self._running.forget()
         if self._metrics_to_come is None:
             return
         present = metric_variables(self.model)
@@ -133,14 +133,14 @@ class BackupAndRestore(Hooks):
         done = batch + 1 - self._batches
         self._batches = batch + 1
         self._saved = False
-        self._fit.took(done)
+        self._running.took(done)
         self._since_saving += done
-        if self._save_freq == "epoch" or self._since_saving < self._save_freq:
+        if isinstance(self._save_freq, str) or self._since_saving < self._save_freq:
             self._save_at_end = False
             return
         self._since_saving = 0
         self._save_at_end = True  # If this was the last batch, the end of the epoch is saved instead.
-        if not self._fit.is_last(self._batches):
+        if not self._running.is_last(self._batches):
             self._save(metrics=metric_variables(self.model))
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -158,6 +158,13 @@ class BackupAndRestore(Hooks):
             self._fit.forget()
             self._fit = None
         self._backup.end(delete=self._delete, saved=self._saved)
+
+    @property
+    def _running(self) -> RunningFit:
+        """The `fit` that calls."""
+        if self._fit is None:
+            raise RuntimeError("BackupAndRestore was called outside of Model.fit")
+        return self._fit
 
     def _make_backup(self) -> Backup:
         strategy = self.model.distribute_strategy
@@ -189,12 +196,12 @@ class BackupAndRestore(Hooks):
         return fit
 
     def _save(self, metrics: Dict[str, Any]) -> None:
-        remembered, weights = callback_states.snapshot(self._fit.callbacks)
+        remembered, weights = callback_states.snapshot(self._running.callbacks)
         facts = {
             "epoch": self._epoch,
             "batches": self._batches,
             "stopped": self._stopped,
-            "place": self._fit.place(self._batches),
+            "place": self._running.place(self._batches),
             "callbacks": remembered,
         }
         self._backup.save(Checkpoint(facts, weights), metrics)
@@ -205,16 +212,16 @@ class BackupAndRestore(Hooks):
         if found is None:
             return
         facts, arrays = found
-        callback_states.restore(self._fit.callbacks, facts["callbacks"], arrays)
+        callback_states.restore(self._running.callbacks, facts["callbacks"], arrays)
         self._epoch, self._batches = facts["epoch"], facts["batches"]
         kept = lasting(facts["variables"])
         sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
         if sums:
             self._metrics_to_come = Checkpoint(sums, arrays)
         if facts["stopped"]:
-            self._fit.end_now()
+            self._running.end_now()
         else:
-            self._fit.go_to(self._epoch, self._batches, facts["place"])
+            self._running.go_to(self._epoch, self._batches, facts["place"])
 
     def _add_metrics_to_come(self) -> None:
         """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""

@@ -28,7 +28,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @contextlib.contextmanager
-def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
+def replaced(target: Union[str, os.PathLike[str]]) -> Iterator[Path]:
     """Opens a context with a temporary path beside `target`.
 
     It replaces `target` if the block succeeds, and is removed otherwise.
@@ -59,7 +59,7 @@ def replaced(target: Union[str, os.PathLike]) -> Iterator[Path]:
         _remove(temporary)
 
 
-def remove_left_over(target: Union[str, os.PathLike]) -> None:
+def remove_left_over(target: Union[str, os.PathLike[str]]) -> None:
     """Removes temporary files that killed processes left beside a target.
 
     Only this process may write the target.

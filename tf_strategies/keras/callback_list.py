@@ -27,7 +27,7 @@ __all__ = ["init"]
 _WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
 
 
-def init(made: Callable, keras: ModuleType) -> Callable:
+def init(made: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
     """Returns the constructor of a CallbackList that adapts callbacks to workers.
 
     `fit`, `evaluate` and `predict` make these lists.
@@ -59,7 +59,7 @@ def init(made: Callable, keras: ModuleType) -> Callable:
     return init_adapted
 
 
-def _adapted(keras: ModuleType, callback: Any, adapt: Callable) -> Optional[Any]:
+def _adapted(keras: ModuleType, callback: Any, adapt: Callable[..., Any]) -> Optional[Any]:
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         raise OptionsError(
             f"{type(callback).__name__} works in one process only; with several workers use "

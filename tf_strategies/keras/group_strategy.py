@@ -13,6 +13,8 @@ __all__ = ["GroupStrategy", "group_of"]
 class GroupStrategy(WorkerStrategy):
     """A strategy whose workers take every step together."""
 
+    extended: Any  # of tf.distribute.Strategy
+
     @property
     def replicas(self) -> int:
         """The number of replicas of all workers. Within a step of `fit`, `num_replicas_in_sync` is 1 instead."""
@@ -21,7 +23,7 @@ class GroupStrategy(WorkerStrategy):
     @property
     def keeps_gradients(self) -> bool:
         """Whether compression keeps the unsent parts of gradients for later steps."""
-        return self.compresses and bool(self._compression.slots)
+        return self._compression is not None and bool(self._compression.slots)
 
     def state_of_gradients(self, variables: Sequence[Any]) -> Sequence[Any]:
         """Returns the state of gradient compression for these variables."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 __all__ = ["Hooks"]
 
@@ -25,7 +25,7 @@ class Hooks:
     _supports_tf_logs = True
 
     def __init__(self) -> None:
-        self.model: Optional[Any] = None
+        self.model: Any = None
         self.params: Dict[str, Any] = {}
 
     def set_params(self, params: Dict[str, Any]) -> None:

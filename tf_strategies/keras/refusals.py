@@ -24,7 +24,7 @@ __all__ = [
 _CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
-def before_training(original: Callable, keras: ModuleType) -> Callable:
+def before_training(original: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
     """Returns `fit`, or the first method in `train_on_batch`, changed to refuse models that cannot be trained.
 
     `Model.compile` is not changed: Keras does not compile loaded models if `compile` is not its own method.
@@ -35,12 +35,12 @@ def before_training(original: Callable, keras: ModuleType) -> Callable:
     )
 
 
-def before_testing(original: Callable) -> Callable:
+def before_testing(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the method of models, changed to refuse models that cannot be evaluated."""
     return _refusing(original, refuse_jit, refuse_stateful_layers)
 
 
-def _refusing(original: Callable, *refusals: Callable) -> Callable:
+def _refusing(original: Callable[..., Any], *refusals: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
         for refuse in refusals:
@@ -82,7 +82,7 @@ def refuse_clipping(model: Any) -> None:
     strategy = workers_of(model)
     if strategy is None or not strategy.sums_when_applied or strategy.num_replicas_in_sync == 1:
         return
-    optimizer = getattr(model, "optimizer", None)
+    optimizer: Any = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     for name in _CLIPPINGS:
         if getattr(optimizer, name, None):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from tf_strategies.keras.replayed_dataset import ReplayedDataset
 
@@ -121,7 +121,8 @@ class _Keras3Fit(RunningFit):
         self._model._initial_epoch = self._before
 
     def _steps(self) -> Optional[int]:
-        return self._epoch_iterator.num_batches
+        steps: Optional[int] = self._epoch_iterator.num_batches
+        return steps
 
     def _keeps_iterator(self) -> bool:
         return (
@@ -163,7 +164,8 @@ class _Keras2Fit(RunningFit):
         self._model._training_state = self._before
 
     def _steps(self) -> Optional[int]:
-        return self._handler.inferred_steps
+        steps: Optional[int] = self._handler.inferred_steps
+        return steps
 
     def _keeps_iterator(self) -> bool:
         return not self._adapter.should_recreate_iterator()
@@ -186,7 +188,7 @@ class _Counters:
 
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: Any, initial_epoch: int, mode: Any = None
-    ) -> tuple:
+    ) -> Tuple[int, int]:
         del steps_per_epoch, initial_epoch, mode
         return self._start
 
@@ -204,7 +206,7 @@ class _Parts:
     def __init__(self, model: Any, epochs: int, callbacks: Any) -> None:
         self.model = model
         self.epochs = epochs
-        self.callbacks = callbacks if hasattr(callbacks, "callbacks") else None
+        self.callbacks: Any = callbacks if hasattr(callbacks, "callbacks") else None
         self.loop: Any = None
 
 

@@ -14,7 +14,7 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 __all__ = ["alone"]
 
 
-def alone(original: Callable, keras: ModuleType) -> Callable:
+def alone(original: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
     """Returns the method of a model, changed so that variables it makes belong to this worker alone."""
     del keras
 

@@ -30,7 +30,7 @@ def agree_after_callbacks(callbacks: Any, model: Any) -> None:
         setattr(callbacks, name, _then_agree(getattr(callbacks, name), model))
 
 
-def _then_agree(call: Callable, model: Any) -> Callable:
+def _then_agree(call: Callable[..., Any], model: Any) -> Callable[..., Any]:
     @functools.wraps(call)
     def called(*args: Any, **kwargs: Any) -> None:
         call(*args, **kwargs)

@@ -25,6 +25,7 @@ class WorkerStrategy:
     size = 1
     deals_batches = False
     sums_when_applied = False
+    num_replicas_in_sync: int  # of tf.distribute.Strategy
     _compression: Optional[Any] = None
 
     @property
@@ -40,7 +41,7 @@ class WorkerStrategy:
     @property
     def momentum_of_compression(self) -> float:
         """The momentum that the compressor applies instead of the optimizer; 0 for none."""
-        return self._compression.replaces_momentum if self.compresses else 0.0
+        return 0.0 if self._compression is None else float(self._compression.replaces_momentum)
 
     def name_of(self, rank: int) -> str:
         """Returns the name of a worker in messages: its task and, for a worker in a cluster, its address."""
@@ -96,7 +97,7 @@ class WorkerStrategy:
         del model, data, sums_logs
         return contextlib.nullcontext()
 
-    def call(self, function: Callable, *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 

@@ -95,7 +95,8 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
 
     def staleness_stats(self) -> StalenessStats:
         """Returns the staleness of the gradients that all workers have applied so far."""
-        return self._servers.call(StalenessStats.from_ledger, self._servers.membership)
+        stats: StalenessStats = self._servers.call(StalenessStats.from_ledger, self._servers.membership)
+        return stats
 
 
 def _damping(damping: Any, compensation: Any) -> Optional[Damping]:

@@ -16,7 +16,7 @@ class _OfEstimator:
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
         """Does the same as `tf.distribute.Strategy.scope`."""
-        with carried_through(), super().scope() as strategy:
+        with carried_through(), super().scope() as strategy:  # type: ignore[misc]  # of the other base
             yield strategy
 
 

@@ -78,7 +78,7 @@ def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
     asks_for_files = policy in (AutoShardPolicy.AUTO, AutoShardPolicy.FILE)
     lists = find_files(dataset, group.size) if asks_for_files else None
     facts = _exchange_facts(group, policy, [facts_of(each, group.size) for each in lists or ()])
-    count = min((each.count for each in facts[0]), default=None)
+    count = min((each.length for each in facts[0]), default=None)
     longest = max((each.longest for each in facts[0]), default=1.0)
     sharding = choose_sharding(policy, count, group.size, longest)
     by_file = sharding.policy == AutoShardPolicy.FILE
@@ -201,7 +201,7 @@ def _idle(longest: float) -> str:
 
 
 def _lists(lists: List[ListFacts]) -> str:
-    return " and ".join(_files(each.count) for each in lists) or "no files to split"
+    return " and ".join(_files(each.length) for each in lists) or "no files to split"
 
 
 def _files(count: int) -> str:

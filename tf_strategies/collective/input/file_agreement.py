@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
 from tf_strategies.collective.input.file_sources import ENDLESS, FileList
@@ -27,19 +27,21 @@ _MOST_SIZED = 1000
 _MOST_SENT = 100_000
 _SHOWN = 3
 
+_Listed = Tuple[List[str], List[Optional[int]]]  # the names and the sizes of a list
+
 
 class ListFacts(NamedTuple):
     """The facts of one list that workers compare.
 
     Attributes:
-        count: the number of files, or ENDLESS.
+        length: the number of files, or ENDLESS.
         order: a digest of the names in order; "" if the names are unknown.
         files: a digest of the sorted names.
         sizes: a digest of the sizes, in the order of the sorted names; "" if the sizes are unknown.
         longest: the largest share of a worker over the mean share, as `longest_share` returns it.
     """
 
-    count: int
+    length: int
     order: str
     files: str
     sizes: str
@@ -99,7 +101,7 @@ def comparable_names(names: Sequence[str]) -> Tuple[str, ...]:
 
 
 def require_same_files(
-    group, mine: List[FileList], facts: List[List[ListFacts]], *, by_file: bool, change: str
+    group: WorkerGroup, mine: List[FileList], facts: List[List[ListFacts]], *, by_file: bool, change: str
 ) -> None:
     """Raises on all workers if their lists of files do not match.
 
@@ -120,7 +122,7 @@ def require_same_files(
         first = lists[0]
         if not all(each.order for each in lists):
             if by_file:
-                counts = [f"{each.count} files in a list" for each in lists]
+                counts = [f"{each.length} files in a list" for each in lists]
                 require_equal_texts(group, "the dataset to distribute", counts)
             continue
         others = [rank for rank, each in enumerate(lists) if each.files != first.files]
@@ -174,15 +176,15 @@ def _sizes(files: FileList) -> Optional[List[int]]:
         return None
 
 
-def _gathered(group: WorkerGroup, files: FileList) -> List[Tuple[List[str], List[Optional[int]]]]:
+def _gathered(group: WorkerGroup, files: FileList) -> List[_Listed]:
     """Returns the comparable names and the sizes of the list on every worker, by rank."""
     names = comparable_names(files.names or ())[:_MOST_SENT]
-    sizes = _sizes(files) or [None] * len(names)
+    sizes: Sequence[Optional[int]] = _sizes(files) or [None] * len(names)
     texts = exchange_texts(group, json.dumps([names, sizes]), name="files of the dataset to distribute")
     return [tuple(json.loads(text)) for text in texts]
 
 
-def _difference(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
+def _difference(group: WorkerGroup, parts: Sequence[_Listed], rank: int) -> str:
     """Returns a sentence that names the files that only one of a worker and worker 0 has."""
     first, other = parts[0][0], parts[rank][0]
     own, missing = sorted(set(other) - set(first)), sorted(set(first) - set(other))
@@ -196,14 +198,14 @@ def _difference(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
     return ", ".join(said)
 
 
-def _first_moved(group: WorkerGroup, parts: Sequence[tuple], rank: int) -> str:
+def _first_moved(group: WorkerGroup, parts: Sequence[_Listed], rank: int) -> str:
     pairs = enumerate(zip(parts[0][0], parts[rank][0]))
     at, first, other = next(((i, a, b) for i, (a, b) in pairs if a != b), (_MOST_SENT, "…", "…"))
     return f"file {at} is {first!r} on {group.name_of(0)} but {other!r} on {group.name_of(rank)}"
 
 
-def _first_resized(group: WorkerGroup, parts: Sequence[tuple], first: int, rank: int) -> str:
-    sizes: Dict[str, int] = dict(zip(*parts[first]))
+def _first_resized(group: WorkerGroup, parts: Sequence[_Listed], first: int, rank: int) -> str:
+    sizes = dict(zip(parts[first][0], parts[first][1]))
     for name, size in zip(*parts[rank]):
         if sizes.get(name) != size:
             return f"{name!r} has {sizes.get(name)} bytes on {group.name_of(first)} but {size} on {group.name_of(rank)}"
