@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import allreduce, between_hosts, fit, timeline
+from benchmarks import allreduce, between_hosts, fit, fit_report, timeline
 
 pytestmark = pytest.mark.any_line
 
@@ -61,15 +61,15 @@ def test_a_rate_is_read_as_tc_reads_it():
 def test_a_verdict_says_what_was_wanted_and_what_came():
     place = {"model": "mlp", "workers": 2, "share_of_ideal": 0.5, "largest_pack": "", "extra_bytes": ""}
     slower = {**place, "system": "mwms", "over_ours": 2.9}
-    assert fit.verdicts([slower]) == ["- mlp, P=2: mwms / ours = 2.90, wanted ≥ 3: NOT reached"]
-    assert fit.verdicts([{**slower, "over_ours": 3.1}]) == [
+    assert fit_report.verdicts([slower]) == ["- mlp, P=2: mwms / ours = 2.90, wanted ≥ 3: NOT reached"]
+    assert fit_report.verdicts([{**slower, "over_ours": 3.1}]) == [
         "- mlp, P=2: mwms / ours = 3.10, wanted ≥ 3: reached"
     ]
     ours = {
         **place, "model": "resnet50", "system": "ours", "over_ours": 1.0, "share_of_ideal": 0.89,
         "largest_pack": 9_400_000, "extra_bytes": 9_500_000,
     }  # fmt: skip
-    line, memory = fit.verdicts([ours])
+    line, memory = fit_report.verdicts([ours])
     assert "ours at 89% of 2 processes side by side" in line
     assert line.endswith("wanted ≥ 90%: NOT reached")
     assert memory == (
