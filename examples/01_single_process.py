@@ -1,9 +1,9 @@
-"""One process, no cluster: the strategy is a drop-in, and the same script later runs on many nodes.
+"""Trains in one process, without a cluster. The same script later runs on many nodes.
 
     python examples/01_single_process.py
 
-Trains a small network on scikit-learn's handwritten digits with Keras `fit`. Without TF_CONFIG there is no network and the
-native library is not even loaded. Takes about 10 seconds and ends with
+Trains a small network on scikit-learn's handwritten digits with Keras `fit`. Without TF_CONFIG it uses no
+network, and does not load the native library. It takes about 10 seconds and ends with
 
     test accuracy 0.97 on 1 replica of 1 worker
 """

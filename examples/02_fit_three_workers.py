@@ -1,9 +1,10 @@
-"""Three workers train one model with Keras `fit`; their gradients are added by binary blocks.
+"""Trains one model with Keras `fit` on three workers. An all-reduce by binary blocks adds up their gradients.
 
     tfs-run --workers 3 examples/02_fit_three_workers.py
 
-A small convolutional network learns scikit-learn's handwritten digits. Every worker runs this script; each gets a third
-of every batch, and all end with the same weights, bit by bit. The chief prints an epoch a line and then a table:
+A small convolutional network learns scikit-learn's handwritten digits. Every worker runs this script and gets
+a third of every batch. All end with the same weights, bit by bit. The chief prints a line for each epoch, and
+then a table:
 
     workers                               3
     test accuracy                         0.9833
@@ -13,8 +14,8 @@ of every batch, and all end with the same weights, bit by bit. The chief prints 
     algorithm                             binary_blocks
     transport                             cma+sysv (same host)
 
-The last four depend on the machine. Takes less than a minute on two cores. On real nodes set TF_CONFIG on each instead
-of using tfs-run.
+The last four lines depend on the machine. It takes less than a minute on two cores. On several hosts, set
+TF_CONFIG on each instead of using tfs-run.
 """
 
 from __future__ import annotations

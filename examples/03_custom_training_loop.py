@@ -1,13 +1,14 @@
-"""A training loop of one's own: `strategy.run`, `reduce` and a dataset split between the workers.
+"""Trains in a custom loop: `strategy.run`, `strategy.reduce`, and a dataset that is split between the workers.
 
     tfs-run --workers 2 examples/03_custom_training_loop.py
 
-Fits a linear model to scikit-learn's breast-cancer data. A replica divides its loss by the global batch size, so the sum of the
-gradients over all replicas is that of the whole batch. The chief prints an epoch a line and ends with
+Fits a linear model to scikit-learn's breast-cancer data. A replica divides its loss by the global batch size,
+so the sum of the gradients over all replicas is the gradient of the whole batch. The chief prints a line for
+each epoch, and ends with
 
     train accuracy 0.98 with 2 workers
 
-Takes about 20 seconds; with plain `python` it runs as one worker.
+It takes about 20 seconds. With plain `python` it runs as one worker.
 """
 
 from __future__ import annotations

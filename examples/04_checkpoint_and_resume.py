@@ -1,19 +1,19 @@
-"""Training that is killed goes on where it was: `tfs.callbacks.BackupAndRestore`.
+"""Resumes training that was killed, with `tfs.callbacks.BackupAndRestore`.
 
     tfs-run --workers 2 examples/04_checkpoint_and_resume.py --stop-after 70
     tfs-run --workers 2 examples/04_checkpoint_and_resume.py
 
-The first command trains a small network on scikit-learn's handwritten digits; after 70 of its 150 steps worker 1 kills
-itself (SIGKILL), and the other ends with an error that names it. The second finds what the chief saved every 20 steps, and
-goes on:
+The first command trains a small network on scikit-learn's handwritten digits; after 70 of its 150 steps
+worker 1 kills itself (SIGKILL), and the other worker ends with an error that names it. The second command
+finds the file that the chief saves every 20 steps, and continues:
 
     steps of this run                     90
     test accuracy                         0.9611
     weights                               9194d0b668daced1
 
-`weights` is a digest of all weights. Both commands again, with another number after --stop-after or without it, end with the
-same one: nothing is lost, not even the order of the data. Accuracy and digest depend on TensorFlow's version. Takes half a minute
-a command on two cores.
+`weights` is a digest of all weights. It is the same if you repeat both commands with another number after
+--stop-after, or without it: nothing is lost, not even the order of the data. Accuracy and digest depend on
+the version of TensorFlow. Each command takes half a minute on two cores.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A table of word vectors on three workers: only the rows of the words in a batch travel, each row once.
+"""Trains word vectors on three workers. Only the rows of the words in a batch are sent, each row once.
 
     tfs-run --workers 3 examples/05_embeddings.py
 
-The model reads twenty words out of Python's own manual (the standard library's `pydoc_data.topics`) and says which chapter they
-are from. The gradient of an embedding has one row for each word read, and "the" is read again and again: every worker adds up
-its rows of a word before it sends them. The chief prints an epoch a line and then a table:
+The model reads twenty words of Python's manual (`pydoc_data.topics` of the standard library) and predicts the
+chapter they are from. The gradient of an embedding has one row for each word, and words such as "the" are
+frequent: every worker adds up its rows of a word before it sends them. The chief prints a line for each
+epoch, and then a table:
 
     workers                                   3
     words and vectors                         3,228 × 64
@@ -15,8 +16,8 @@ its rows of a word before it sends them. The chief prints an epoch a line and th
     bytes per step, one row a word read       998,400
     bytes per step, as sent                   391,729
 
-Rows and bytes are of all workers together. Takes about half a minute on two cores; with plain `python` it runs as one worker,
-which sends nothing.
+Rows and bytes count all workers. It takes about half a minute on two cores. With plain `python` it runs as
+one worker, which sends nothing.
 """
 
 from __future__ import annotations

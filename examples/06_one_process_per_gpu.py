@@ -1,22 +1,23 @@
-"""Hosts with several GPUs, one process for each GPU: every worker sees its own GPU and no other.
+"""Runs one process for each GPU, on hosts with several GPUs. Every worker sees only its own GPU.
 
-Two hosts with four GPUs each; on both of them, in any order:
+For two hosts with four GPUs each, run this on both, in any order:
 
     tfs-run --workers 8 --hosts 10.0.0.1,10.0.0.2 --port-base 2222 --gpus-per-worker 1 examples/06_one_process_per_gpu.py
 
-tfs-run finds out which host it is on, starts that host's four workers, and gives each its TF_CONFIG and, in
-CUDA_VISIBLE_DEVICES, its GPU. Without tfs-run, start eight processes with, in full,
+tfs-run finds out which host it is on, and starts the four workers of this host. It sets TF_CONFIG for each,
+and its GPU in CUDA_VISIBLE_DEVICES. Without tfs-run, start eight processes with
 
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.1:2223", "10.0.0.1:2224", "10.0.0.1:2225",
                                        "10.0.0.2:2226", "10.0.0.2:2227", "10.0.0.2:2228", "10.0.0.2:2229"]},
                 "task": {"type": "worker", "index": 5}}'
 
-where "index" is 0 to 3 on the first host and 4 to 7 on the second, and with CUDA_VISIBLE_DEVICES=0, 1, 2 or 3 (here 1: the
-second GPU of the second host). examples/slurm and examples/kubernetes do the same there. On a machine without a GPU:
+where "index" is 0 to 3 on the first host and 4 to 7 on the second, and with CUDA_VISIBLE_DEVICES=0, 1, 2 or 3
+(here 1: the second GPU of the second host). examples/slurm and examples/kubernetes do the same on SLURM and
+Kubernetes. On a machine without a GPU:
 
     tfs-run --workers 2 examples/06_one_process_per_gpu.py
 
-Each worker says what it computes on, and the chief ends with the accuracy; about 20 seconds:
+Each worker prints its device, and the chief prints the accuracy at the end. It takes about 20 seconds:
 
     worker 0 of 2 on your-host: replica 0 of 2, on CPU
     worker 1 of 2 on your-host: replica 1 of 2, on CPU

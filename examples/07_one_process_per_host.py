@@ -1,21 +1,21 @@
-"""Hosts with several GPUs, one process for each host: its GPUs are replicas of one worker.
+"""Runs one process for each host, on hosts with several GPUs. The GPUs of a host are replicas of one worker.
 
-Two hosts with four GPUs each, eight replicas; on both hosts, in any order:
+For two hosts with four GPUs each, which are eight replicas, run this on both, in any order:
 
     tfs-run --workers 2 --hosts 10.0.0.1,10.0.0.2 --port-base 2222 examples/07_one_process_per_host.py
 
-or, without tfs-run, one process on each with, in full,
+Without tfs-run, start one process on each host with
 
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2223"]}, "task": {"type": "worker", "index": 0}}'
 
-and "index": 1 on the second. A worker takes all GPUs it sees; `CollectiveAllReduceStrategy(devices=["GPU:0", "GPU:1"])`
-takes some. Gradients are added on the host first, and then between hosts: less to send than with a process for each GPU,
-but one Python and one input pipeline feed all. All workers need equally many GPUs. Where there is none, logical CPU devices
-stand in for them:
+and with "index": 1 on the second host. A worker uses all GPUs that it sees, or those of
+`CollectiveAllReduceStrategy(devices=["GPU:0", "GPU:1"])`. Gradients are added up on the host first, and then
+between hosts. This sends less than a process for each GPU, but one Python process and one input pipeline feed
+all GPUs. All workers need the same number of GPUs. Without GPUs, logical CPU devices take their place:
 
     tfs-run --workers 2 examples/07_one_process_per_host.py --cpu-replicas 4
 
-Each worker names its replicas, and the chief ends with the accuracy; about 30 seconds:
+Each worker prints its replicas, and the chief prints the accuracy at the end. It takes about 30 seconds:
 
     worker 0 of 2: replicas 0 to 3 of 8 on CPU:0 CPU:1 CPU:2 CPU:3
     worker 1 of 2: replicas 4 to 7 of 8 on CPU:0 CPU:1 CPU:2 CPU:3

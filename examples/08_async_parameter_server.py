@@ -1,11 +1,12 @@
-"""Word vectors on two parameter servers, trained by two workers that do not wait for each other.
+"""Trains word vectors on two parameter servers, with two workers that do not wait for each other.
 
     tfs-run --workers 2 --ps 2 examples/08_async_parameter_server.py
 
-The model reads twenty words out of Python's own manual (the standard library's `pydoc_data.topics`) and says which chapter they
-are from. Its table of word vectors is cut into two parts, one a server; a worker fetches the rows of the words in its
-batch, and sends back their gradients. Each worker gets every second batch and takes its own time; the servers count how
-many updates others have made between a worker's reading and its own update. The chief prints a line an epoch, then a table:
+The model reads twenty words of Python's manual (`pydoc_data.topics` of the standard library) and predicts the
+chapter they are from. Its table of word vectors is cut into two parts, one on each server. A worker fetches
+the rows of the words in its batch, and sends their gradients. Each worker gets every second batch, and trains
+at its own pace. The servers count the updates by other workers between the time when a worker reads the
+weights and its own update. The chief prints a line for each epoch, and then a table:
 
     workers, servers                          2, 2
     word vectors on each server               1,614, 1,614
@@ -14,7 +15,7 @@ many updates others have made between a worker's reading and its own update. The
     staleness, mean and maximum               0.21, 4
     test accuracy, of 30 chapters             0.45
 
-With plain `python` it runs as one process, which is worker and server at once.
+With plain `python` it runs as one process, which is both worker and server.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Synchronous training on a parameter server that does not wait for the slowest of three workers.
+"""Trains synchronously on a parameter server, without waiting for the slowest of three workers.
 
     tfs-run --workers 3 --ps 1 examples/09_sync_replicas.py --backup-workers 1 --slow-seconds 0.2
 
-A small network learns handwritten digits (scikit-learn's `load_digits`). The last worker sleeps in every step. With one
-backup worker the first two gradients of a step are averaged and applied, and the third, which comes late, is dropped; without
-(`--backup-workers 0`) all wait for it, 0.228 seconds a step, and the result is that of one process. The chief prints a line an
-epoch, then a table:
+A small network learns handwritten digits (scikit-learn's `load_digits`). The last worker sleeps in every
+step. With one backup worker, the first two gradients of a step are averaged and applied, and the third, which
+is late, is dropped. Without backup workers (`--backup-workers 0`) all workers wait for it, 0.228 seconds in
+each step, and the result is that of one process. The chief prints a line for each epoch, and then a table:
 
     workers, of which backups                 3, 1
     gradients counted, by worker              116, 118, 7

@@ -1,18 +1,19 @@
-"""Parameter servers with an evaluator beside them, and training that goes on where it was when it is killed.
+"""Evaluates checkpoints while training on parameter servers, and resumes training that was killed.
 
     tfs-run --workers 2 --ps 1 --evaluator examples/10_evaluator.py
 
-Two workers learn handwritten digits (scikit-learn's `load_digits`) asynchronously. The chief saves the weights after each epoch;
-the evaluator, a process that trains nothing, evaluates them as they come, and ends when the server has ended. It prints:
+Two workers learn handwritten digits (scikit-learn's `load_digits`) asynchronously. The chief saves the
+weights after each epoch. The evaluator, a process that does not train, evaluates each checkpoint, and ends
+when the server has ended. It prints:
 
     evaluated 1.weights.h5 of step 10: accuracy 0.296919, loss 1.97041 (0.9 s)
     evaluated 5.weights.h5 of step 107: accuracy 0.960784, loss 0.183109 (0.2 s)
     evaluated 8.weights.h5 of step 144: accuracy 0.969188, loss 0.155941 (0.3 s)
     last evaluation                           0.97
 
-Of epochs as short as these it misses some. `tensorboard --logdir` with the folder shows the same as curves over steps. Kill
-all of it (Ctrl-C) and start it again: it goes on with the epoch it was in, on as many workers and servers as you like. Takes
-half a minute on two cores.
+It misses some of these short epochs. `tensorboard --logdir` with the folder shows the results as curves over
+steps. Stop everything (Ctrl-C) and start it again: training continues in the same epoch, with any number of
+workers and servers. It takes half a minute on two cores.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Gradients made small before they travel: deep gradient compression, top-k and others on four workers.
+"""Compresses gradients on four workers: deep gradient compression, top-k and others.
 
     tfs-run --workers 4 examples/11_gradient_compression.py
     tfs-run --workers 4 examples/11_gradient_compression.py --compression top_k --ratio 0.01
 
-Each worker sends only the largest entries of its gradients, and keeps the rest for later steps. For networks slower than what
-is computed: between processes of one host, as here, compression costs more than it saves. The chief prints
+Each worker sends only the largest entries of its gradients, and keeps the rest for later steps. This is for
+slow networks. Between processes of one host, as here, compression costs more than it saves. The chief prints
 
     workers                                   4
     compression                               DeepGradientCompression
@@ -13,7 +13,8 @@ is computed: between processes of one host, as here, compression costs more than
     bytes a step, as gradients                153,128
     bytes a step, sent to other workers       9,194
 
-Without compression the accuracy is the same, 0.9861, at 230,490 bytes. Takes about a minute and a half on two cores.
+Without compression the accuracy is the same, 0.9861, with 230,490 bytes. It takes about a minute and a half
+on two cores.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""`tf.estimator.train_and_evaluate` on a chief, two workers, a parameter server and an evaluator. Needs TensorFlow 2.15.
+"""Runs `tf.estimator.train_and_evaluate` on a chief, two workers, a parameter server and an evaluator, with TensorFlow 2.15.
 
     tfs-run --chief --workers 2 --ps 1 --evaluator examples/12_estimator.py
     tfs-run --chief --workers 2 --ps 1 --evaluator examples/12_estimator.py --strategy async
     tfs-run --chief --workers 2 --evaluator examples/12_estimator.py --strategy collective
 
-A model function learns handwritten digits (scikit-learn's `load_digits`). The strategy goes into the RunConfig, all else is
-Estimator's own: the chief and the workers train up to step 200 of all together, the chief writes the checkpoints, and the
-evaluator, which trains nothing, evaluates them as they come, exports the model of the last one and ends. It prints:
+A model function learns handwritten digits (scikit-learn's `load_digits`). The strategy is an argument of the
+RunConfig; everything else is plain Estimator. The chief and the workers train until they have made 200 steps
+together. The chief writes the checkpoints. The evaluator, which does not train, evaluates each checkpoint,
+exports the model of the last one, and ends. It prints:
 
     last checkpoint                           model.ckpt-200
     test accuracy of the exported model       0.97
     exported model                            /tmp/tf_strategies-estimator-4c0e6d42/export/digits/1795360000
 
-On real nodes start `python examples/12_estimator.py --model-dir FOLDER` on each, where FOLDER is the same for the chief and the
-evaluator (a shared file system, or a bucket); the others write nothing there. TF_CONFIG of the chief:
+On several hosts, start `python examples/12_estimator.py --model-dir FOLDER` on each. FOLDER must be the same
+for the chief and the evaluator (a shared file system, or a bucket); the other tasks do not write there. This
+is TF_CONFIG of the chief:
 
     TF_CONFIG='{"cluster": {"chief": ["10.0.0.1:2222"], "worker": ["10.0.0.1:2223", "10.0.0.1:2224"], "ps": ["10.0.0.1:2225"]},
                 "task": {"type": "chief", "index": 0}}'
@@ -33,7 +35,7 @@ of the parameter server:
     TF_CONFIG='{"cluster": {"chief": ["10.0.0.1:2222"], "worker": ["10.0.0.1:2223", "10.0.0.1:2224"], "ps": ["10.0.0.1:2225"]},
                 "task": {"type": "ps", "index": 0}}'
 
-of the evaluator, to which nobody connects, so that it is not in the cluster:
+of the evaluator, which is not in the cluster, because no process connects to it:
 
     TF_CONFIG='{"cluster": {"chief": ["10.0.0.1:2222"], "worker": ["10.0.0.1:2223", "10.0.0.1:2224"], "ps": ["10.0.0.1:2225"]},
                 "task": {"type": "evaluator", "index": 0}}'
