@@ -2,13 +2,15 @@
 //
 // Cutting: chunks lie on a grid of `chunk_elements`, the same on all ranks, so that sender and receiver cut a
 // range in the same way. If the buffer consists of several parts of memory, no chunk spans two parts, so they
-// need not be copied together. Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It
-// delays
+// need not be copied together.
+//
+// Waiting: a *gate* counts the earlier pieces whose elements a piece touches. It delays
 //   a send           until the elements it reads are final,
-//   a receive-copy   until nobody needs the elements it overwrites (the memory is handed to the wire),
-//   a receive-reduce only from adding into the buffer: what arrives first lands in scratch memory.
-// Final: elements that a receive-reduce is the last to write on this rank hold the result as soon as it has been added;
-// the other elements of the result are copied from a rank where they were final.
+//   a receive-copy   until no piece needs the elements it overwrites (the memory is passed to the transport),
+//   a receive-reduce only before it adds into the buffer: data that arrive earlier go to scratch memory.
+//
+// Final: elements that a receive-reduce is the last to write on this rank hold the result after the addition.
+// The other elements of the result are copied from a rank where they were final.
 #ifndef OPS_COMMUNICATOR_PLAN_H_
 #define OPS_COMMUNICATOR_PLAN_H_
 

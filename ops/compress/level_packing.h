@@ -1,4 +1,4 @@
-// Small integers packed into bytes: the first in the lowest bits.
+// Packs small integers into bytes, the first in the lowest bits.
 //
 // 8 bits: as they are. 2 bits: 0, 1 and -1 as the codes 0, 1 and 3; code 2 is read as 0. 1 bit: 1 and -1 as the codes 0 and 1.
 #ifndef OPS_COMPRESS_LEVEL_PACKING_H_
@@ -10,7 +10,7 @@
 
 namespace tf_strategies::compress {
 
-// What n levels of 1, 2 or 8 bits take.
+// The number of bytes of n levels of 1, 2 or 8 bits.
 TFS_HOST_DEVICE inline constexpr int64_t PackedBytes(int bits, int64_t n) { return (n * bits + 7) / 8; }
 
 TFS_HOST_DEVICE inline constexpr int CodeOf(int bits, int8_t level) {
@@ -26,7 +26,7 @@ TFS_HOST_DEVICE inline constexpr int8_t LevelOf(int bits, int code) {
 // Writes levels [n] to the PackedBytes at `to`.
 void PackLevels(int bits, const int8_t* levels, int64_t n, uint8_t* to);
 
-// Reads levels [n], from the level `first` of those packed at `from` on.
+// Reads levels [n] from those packed at `from`, starting with level `first`.
 void UnpackLevels(int bits, const uint8_t* from, int64_t first, int64_t n, int8_t* levels);
 
 }  // namespace tf_strategies::compress

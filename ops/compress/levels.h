@@ -1,5 +1,5 @@
-// What quantize.h makes of a bucket and of one element: the same operations in the same order on every processor. No product and
-// sum may become one rounding: nvcc needs --fmad=false.
+// The quantization of a bucket and of one element (see quantize.h), by the same operations in the same order
+// on every processor. A product and a sum must not be fused into one rounding: nvcc needs --fmad=false.
 #ifndef OPS_COMPRESS_LEVELS_H_
 #define OPS_COMPRESS_LEVELS_H_
 
@@ -25,7 +25,8 @@ TFS_HOST_DEVICE inline double MeanOf(const double (&sums)[kMeanSums], int64_t n)
   return sum / static_cast<double>(n);
 }
 
-// `largest` is the largest magnitude of the bucket's elements, as bits; `mean` their mean magnitude, which only `sign` looks at.
+// `largest` is the largest magnitude of the bucket's elements, as bits. `mean` is their mean magnitude, which
+// only `sign` uses.
 TFS_HOST_DEVICE inline float ScaleOf(Method method, int32_t largest, double mean) {
   if (largest >= kInfinityBits) return MagnitudeOf(kNaNBits);
   if (method == Method::kSign) return ScaleOrZero(static_cast<float>(mean));

@@ -10,7 +10,7 @@
 
 namespace tf_strategies::compress {
 
-// What is not finite has these bits or more.
+// Values that are not finite have these bits or more.
 inline constexpr int32_t kInfinityBits = 0x7F800000;
 // Those of the NaN without sign or payload.
 inline constexpr int32_t kNaNBits = 0x7FC00000;
@@ -27,7 +27,7 @@ TFS_HOST_DEVICE inline float MagnitudeOf(int32_t bits) {
   return magnitude;
 }
 
-// Of the finite values among values [n]; 0 where there are none.
+// The largest magnitude of the finite values among values [n]; 0 if there are none.
 inline float LargestFinite(const float* values, int64_t n) {
   int32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -41,7 +41,7 @@ inline float LargestFinite(const float* values, int64_t n) {
 // 0 for scales whose multiples could be subnormal, which some threads flush to zero and others do not.
 TFS_HOST_DEVICE inline float ScaleOrZero(float scale) { return scale < FLT_MIN ? 0 : scale; }
 
-// The scale of 127 levels up to the largest magnitude; never one that 127 makes infinite.
+// The scale of 127 levels up to the largest magnitude. 127 times the scale is always finite.
 TFS_HOST_DEVICE inline float ScaleOf127(float largest) {
   constexpr float kLargestScale = 0x1.020406p121f;
   const float scale = largest / 127;

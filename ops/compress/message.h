@@ -1,7 +1,8 @@
-// A compressed gradient on the wire: a header that says what follows and how long it is, then the body.
+// A compressed gradient as a message: a header with the kind and the length, then the body.
 //
-// Messages of several workers lie one after another without gaps, so at any alignment. All numbers are little-endian. The
-// bytes come from other processes: nothing is read before its length and its range are checked.
+// Messages of several workers are concatenated without gaps, so they have any alignment. All numbers are
+// little-endian. The bytes come from other processes: nothing is read before its length and its range are
+// checked.
 #ifndef OPS_COMPRESS_MESSAGE_H_
 #define OPS_COMPRESS_MESSAGE_H_
 
@@ -30,7 +31,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32, "the header has no padding");
 
-// What a vector may have, so that sums of 128 gaps between indices fit 63 bits.
+// The largest length of a vector, so that sums of 128 gaps between indices fit into 63 bits.
 inline constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 struct Message {
@@ -47,8 +48,9 @@ Status CheckCount(int64_t count);
 // An error that names the message.
 Status Damaged(const Message& message, const std::string& what);
 
-// Finds the messages in bytes [size]; the bodies stay there and are not looked at. InvalidArgument where a header is not that of
-// a message of this kind for a vector of `count` elements, or where bytes are missing or left over.
+// Finds the messages in bytes [size]. The bodies are not copied or checked. Returns InvalidArgument if a
+// header does not belong to a message of this kind for a vector of `count` elements, or if bytes are missing
+// or left over.
 Status SplitMessages(const uint8_t* bytes, int64_t size, Kind kind, int64_t count,
                      std::vector<Message>* messages);
 

@@ -1,4 +1,4 @@
-// How passes over a gradient are spread over threads: the caller brings them.
+// How loops over a gradient run on threads, which the caller provides.
 #ifndef OPS_COMPRESS_PARALLEL_H_
 #define OPS_COMPRESS_PARALLEL_H_
 

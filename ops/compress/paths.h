@@ -1,4 +1,4 @@
-// The instruction sets for which the pass over a gradient is compiled.
+// The instruction sets for which the loop over a gradient is compiled.
 #ifndef OPS_COMPRESS_PATHS_H_
 #define OPS_COMPRESS_PATHS_H_
 

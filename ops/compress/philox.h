@@ -1,4 +1,4 @@
-// Random words that are a function of a key and a counter, so the same on any number of threads.
+// Random words as a function of a key and a counter, so they are the same on any number of threads.
 //
 // Source: Philox4x32-10, Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #ifndef OPS_COMPRESS_PHILOX_H_
@@ -23,7 +23,7 @@ inline constexpr int kPhiloxLanes = 16;
 
 using PhiloxWords = uint32_t[4][kPhiloxLanes];
 
-// One word in the low half of 64 bits; what the high half holds makes no difference.
+// One word in the low half of 64 bits. The high half is ignored.
 struct PhiloxLane {
   static constexpr int kCount = 1;
   TFS_HOST_DEVICE static PhiloxLane All(uint64_t value) { return {value}; }

@@ -1,6 +1,6 @@
-// All elements of a vector in few bits, as one message, and the sum of the messages of all workers.
+// Encodes all elements of a vector with few bits, as one message, and adds up the messages of all workers.
 //
-// A bucket is as many elements as share one scale; an element is read as level * scale.
+// A bucket is a number of elements that share one scale. An element is decoded as level * scale.
 //
 //   stochastic8  8 bits  scale = largest magnitude / 127; |level| is |g| / scale, rounded up with the probability of its
 //                        fraction: the mean is g. QSGD with 127 levels and the maximum norm, Alistarh et al. 2017, section 3.2.

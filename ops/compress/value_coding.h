@@ -19,13 +19,13 @@ namespace tf_strategies::compress {
 
 enum class ValueFormat : uint8_t { kFloat32 = 0, kFloat16 = 1, kInt8 = 2 };
 
-// What k values take. `format` is one of the three.
+// The number of bytes of k values. `format` is one of the three.
 int64_t ValueBytes(ValueFormat format, int64_t k);
 
 // Writes values [k] to the ValueBytes at `to`.
 void WriteValues(ValueFormat format, const float* values, int64_t k, uint8_t* to);
 
-// Reads values [k] from their ValueBytes. Returns what is wrong with them, or nothing.
+// Reads values [k] from their ValueBytes. Returns a description of an error, or "".
 std::string ReadValues(ValueFormat format, const uint8_t* bytes, int64_t k, float* values);
 
 }  // namespace tf_strategies::compress

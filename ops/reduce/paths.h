@@ -12,7 +12,7 @@ namespace tf_strategies::reduce {
 struct Path {
   const char* name;     // "portable", "avx2", "avx512"
   bool (*supported)();  // by this machine
-  // As Reduce and Divide of reduce.h, with valid arguments.
+  // The same as Reduce and Divide of reduce.h, for valid arguments.
   void (*reduce)(ReduceOp op, DType dtype, void* destination, const void* source, int64_t count);
   void (*divide)(DType dtype, void* buffer, int64_t count, int64_t divisor);
 };

@@ -1,5 +1,5 @@
-// One set of kernels (kernels.h) is compiled for each instruction set; the best one that this machine has is
-// taken at run time. The build needs no -march, and all paths give the same bits.
+// The kernels (kernels.h) are compiled for each instruction set, and the best one of this machine is chosen
+// at run time. The build needs no -march, and all paths give the same bits.
 #include "ops/reduce/reduce.h"
 
 #include "ops/base/check.h"

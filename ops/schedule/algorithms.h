@@ -29,9 +29,10 @@ Schedule BroadcastTree(int rank, int size, int64_t count, int root);
 // offsets[0] == 0. count is offsets[size].
 Schedule RingAllGather(int rank, int size, const std::vector<int64_t>& offsets);
 
-// All-to-all: a rank sends sends[j] elements to rank j and receives receives[i] from rank i, none of them more than `slot`.
-// Elements are numbered as if every rank had a buffer of size * size slots, by receiver and then by sender, in which a segment
-// begins its slot; a rank needs memory only for its own. What it has for itself is not moved.
+// All-to-all: a rank sends sends[j] elements to rank j and receives receives[i] from rank i, none of them
+// more than `slot`. Elements are numbered as if every rank had a buffer of size * size slots, by receiver and
+// then by sender, in which a segment begins its slot; a rank needs memory only for its own. The segment of a
+// rank for itself is not moved.
 Range AllToAllSegment(int size, int from, int to, int64_t slot, int64_t length);
 Schedule PairwiseAllToAll(int rank, int size, int64_t slot, const std::vector<int64_t>& sends,
                           const std::vector<int64_t>& receives);

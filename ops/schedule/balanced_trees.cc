@@ -21,7 +21,7 @@ TreePlace BalancedTreePlace(int rank, int size, int trees, int tree) {
   TreePlace place;
   place.root = root;
   place.root_children = static_cast<int>(root_children);
-  // How many children the nodes before this position have, and how many there are up to and with it.
+  // The number of children of the nodes before this position, and of those up to and including it.
   const int64_t before = position == 0 ? 0 : root_children + static_cast<int64_t>(position - 1) * trees;
   const int64_t with = root_children + static_cast<int64_t>(position) * trees;
   const int64_t first = std::min<int64_t>(before, size - 1);
@@ -37,8 +37,8 @@ TreePlace BalancedTreePlace(int rank, int size, int trees, int tree) {
 
 namespace {
 
-// How many edges lie between a position and the root, which has `root_children` children and the others
-// `trees`.
+// The number of edges between a position and the root. The root has `root_children` children, and other nodes
+// have `trees`.
 int Depth(int64_t position, int64_t root_children, int trees) {
   int depth = 0;
   for (; position > 0; ++depth) {

@@ -1,5 +1,5 @@
-// All-reduce of a few elements in which no rank does more than its share, to the element: what binary_blocks
-// uses for the elements that its blocks cannot split evenly.
+// All-reduce of a few elements, in which no rank exceeds its share by a single element. binary_blocks uses it
+// for the elements that its blocks cannot split evenly.
 //
 // A range of d*s elements is cut in d segments of s elements. Segment i is summed up a tree and copied back
 // down it. A rank may have children in several of the d trees, but never more than d in all. So it adds at

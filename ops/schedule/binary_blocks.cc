@@ -47,7 +47,7 @@ int64_t SmallestDivisor(int64_t value) {
   return value;
 }
 
-// The elements that do not go through the blocks, and over how many trees they go.
+// The number of elements that do not go through the blocks, and of the trees for them.
 struct Remainder {
   int64_t elements = 0;
   int trees = 1;
@@ -109,8 +109,8 @@ void AppendBlocks(const Range& whole, Schedule* schedule) {
   const size_t gather = schedule->steps.size();
   AppendAllGather(whole, block, schedule);
   if (has_smaller) {
-    // The smaller block has waited longest and has the longest way to go: it is served beside the first
-    // doubling.
+    // The smaller block has waited longest and still has the longest way, so it is served together with the
+    // first doubling.
     Step& first = schedule->steps[gather];
     first.insert(first.begin(), {ActionKind::kSend, smaller_peer, piece});
   }

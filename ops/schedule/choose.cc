@@ -10,8 +10,8 @@ namespace {
 
 bool IsPowerOfTwo(int size) { return (size & (size - 1)) == 0; }
 
-// The largest ratio of neighbouring blocks of binary_blocks: to how many ranks one rank may have to hand its
-// piece. 600 = 512 + 64 + 16 + 8: 8. 1 for a power of two.
+// The largest ratio of neighbouring blocks of binary_blocks: the number of ranks to which one rank may have
+// to send its piece. 600 = 512 + 64 + 16 + 8: 8. 1 for a power of two.
 int LargestGap(int size) {
   int gap = 1;
   int larger = 0;
@@ -23,7 +23,7 @@ int LargestGap(int size) {
   return gap;
 }
 
-// Up to so many bytes the fewest steps win.
+// Up to this number of bytes, the algorithm with the fewest steps is the fastest.
 int64_t ShortBytes(const Group& group) { return group.wire == Wire::kSharedMemory ? 16 << 10 : 64 << 10; }
 
 // A row applies when its predicate holds; the first that applies is taken. For 2, 3, 4 and 6 ranks the bounds were measured,
@@ -35,7 +35,7 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    // Through the network of a host goes 2n once, instead of once for each of its ranks.
+    // 2n goes through the network of a host once, instead of once for each of its ranks.
     {"hierarchical",
      [](const Group& group, int64_t bytes) {
        return 1 < group.per_host && group.per_host < group.size && bytes > 32 << 10;
@@ -45,7 +45,7 @@ constexpr Row kTable[] = {
        return (IsPowerOfTwo(group.size) || group.size <= 8) && bytes <= ShortBytes(group);
      }},
     {"halving_doubling", [](const Group& group, int64_t) { return IsPowerOfTwo(group.size); }},
-    // A number or two a rank: there is nothing to cut.
+    // One or two elements for each rank cannot be cut.
     {"recursive_doubling",
      [](const Group& group, int64_t bytes) { return bytes < 16 * int64_t{group.size}; }},
     // Short messages over a wide gap, where one rank serves many.

@@ -1,4 +1,4 @@
-// Which all-reduce algorithm to run for a group and a message size.
+// Chooses the all-reduce algorithm for a group and a message size.
 #ifndef OPS_SCHEDULE_CHOOSE_H_
 #define OPS_SCHEDULE_CHOOSE_H_
 

@@ -1,4 +1,4 @@
-// Cutting a range of elements into parts, alike on all ranks.
+// Cuts a range of elements into parts, in the same way on all ranks.
 #ifndef OPS_SCHEDULE_CHUNKING_H_
 #define OPS_SCHEDULE_CHUNKING_H_
 

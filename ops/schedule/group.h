@@ -1,4 +1,4 @@
-// The ranks of a group and how they are joined: what the choice of an algorithm depends on.
+// The ranks of a group and their connections, on which the choice of an algorithm depends.
 #ifndef OPS_SCHEDULE_GROUP_H_
 #define OPS_SCHEDULE_GROUP_H_
 

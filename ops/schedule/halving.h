@@ -1,5 +1,5 @@
-// Recursive halving and doubling inside a group of 2^k neighbouring ranks: what halving_doubling and
-// binary_blocks share.
+// Recursive halving and doubling inside a group of 2^k neighbouring ranks. halving_doubling and binary_blocks
+// use it.
 //
 // The buffer is halved k times. At level 1 the ranks whose highest bit is 0 keep the lower half, at level 2
 // the next bit decides, and so on: the rank with index i in its group ends with *piece* i of the 2^k pieces
