@@ -58,6 +58,7 @@ Status OpenEnd(const std::vector<std::string>& transports, const std::string& ne
 
 Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& peer_address, bool same_host,
                   Names names, std::shared_ptr<Channel>* channel) {
+  if (peer_address.empty()) return InvalidArgument("the address of " + names.peer + " is empty");
   const int rank = static_cast<int>(side);
   std::vector<std::string> addresses(2);
   addresses[rank] = end->address();

@@ -222,6 +222,9 @@ class UcxTransport final : public Transport {
     Peer& to = peers_[peer];
     if (to.lost != UCS_OK) return LostPeer(peer);
     if (to.endpoint != nullptr) return Status::Ok();
+    if (addresses_[peer].empty()) {
+      return InvalidArgument("rank " + std::to_string(peer) + " has no address of UCX");
+    }
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     params.address = reinterpret_cast<const ucp_address_t*>(addresses_[peer].data());
