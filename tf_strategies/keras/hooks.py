@@ -12,7 +12,7 @@ def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class Hooks:
-    """Has the methods of `keras.callbacks.Callback`, but does not depend on a Keras.
+    """Provides the methods of `keras.callbacks.Callback` without a dependency on one version of Keras.
 
     A process may have loaded two.
 

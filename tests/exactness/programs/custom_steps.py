@@ -78,7 +78,7 @@ def clipping_by_hand_of_each_gradient() -> Trial:
 
 @program(local_replicas=False)  # TensorFlow gives the jacobian of no rows another shape
 def clipping_by_hand_of_the_gradient_of_each_row() -> Trial:
-    """As private training does."""
+    """Clips the gradient of each row, as differentially private training does."""
 
     class Model(OwnMean):
         def train_step(self, data):

@@ -32,7 +32,7 @@ class Vae(keras.Model):
 
 @program()
 def vae_with_train_step() -> Trial:
-    """As the example of Keras: the step returns a metric by another name than the metric's own."""
+    """Returns a metric from the step by another name than the metric's own, as the example of Keras does."""
 
     class Model(Vae):
         def call(self, inputs):
