@@ -30,5 +30,7 @@ def carried() -> Dict[str, int]:
 def _sent_again() -> int:
     """Returns the bytes that the open TCP connections of this host have sent more than once."""
     command = ["ss", "--tcp", "--info", "--numeric", "--no-header"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS).stdout
+    text = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS
+    ).stdout
     return sum(int(number) for number in re.findall(r"\bbytes_retrans:(\d+)", text))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import fit_runs
+from tf_strategies.keras.single_batch import own_rows
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = [
@@ -65,7 +66,7 @@ def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
     def predict_split(self: Any, x: Any) -> Any:
         strategy = self.distribute_strategy
         if isinstance(strategy, GroupStrategy):
-            (x,) = next(iter(_split_between_workers(strategy, [(x,)])))
+            (x,) = next(_split_between_workers(strategy, iter([(x,)])))
         return original(self, x)
 
     return predict_split
@@ -143,17 +144,4 @@ def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
     """
     if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
         return data
-    batch = tuple(next(iter(data)))
-    while batch[-1] is None:  # no sample weights, or no targets
-        batch = batch[:-1]
-    dataset = tf.data.Dataset.from_tensors(_without_lists(batch))
-    return iter(strategy.experimental_distribute_dataset(dataset))
-
-
-def _without_lists(structure: Any) -> Any:
-    """Returns the structure with tuples instead of lists, because tf.data would stack a list to one tensor."""
-    if isinstance(structure, dict):
-        return {key: _without_lists(part) for key, part in structure.items()}
-    if isinstance(structure, (list, tuple)):
-        return tuple(_without_lists(part) for part in structure)
-    return structure
+    return (own_rows(strategy, batch) for batch in data)

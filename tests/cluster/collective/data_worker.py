@@ -434,20 +434,6 @@ def check_predict_gives_all_rows_in_order_everywhere(strategy, folder) -> None:
     np.testing.assert_allclose(got, x[:9] @ kernel + bias, rtol=1e-5, atol=1e-5)
 
 
-def check_predict_on_batch_gives_the_rows_of_the_batch_everywhere(strategy, folder) -> None:
-    x, _ = rows(24)
-    model = linear(strategy)
-    kernel, bias = np.array([[1.0], [10.0], [-3.0]]), np.array([0.5])
-    model.set_weights([kernel, bias])
-    for count in (24, 24, 7):
-        got = model.predict_on_batch(x[:count])
-        np.testing.assert_allclose(got, x[:count] @ kernel + bias, rtol=1e-5, atol=1e-5)
-    with strategy.scope():
-        model.compile(run_eagerly=True)
-    got = model.predict_on_batch(x)
-    np.testing.assert_allclose(got, x @ kernel + bias, rtol=1e-5, atol=1e-5)
-
-
 def check_predict_with_several_inputs_and_outputs(strategy, folder) -> None:
     x, y = rows(15)
     with strategy.scope():

@@ -15,6 +15,7 @@ ONLY_WITH_REPLICAS = {
     "check_a_custom_train_step": 1,
     "check_steps_that_divide_by_the_global_batch": 2,
     "check_fit_evaluate_freeze_and_fit_again": 2,
+    "check_a_single_batch_takes_little_longer_than_a_step": 1,
     "check_run_eagerly_and_steps_per_execution_change_nothing": 2,
 }
 

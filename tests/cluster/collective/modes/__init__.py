@@ -7,6 +7,7 @@ MODULES = tuple(
         "random_layers",
         "mixed_precision",
         "modes_of_fit",
+        "single_batches",
         "optimizers",
         "custom_steps",
         "scopes",
