@@ -121,6 +121,17 @@ def test_one_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_line
+@pytest.mark.timeout(1200)
+def test_one_worker_with_two_replicas(tmp_path: Path) -> None:
+    few = (
+        "scalar_loss_with_a_second_output_and_a_regularizer",
+        "masked_words_adam",
+        "loop_with_a_loss_of_keras",
+    )
+    require_exact(tmp_path, 1, 2, WITH_REPLICAS if FOR_TABLE else few)
+
+
+@pytest.mark.any_line
 @pytest.mark.quick
 @pytest.mark.timeout(1200)
 def test_two_workers_with_two_replicas(tmp_path: Path) -> None:
