@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import fit_runs
-from tf_strategies.keras.single_batch import own_rows
+from tf_strategies.keras.single_batch import as_dataset, own_rows
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = [
@@ -65,8 +65,8 @@ def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
     @functools.wraps(original)
     def predict_split(self: Any, x: Any) -> Any:
         strategy = self.distribute_strategy
-        if isinstance(strategy, GroupStrategy):
-            (x,) = next(_split_between_workers(strategy, iter([(x,)])))
+        if isinstance(strategy, GroupStrategy) and strategy.replicas > 1:
+            (x,) = strategy.call(own_rows, strategy, (x,))
         return original(self, x)
 
     return predict_split
@@ -121,7 +121,7 @@ def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting:
             return strategy.call(function, *args)
         (data,) = args
         if isinstance(strategy, GroupStrategy):
-            data = _split_between_workers(strategy, data)
+            data = _split_between_workers(strategy, function, data)
         with strategy.joint_steps(model, data, sums_logs=_sums_logs(model)):
             return strategy.call(function, data)
 
@@ -137,11 +137,15 @@ def _sums_logs(model: Any) -> bool:
     return hasattr(model, _ONLY_IN_KERAS2) and model.distribute_reduction_method in ("auto", "sum")
 
 
-def _split_between_workers(strategy: GroupStrategy, data: Any) -> Any:
+def _split_between_workers(strategy: GroupStrategy, function: Callable, data: Any) -> Any:
     """Returns an iterator that gives each replica its rows of the batches.
 
     The `..._on_batch` methods of Keras 3 give the whole batch to every replica, those of Keras 2 split it.
     """
     if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
         return data
+    if hasattr(
+        function, "get_concrete_function"
+    ):  # Keras before 3.7, which traces any other iterator each time
+        return iter(strategy.experimental_distribute_dataset(as_dataset(next(data))))
     return (own_rows(strategy, batch) for batch in data)

@@ -16,7 +16,7 @@ from absl import logging
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 
-__all__ = ["own_rows"]
+__all__ = ["as_dataset", "own_rows"]
 
 _SAMPLE_BYTES = 1 << 16
 
@@ -47,6 +47,23 @@ def own_rows(strategy: GroupStrategy, batch: Any) -> Any:
         return parts[0]
     each = iter(parts)
     return strategy.experimental_distribute_values_from_function(lambda _: next(each))  # type: ignore[attr-defined]
+
+
+def as_dataset(batch: Any) -> tf.data.Dataset:
+    """Returns a dataset with one element, the batch (x, y, weights), in which y and weights may be None."""
+    given = tuple(batch)
+    while given[-1] is None:
+        given = given[:-1]
+    return tf.data.Dataset.from_tensors(_without_lists(given))
+
+
+def _without_lists(structure: Any) -> Any:
+    """Returns the structure with tuples instead of lists, because tf.data would stack a list to one tensor."""
+    if isinstance(structure, dict):
+        return {key: _without_lists(part) for key, part in structure.items()}
+    if isinstance(structure, (list, tuple)):
+        return tuple(_without_lists(part) for part in structure)
+    return structure
 
 
 def _agree(strategy: GroupStrategy, structure: Any, flat: List[Any]) -> None:

@@ -126,6 +126,7 @@ def check_a_worker_that_left_is_named_outside_of_fit(_: Any) -> None:
         return
     for wait in (
         lambda: model.train_on_batch(*rows()),
+        lambda: model.predict_on_batch(rows()[0]),
         lambda: strategy.experimental_distribute_dataset(Dataset.range(8).batch(2)),
         lambda: strategy.reduce("SUM", tf.ones([]), axis=None),
         lambda: strategy.gather(tf.ones([1]), axis=0),
