@@ -23,7 +23,9 @@ OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/tr
 BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/compile_ops.py tools/find_tensorflow.py ops/exports.map
 CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))
-CORE = $(MAKE) --no-print-directory -j$(JOBS) -f ops/core.mk LIBUCX=$(LIBUCX)
+# Without -j it shares the jobs of the make that runs it.
+CORE_IN_JOBS = $(MAKE) --no-print-directory -f ops/core.mk LIBUCX=$(LIBUCX)
+CORE = $(CORE_IN_JOBS) -j$(JOBS)
 
 # One process each, which may share the cores with other tests, and several, which may not.
 UNITS := tests/unit tests/repo
@@ -196,10 +198,10 @@ test-matrix: ## a part of the tests on every TensorFlow and Keras of tests/matri
 test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
-# Each builds and tests on one core, side by side. ThreadSanitizer is for what has threads.
+# Both share the cores: what one leaves idle at its end, the other takes. ThreadSanitizer is for what has threads.
 THREADED := base/ transport/ communicator/ channel/ ledger/ cuda/
 sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
-	@$(AGAIN) -j2 -Otarget JOBS=1 sanitize-address sanitize-thread
+	@$(AGAIN) -j$(JOBS) -Otarget TOGETHER=1 sanitize-address sanitize-thread
 
 # The compiler must have libFuzzer, which Debian has in a package of its own. What is found is kept in .build/fuzz/.
 CLANG ?= clang++
@@ -217,11 +219,12 @@ fuzz: $(TOOLS)/.installed ## libFuzzer on one parser of the core, e.g. make fuzz
 	    FUZZ=$(FUZZ) SECONDS=$(SECONDS) FUZZ_SEEDS=$(FUZZ_SEEDS)/$(FUZZ)
 
 .PHONY: sanitize-address sanitize-thread
+CORE_SANITIZED = $(if $(TOGETHER),TESTS_AT_ONCE=1 $(CORE_IN_JOBS),TESTS_AT_ONCE=$(JOBS) $(CORE))
 sanitize-address: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-address SANITIZE=address,undefined $(SANITIZED)
+	+@$(SANITIZER_ENVIRON) $(CORE_SANITIZED) test CORE_BUILD=.build/core-address SANITIZE=address,undefined $(SANITIZED)
 
 sanitize-thread: $(TOOLS)/.installed
-	@$(SANITIZER_ENVIRON) TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-thread SANITIZE=thread $(SANITIZED) \
+	+@$(SANITIZER_ENVIRON) $(CORE_SANITIZED) test CORE_BUILD=.build/core-thread SANITIZE=thread $(SANITIZED) \
 	    FILTER='$(or $(FILTER),$(THREADED))'
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
