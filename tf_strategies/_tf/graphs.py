@@ -16,6 +16,7 @@ __all__ = [
     "coordinator_context",
     "defined_function",
     "in_xla",
+    "is_branch",
     "is_branch_of",
     "is_differentiating",
     "is_saving",
@@ -108,15 +109,18 @@ def written_resources(op):
     return list(private.get_read_write_resource_inputs(op)[1])
 
 
+def is_branch(graph):
+    """Returns True if `graph` is the body of a tf.cond or tf.while_loop. The classes have no public name."""
+    return isinstance(graph, _CONTROL_FLOW_GRAPHS)
+
+
 def is_branch_of(graph, outer):
     """Returns True if `graph` is `outer`, or the body of a tf.cond or tf.while_loop within it.
 
     Such a body is part of the function around it.
-
-    The classes have no public name.
     """
     while graph is not outer:
-        if not isinstance(graph, _CONTROL_FLOW_GRAPHS):
+        if not is_branch(graph):
             return False
         graph = graph.outer_graph
     return True

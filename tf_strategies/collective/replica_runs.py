@@ -15,6 +15,7 @@ from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.keras.joint_step import JointStep
+from tf_strategies.native.instances import replicas_run_here
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.train_op import followed_by
 
@@ -121,6 +122,7 @@ class ReplicaRuns:
     def _run_with_other_replicas(self, run, fn, args, kwargs, for_session):
         arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
         self.are_running = True
+        replicas_run_here()
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
                 counted = self.rows.watch(

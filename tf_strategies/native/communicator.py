@@ -20,6 +20,7 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
+from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.native.wires import open_wire
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.secret import read_secret, warn_without_secret
@@ -28,7 +29,6 @@ from tf_strategies.texts import described
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
 _WHY_LENGTH = 200
-_GRAPH_INSTANCES = 1 << 15
 
 _log = logging.getLogger("tf_strategies")
 
@@ -42,17 +42,6 @@ def find(communicator_id: int) -> Communicator:
         KeyError: there is none (any more).
     """
     return _by_id[communicator_id]
-
-
-def _outermost_graph() -> Any:
-    """Returns the graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
-    with tf.init_scope():
-        if not tf.executing_eagerly():
-            return tf.compat.v1.get_default_graph()
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
-        graph = graph.outer_graph
-    return graph
 
 
 def _not_hierarchical(hosts: list[str]) -> str:
@@ -83,9 +72,7 @@ class Communicator:
         self._cause: tuple[int, str] | None = None
         self._control: ControlPlane | None = None
         self._watcher: threading.Thread | None = None
-        self._graph_counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._eager_instances: dict[tuple[str, int], int] = {}
-        self._next_eager = 0
+        self._instances = InstanceNumbers()
         self._closed = False
 
     @classmethod
@@ -158,27 +145,8 @@ class Communicator:
         """Returns the number of the next collective and reserves the count − 1 numbers after it.
 
         All workers get the same numbers. `name` is the name of the collective.
-
-        Inside a graph the collectives are numbered from its outermost function, so a worker that traces a function once
-        more than another keeps the same numbers. Outside each name has one number, for only one collective is in flight
-        there, and TensorFlow keeps a kernel, some 40 KB, for each number that was ever used.
         """
-        if tf.executing_eagerly():
-            with self._lock:
-                if (name, count) not in self._eager_instances:
-                    first = self._next_eager if self._next_eager + count <= _GRAPH_INSTANCES else 0
-                    self._eager_instances[name, count] = first
-                    self._next_eager = first + count
-                return _GRAPH_INSTANCES + self._eager_instances[name, count]
-        graph = _outermost_graph()
-        with self._lock:
-            first = self._graph_counts.get(graph, 0)
-            self._graph_counts[graph] = first + count
-        if first + count > _GRAPH_INSTANCES:
-            raise RuntimeError(
-                f"one graph has more than {_GRAPH_INSTANCES} collectives; split it into several"
-            )
-        return first
+        return self._instances.next(name, count)
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
         """Gathers a small JSON object from every worker, by rank, over the control plane."""

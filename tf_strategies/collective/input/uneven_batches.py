@@ -38,6 +38,8 @@ class BatchRows:
         self._rows: List[tf.Tensor] = []
         self._before: Dict[Tuple[int, int], tf.Tensor] = {}
         self._shares: List[Tuple[Any, List[tf.Tensor]]] = []
+        self._for_functions: Optional[_RowsForFunctions] = None
+        self._graph: Optional[tf.Graph] = None  # in which replica functions run; None for eager execution
 
     def watch(
         self, fn: Callable, arguments: Any, state: Iterable[tf.Variable], *, shapes_are_agreed: bool
@@ -55,6 +57,9 @@ class BatchRows:
         if rows is None:
             return fn
         self._rows = rows
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if self._for_functions is not None:
+            self._for_functions.write(rows)
         if all(tf.get_static_value(self._has_rows(replica)) for replica in range(self._local_replicas)):
             return fn
         state = list(state)
@@ -77,7 +82,7 @@ class BatchRows:
 
     def forget(self) -> None:
         """Ends the watch of the replica function."""
-        self._rows, self._shares = [], []
+        self._rows, self._shares, self._graph = [], [], None
         self._before.clear()
 
     def share(self) -> Optional[tf.Tensor]:
@@ -100,12 +105,23 @@ class BatchRows:
             if asked is graph:
                 return shares
         with tf.device("/device:CPU:0"):
-            rows = [tf.cast(count, tf.float64) for count in self._rows]
+            rows = [tf.cast(self._count(replica), tf.float64) for replica in range(self._local_replicas)]
             everywhere = self._group.all_reduce([tf.add_n(rows)], name="rows of the batch")[0]
             replicas = self._group.size * self._local_replicas
             shares = [tf.math.divide_no_nan(count * replicas, everywhere) for count in rows]
         self._shares.append((graph, shares))
         return shares
+
+    def _count(self, replica: int) -> tf.Tensor:
+        """Returns the rows of a replica, [] int64, for use in the current graph."""
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if self._graph is None or graph is None or compat.is_branch_of(graph, self._graph):
+            return self._rows[replica]
+        if self._for_functions is None:
+            self._for_functions = _RowsForFunctions(self._local_replicas)
+            with self._graph.as_default():
+                self._for_functions.write(self._rows)
+        return self._for_functions.read(replica)
 
     def contributions(self, value: Any) -> Any:
         """Returns the per-replica value, cleaned for a reduction."""
@@ -158,7 +174,7 @@ class BatchRows:
         return chosen
 
     def _has_rows(self, replica: int) -> tf.Tensor:
-        rows = self._rows[replica]
+        rows = self._count(replica)
         known = tf.get_static_value(rows)
         return rows > 0 if known is None else tf.constant(bool(known > 0))
 
@@ -166,6 +182,28 @@ class BatchRows:
         """Returns the local number of the replica that runs on this thread."""
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(everywhere)) % self._local_replicas
+
+
+class _RowsForFunctions:
+    """Holds the rows of each replica in variables, for functions that a replica function calls.
+
+    A tf.function keeps the tensors that it captured when it was traced. It may be called later from another graph, where they are
+    out of scope. A variable belongs to no graph.
+    """
+
+    def __init__(self, local_replicas: int) -> None:
+        with tf.init_scope(), tf.device("/device:CPU:0"):
+            self._rows = [
+                compat.ResourceVariable(0, dtype=tf.int64, trainable=False, name=f"rows_of_replica_{replica}")
+                for replica in range(local_replicas)
+            ]
+
+    def write(self, rows: List[tf.Tensor]) -> None:
+        for variable, count in zip(self._rows, rows):
+            variable.assign(count)
+
+    def read(self, replica: int) -> tf.Tensor:
+        return self._rows[replica].read_value()
 
 
 def _of_replica(replica: int, arguments: Any) -> List[Any]:
@@ -190,7 +228,7 @@ def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[t
     """
     for parts in zip(*replicas):
         if any(_is_open(part, shapes_are_agreed) for part in parts):
-            return [_count(part) for part in parts]
+            return [_rows_of(part) for part in parts]
     return None
 
 
@@ -213,7 +251,7 @@ def _comes_from_iterator(part: tf.Tensor) -> bool:
     return part.op.type in _ITERATOR_OPS
 
 
-def _count(part: Any) -> tf.Tensor:
+def _rows_of(part: Any) -> tf.Tensor:
     if isinstance(part, tf.Tensor) and part.shape[0] is not None:
         return tf.constant(part.shape[0], tf.int64)
     if isinstance(part, tf.RaggedTensor):

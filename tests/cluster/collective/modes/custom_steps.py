@@ -41,6 +41,46 @@ def check_a_custom_train_step(strategy: Any) -> None:
     require_equal_everywhere(strategy, model.weights)
 
 
+def check_a_function_of_a_step_that_computes_gradients(strategy: Any) -> None:
+    """It is traced in the first `fit`, and called by the step of the second one, which is compiled again."""
+
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = keras.layers.Dense(CLASSES)
+
+        def call(self, inputs: Any) -> Any:
+            return self.logits(inputs)
+
+        @tf.function
+        def gradients(self, x: Any, y: Any) -> tuple:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, self(x)))
+            return loss, tape.gradient(loss, self.trainable_variables)
+
+        def train_step(self, data: Any) -> dict:
+            loss, gradients = self.gradients(*data)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"mean": loss}
+
+    def trained(strategy: Any) -> list:
+        keras.utils.set_random_seed(4)
+        x, y = rows(41)
+        with strategy.scope():
+            model = Model()
+            model.build((None, FEATURES))
+        for _ in range(2):
+            with strategy.scope():
+                model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+            model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    found = trained(strategy)
+    require_equal_everywhere(strategy, found)
+    for mine, expected in zip(found, trained(tf.distribute.OneDeviceStrategy("CPU:0"))):
+        np.testing.assert_allclose(mine, expected, atol=1e-5)
+
+
 def check_steps_that_divide_by_the_global_batch(strategy: Any) -> None:
     """They are refused, and train exactly with the strategy that is told so."""
     devices = [f"CPU:{index}" for index in range(len(strategy.extended.worker_devices))]

@@ -1,0 +1,111 @@
+"""Numbers the collectives of one worker, so that they match those of the other workers."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+
+__all__ = ["InstanceNumbers", "replicas_run_here"]
+
+_GRAPH_INSTANCES = 1 << 15  # numbers below are those of graphs
+_OF_REPLICAS = "tf_strategies_runs_replicas"
+
+
+class InstanceNumbers:
+    """Gives out numbers. All workers get the same ones. Thread-safe.
+
+    Two collectives must not have one number while both are in flight. TensorFlow keeps a kernel, some 40 KB, for each number
+    that was ever used. So numbers are used again:
+
+    - Outside of graphs each name has one number, because only one collective is in flight there.
+    - In a graph the collectives are numbered from its outermost function. A worker that traces a function once more than
+      another keeps the same numbers.
+    - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives are
+      numbered by its name, from the last number down.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._eager: dict[tuple[str, int], int] = {}
+        self._next_eager = 0
+        self._in_functions: dict[tuple[str, int, str, int], int] = {}
+        self._first_in_functions = _GRAPH_INSTANCES
+
+    def next(self, name: str, count: int) -> int:
+        """Returns the number of the next collective and reserves the count - 1 numbers after it.
+
+        Args:
+            name: the name of the collective.
+            count: how many numbers it needs.
+
+        Raises:
+            RuntimeError: a graph has too many collectives.
+        """
+        if tf.executing_eagerly():
+            with self._lock:
+                return self._next_of_name(name, count)
+        function = _function_in_replica_function()
+        with self._lock:
+            if function is not None:
+                return self._next_of_function(function, name, count)
+            graph = _outermost_graph()
+            first = self._counts.get(graph, 0)
+            self._counts[graph] = first + count
+            if first + count > self._first_in_functions:
+                raise RuntimeError(
+                    f"one graph has more than {self._first_in_functions} collectives; split it into several"
+                )
+            return first
+
+    def _next_of_name(self, name: str, count: int) -> int:
+        if (name, count) not in self._eager:
+            first = self._next_eager if self._next_eager + count <= _GRAPH_INSTANCES else 0
+            self._eager[name, count] = first
+            self._next_eager = first + count
+        return _GRAPH_INSTANCES + self._eager[name, count]
+
+    def _next_of_function(self, function: Any, name: str, count: int) -> int:
+        before = self._counts.get(function, 0)
+        self._counts[function] = before + 1
+        key = (function.name, before, name, count)
+        if key not in self._in_functions:
+            if self._first_in_functions - count < _GRAPH_INSTANCES // 2:
+                raise RuntimeError(
+                    f"functions that replica functions call have more than {_GRAPH_INSTANCES // 2} collectives; use fewer"
+                )
+            self._first_in_functions -= count
+            self._in_functions[key] = self._first_in_functions
+        return self._in_functions[key]
+
+
+def replicas_run_here() -> None:
+    """Marks the current graph as one that replica functions run in."""
+    if not tf.executing_eagerly():
+        setattr(tf.compat.v1.get_default_graph(), _OF_REPLICAS, True)
+
+
+def _function_in_replica_function() -> Any:
+    """Returns the graph of the function that is being built and that a replica function calls; None if there is none."""
+    graph, function = tf.compat.v1.get_default_graph(), None
+    while graph is not None and not hasattr(graph, _OF_REPLICAS):
+        if not compat.is_branch(graph):
+            function = graph
+        graph = getattr(graph, "outer_graph", None)
+    return None if graph is None else function
+
+
+def _outermost_graph() -> Any:
+    """Returns the graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return tf.compat.v1.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(getattr(graph, "outer_graph", None), "outer_graph"):
+        graph = graph.outer_graph
+    return graph
