@@ -1,4 +1,4 @@
-"""Compares what all members must have in common, and describes the differences."""
+"""Compares the settings that must be equal on all members, and describes the differences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ _SHOWN = 4
 
 
 def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a member's terms: group size, every training address by task, version, and the caller's options."""
+    """Returns the terms of a member: the settings that must be equal on all members.
+
+    These are the group size, the address of every task that trains, the versions, and the options.
+
+    Args:
+        cluster: the cluster of the member.
+        options: JSON values by name.
+    """
     terms: dict[str, Any] = {"group size": cluster.size}
     for task in cluster.worker_tasks:
         terms[f"the address of {task}"] = cluster.address_of(task)
@@ -21,13 +28,23 @@ def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
     terms["protocol"] = PROTOCOL
     for name in sorted(options):
         terms[f"option {name}"] = options[name]
-    return dict(json.loads(json.dumps(terms)))  # as the wire gives it back
+    return dict(json.loads(json.dumps(terms)))  # as they arrive: tuples become lists
 
 
 def disagreement(
     first: str, first_terms: Mapping[str, Any], second: str, second_terms: Mapping[str, Any]
 ) -> str:
-    """Names every difference between two members' terms and both values; "" when there is none."""
+    """Describes every difference between the terms of two members, with both values.
+
+    Args:
+        first: the name of the first member.
+        first_terms: its terms.
+        second: the name of the second member.
+        second_terms: its terms.
+
+    Returns:
+        One line, or "" if the terms are equal.
+    """
     absent = "not set"
     differing = [
         f"{name}: {first_terms.get(name, absent)!r} against {second_terms.get(name, absent)!r}"
@@ -44,7 +61,11 @@ def disagreement(
 
 
 def valid_terms(hello: Message) -> Mapping[str, Any]:
-    """Returns the terms in a hello; ValueError when there are none."""
+    """Returns the terms in a hello message.
+
+    Raises:
+        ValueError: it has none.
+    """
     terms = hello.get("terms")
     if not isinstance(terms, dict):
         raise ValueError("a hello message must carry terms")

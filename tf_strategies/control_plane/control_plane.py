@@ -1,4 +1,4 @@
-"""The control plane of a group of workers: how they meet, exchange addresses, and learn of failures."""
+"""The control plane of a group of workers: they join, exchange addresses, and learn of failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
 
-_SETTLE_SECONDS = 12.0  # a bound above the coordinator's own ones
+_SETTLE_SECONDS = 12.0  # longer than the coordinator's own limits
 
 
 class ControlPlane:
@@ -49,19 +49,25 @@ class ControlPlane:
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
+        The functions `on_abort`, `describe` and `waiting` are called on threads of the control plane. They must
+        not block.
+
         Args:
-            cluster: this task must be one of its `worker_tasks`.
-            options: JSON values that must be the same on all workers, by the name a user knows them by.
-            timeout: seconds for joining, and for each exchange.
-            secret: of the cluster; b"" if it has none. Nobody joins who does not know it.
-            on_abort: called once with a Code and one line when the group fails: a member was lost, a verdict
-                was found, or a wait cannot end.
-            describe: what this rank last asked for on an instance, for messages.
-            waiting: the collective this rank waits in: instance, seconds so far, description; None when idle.
-              The three are called on threads of the control plane and must not block.
+            cluster: the cluster. This task must be one of its `worker_tasks`.
+            options: JSON values that must be equal on all workers, by the name that users know.
+            timeout: the limit for joining, and for each exchange, in seconds.
+            secret: the secret of the cluster, or b"" if it has none. Workers with another secret cannot join.
+            on_abort: is called once when the group fails, with a Code and a message of one line. A group fails if
+                a member is lost, if a member reports a failure, or if a wait cannot end.
+            describe: returns a description of the last collective of this rank on an instance, for messages.
+            waiting: returns the collective in which this rank waits, as its instance, the seconds so far and a
+                description; None if it does not wait.
+
+        Returns:
+            The membership of this rank.
 
         Raises:
-            BootstrapError: the group could not form; names the task, its address and the remedy.
+            BootstrapError: the group could not form. The message names the task, its address and the remedy.
         """
         rank = _rank(cluster)
         tasks = cluster.worker_tasks
@@ -82,86 +88,100 @@ class ControlPlane:
 
     @property
     def epoch(self) -> int:
-        """The group's number, chosen at random by rank 0, the same on all."""
+        """The number of the group. Rank 0 chooses it at random, and it is equal on all ranks."""
         return self._member.epoch
 
     @property
     def stopping(self) -> Stopping:
-        """Where the trainings of this rank stop."""
+        """The decisions where the trainings of this rank stop."""
         return self._member.stopping
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
-        """Gathers a small JSON object from every rank, on every rank. All ranks must call in the same order.
+        """Gathers a small JSON object from every rank on every rank.
+
+        All ranks must call it in the same order.
 
         Args:
-            payload: less than 1 MiB as JSON.
-            what: names the exchange in messages; the same on all ranks.
+            payload: the object, smaller than 1 MiB as JSON.
+            what: the name of the exchange in messages. It must be equal on all ranks.
 
         Returns:
             The payloads by rank.
 
         Raises:
-            BootstrapError: the group failed, or a rank did not take part within the timeout.
+            BootstrapError: the group has failed, or a rank did not take part within the timeout.
             ValueError: the payload is too large.
         """
         encode({"type": "exchange", "sequence": 1 << 62, "epoch": 1 << 62, "what": what, "payload": payload})
         return self._member.exchange(payload, what)
 
     def barrier(self, what: str) -> None:
-        """Returns once every rank has called it; raises like `exchange`."""
+        """Waits until every rank has called it.
+
+        Args:
+            what: the name of the barrier in messages. It must be equal on all ranks.
+
+        Raises:
+            BootstrapError: the group has failed, or a rank did not call it within the timeout.
+        """
         self._member.exchange({}, what)
 
     def report_failure(self, code: int, message: str, instance: int = -1, peer: int = -1) -> None:
-        """Reports what this rank's data plane saw; all ranks get the common verdict through `on_abort`.
+        """Reports a failure that this rank has detected in its data plane.
+
+        The coordinator then asks all ranks for details and decides on one cause. All ranks get it through
+        `on_abort`.
 
         Args:
-            code: a Code but OK.
-            message: the cause as seen here.
-            instance: the collective, or -1.
+            code: a Code other than OK.
+            message: the cause, as this rank sees it.
+            instance: the number of the collective, or -1.
             peer: the other rank, or -1.
         """
         self._member.report_failure(code, message, instance, peer)
 
-    def judge(self, topic: str, judge: Callable[..., str | None] | None) -> None:
-        """Sets the function that compares what ranks say about a topic; on rank 0.
+    def set_comparer(self, topic: str, comparer: Callable[..., str | None] | None) -> None:
+        """Sets the function that compares the payloads of `compare` for a topic.
 
-        None ends the comparison. Other ranks do nothing.
+        It only has an effect on rank 0.
 
         Args:
-            topic: the same on all ranks.
-            judge: called on the coordinator's thread with a key, two names and two payloads, both in the order of the ranks;
-                returns why the group must end, with which all ranks fail, or None. Must not block.
+            topic: the topic, equal on all ranks.
+            comparer: the function, or None to compare no more. It is called on the coordinator's thread with a key,
+                the names of two ranks, and their two payloads, in the order of the ranks. It returns None, or the
+                reason why the group must end; then all ranks fail with this reason. It must not block.
         """
         coordinator = self._coordinator
         if coordinator is None:
             return
-        if judge is None:
-            coordinator.judges.pop(topic, None)
+        if comparer is None:
+            coordinator.comparers.pop(topic, None)
         else:
-            coordinator.judges[topic] = judge
+            coordinator.comparers[topic] = comparer
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """Says something about a key, which rank 0 compares with what others say about it. Never blocks, nothing is returned.
+        """Sends a payload to rank 0, which compares it with the payloads of other ranks for the same key.
+
+        It never blocks.
 
         Args:
-            topic: one that rank 0 has a judge for.
-            key: names what all ranks speak of.
-            payload: JSON, some kilobytes.
+            topic: a topic for which rank 0 has called `set_comparer`.
+            key: identifies the payloads to compare.
+            payload: a JSON value of a few kilobytes.
         """
         self._member.compare(topic, key, payload)
 
     def failed(self) -> Failure | None:
-        """Returns why the group failed; None while it has not."""
+        """Returns the reason why the group has failed, or None."""
         return self._member.failed()
 
     def close(self, why: str = "") -> None:
-        """Leaves the group, which is told so.
+        """Leaves the group and tells the other members.
 
-        Bounded: rank 0 stays up to 10 s for members that have not left. May be called again. Starts no
-        thread.
+        Rank 0 waits up to 10 s for members that have not left. It may be called again. It starts no thread.
 
         Args:
-            why: the error that made this rank leave, for the message of those that wait for it; "" for none.
+            why: the error that ended this rank, for the messages of ranks that wait for it; "" if there was none.
         """
         self._member.close(why)
         if self._coordinator is not None:

@@ -1,4 +1,4 @@
-"""Ends waits for a member that has left in good order."""
+"""Ends waits for a member that has left the group in an orderly way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ LEFT_SECONDS = 1.0  # the longest wait for a member that has left
 
 
 def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
-    """Returns the cause when a member waits for one whose script has ended; `why` is the error that ended it, or ""."""
+    """Returns the failure of a group in which a member waits for another that has left.
+
+    Args:
+        leaver: the name of the member that has left.
+        why: the error that ended its script, or "".
+        waiter: the name of the member that waits.
+        text: the collective in which it waits.
+    """
     ended = f"its script ended with {why}" if why else "its script ended"
     remedy = "see its log, then restart all workers" if why else "give every worker the same number of steps"
     return Failure(

@@ -1,4 +1,4 @@
-"""The stream between a member and the coordinator, whatever carries it: both ends."""
+"""The interfaces of the two ends of the stream between a member and the coordinator."""
 
 from __future__ import annotations
 
@@ -8,36 +8,42 @@ from tf_strategies.control_plane.messages import Message
 
 
 class Link(Protocol):
-    """An open stream; it calls OnMessage and OnClosed, which its opener gave it, on a thread of its own.
+    """The member's end of an open stream.
+
+    It calls the functions OnMessage and OnClosed of its opener on its own thread.
 
     Attributes:
-        refused: whether it was closed because the other end does not know the secret.
+        refused: whether the stream was closed because the two ends have different secrets.
     """
 
     refused: bool
 
     def send(self, message: Message) -> None:
-        """Queues a message; never blocks or raises, also when the stream is broken."""
+        """Queues a message. It never blocks or raises, even if the stream is broken."""
 
     def close(self) -> None:
-        """Breaks the stream; bounded."""
+        """Closes the stream. It returns within a limited time."""
 
 
 class Connection(Protocol):
-    """One member's stream, as the coordinator sees it."""
+    """The coordinator's end of a member's stream.
 
-    peer: str  # where it comes from, for messages
+    Attributes:
+        peer: the origin of the stream, for messages.
+    """
+
+    peer: str
 
     def send(self, message: Message) -> None:
-        """Queues a message; never blocks or raises, also when the stream is broken."""
+        """Queues a message. It never blocks or raises, even if the stream is broken."""
 
     def end(self) -> None:
-        """Ends the stream once what is queued has gone out."""
+        """Ends the stream after all queued messages have been sent."""
 
     def handled(self) -> None:
-        """Tells the stream that one of its messages has been handled, so that it may bring another."""
+        """Tells the stream that one of its messages has been handled, so that it may deliver another."""
 
 
 OnMessage = Callable[[Any, Message], None]  # the link, a message
-OnClosed = Callable[[Any, str], None]  # the link, the reason; at most once
+OnClosed = Callable[[Any, str], None]  # the link, the reason; is called at most once
 Opener = Callable[[OnMessage, OnClosed], Link]

@@ -1,4 +1,4 @@
-"""Rank 0's own stream to the coordinator in its process: queues instead of a connection."""
+"""The stream of rank 0 to the coordinator in its own process, without a network connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger("tf_strategies")
 
 
 class LocalLink:
-    """The member's end; the coordinator's end is a `_LocalConnection`."""
+    """The member's end. The coordinator's end is a `_LocalConnection`."""
 
     refused = False
 
@@ -25,11 +25,11 @@ class LocalLink:
         self._coordinator.post(self._connection, message)
 
     def close(self) -> None:
-        """Does nothing: the owner of the coordinator ends it."""
+        """Does nothing, because the owner of the coordinator ends it."""
 
 
 class _LocalConnection:
-    """The coordinator's end: hands messages to the member on the coordinator's thread."""
+    """The coordinator's end. It passes messages to the member on the coordinator's thread."""
 
     peer = "this process"
 
@@ -38,14 +38,19 @@ class _LocalConnection:
         self._on_message = on_message
 
     def send(self, message: Message) -> None:
-        """Hands over a message; an error of this member is logged, so that the others still get theirs."""
+        """Passes a message to the member.
+
+        An error of the member is logged, so that the other members still get their messages.
+        """
         try:
             self._on_message(self._link, message)
         except Exception:
-            _log.exception("the member in the coordinator's process could not take %r", message["type"])
+            _log.exception(
+                "the member in the coordinator's process failed to handle a %r message", message["type"]
+            )
 
     def end(self) -> None:
-        """Does nothing: no stream needs ending."""
+        """Does nothing, because there is no connection to end."""
 
     def handled(self) -> None:
-        """Does nothing: this process does not flood itself."""
+        """Does nothing, because the messages of this process are not limited."""

@@ -1,4 +1,4 @@
-"""One rank's side of the group: joins it, takes part in exchanges, hears of failures, leaves."""
+"""The member of a group: joins it, takes part in exchanges, receives failures, and leaves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tf_strategies.secret import SECRET_FILE
 _log = logging.getLogger("tf_strategies")
 
 _FAREWELL_SECONDS = 2.0
-_EXTRA_SECONDS = 5.0  # the coordinator's own deadline, which names who is missing, comes first
+_EXTRA_SECONDS = 5.0  # the coordinator's error comes first, because it names the missing members
 _RETRY_SECONDS = (0.1, 1.0)
 _FIRST_PROGRESS_SECONDS = 5.0
-_REFUSED_SECONDS = 10.0  # an earlier job with another secret may still be ending at the address
+_REFUSED_SECONDS = 10.0  # an earlier job with another secret may still use the address
 
 
 class Callbacks(NamedTuple):
-    """The functions that a member calls on its owner; see ControlPlane.join."""
+    """The functions of its owner that a member calls; see `ControlPlane.join`."""
 
     on_abort: Callable[[int, str], None]
     describe: Callable[[int], str]
@@ -35,18 +35,18 @@ class Callbacks(NamedTuple):
 
 
 class Member:
-    """This rank in its group.
+    """Represents this rank in its group.
 
     Args:
         rank: this rank.
         tasks: the tasks by rank, "worker 1".
-        names: the same with their addresses, "worker 1 (10.0.0.3:2222)".
-        terms: what must agree (agreement.terms_of).
-        timeout: seconds for joining, and for each exchange.
-        callbacks: called on threads of the control plane.
+        names: the tasks with their addresses by rank, "worker 1 (10.0.0.3:2222)".
+        terms: the settings that must be equal on all members, from `agreement.terms_of`.
+        timeout: the limit for joining, and for each exchange, in seconds.
+        callbacks: the functions of the owner. They are called on threads of the control plane.
 
     Attributes:
-        stopping: where its trainings stop.
+        stopping: decides where its trainings stop.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Member:
         self._link: Link | None = None
         self._closed_reason: str | None = None  # of the current link
         self._refusal: Message | None = None
-        self._missing = ""  # who the coordinator last said has not joined
+        self._missing = ""  # the members that have not joined yet, from the coordinator
         self._epoch: int | None = None
         self._failure: Failure | None = None
         self._gathered: dict[int, dict[int, Any]] = {}
         self._sequence = 0
-        self._left: dict[int, str] = {}  # why, by rank
+        self._left: dict[int, str] = {}  # the reasons, by rank
         self.stopping = Stopping(
             self._changed, self._send, lambda: self._failure is not None or self._alone(), timeout
         )
@@ -78,17 +78,24 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """The group's number; 0 before it has formed."""
+        """The number of the group, or 0 before it has formed."""
         return self._epoch or 0
 
     def failed(self) -> Failure | None:
-        """Returns the first cause, or None."""
+        """Returns the first failure of the group, or None."""
         return self._failure
 
     # ---- joining
 
     def join(self, open_link: Opener) -> None:
-        """Opens links until one leads into a group; BootstrapError at the deadline, or when refused."""
+        """Opens links until this rank has joined a group.
+
+        Args:
+            open_link: opens a stream to the coordinator.
+
+        Raises:
+            BootstrapError: the deadline has passed, or the coordinator has refused this rank.
+        """
         start = time.monotonic()
         deadline = start + self._timeout + (_EXTRA_SECONDS if self._rank == 0 else 0.0)
         pause, next_progress = _RETRY_SECONDS[0], _FIRST_PROGRESS_SECONDS
@@ -105,9 +112,8 @@ class Member:
                 )
             if waited + pause >= self._timeout:
                 raise BootstrapError(
-                    f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start what "
-                    f"is missing, check the address of {first} in TF_CONFIG and the firewall, or raise the "
-                    "timeout"
+                    f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start the missing "
+                    f"workers, check the address of {first} in TF_CONFIG and the firewall, or raise the timeout"
                 )
             if waited >= next_progress:
                 next_progress *= 2
@@ -116,7 +122,7 @@ class Member:
             pause = min(2 * pause, _RETRY_SECONDS[1])
 
     def _attempt(self, open_link: Opener, deadline: float) -> str | None:
-        """Returns one link; None when it led into a group, else why another must be tried."""
+        """Tries to join with one link. Returns None on success, otherwise the reason to try another link."""
         with self._changed:
             self._link = self._closed_reason = self._refusal = None
         try:
@@ -154,7 +160,11 @@ class Member:
     # ---- in the group
 
     def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:
-        """Gathers a small JSON object of each rank, by rank; raises BootstrapError if the group fails before."""
+        """Gathers a small JSON object from every rank; see `ControlPlane.exchange`.
+
+        Raises:
+            BootstrapError: the group has failed, or the exchange was not complete within the timeout.
+        """
         size = len(self._names)
         with self._changed:
             sequence = self._sequence
@@ -177,7 +187,10 @@ class Member:
         )
 
     def report_failure(self, code: int, message: str, instance: int, peer: int) -> None:
-        """Tells the coordinator of a suspicion; the verdict comes through on_abort. Never blocks."""
+        """Reports a failure to the coordinator, whose decision arrives through `on_abort`. It never blocks.
+
+        If the coordinator has left, the group fails with the reported failure.
+        """
         with self._changed:
             alone = self._alone()
             self._send(
@@ -187,12 +200,18 @@ class Member:
             self._fail(Failure(Code(code), message))
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """Sends what this rank says about a key, for the coordinator to compare. Never blocks."""
+        """Sends a payload for the coordinator to compare; see `ControlPlane.compare`. It never blocks."""
         with self._changed:
             self._send({"type": "compare", "topic": topic, "key": key, "payload": payload})
 
     def close(self, why: str = "") -> None:
-        """Leaves the group; bounded. on_abort is no longer called. The coordinator is ended by its owner."""
+        """Leaves the group. It returns within a limited time.
+
+        `on_abort` is not called afterwards. The owner of the coordinator stops it.
+
+        Args:
+            why: the error that ended this rank, or "".
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -213,7 +232,7 @@ class Member:
             self._link.send({**message, "epoch": self._epoch})
 
     def _alone(self) -> bool:
-        """Returns True if the coordinator has left, in good order, and is gone."""
+        """Returns True if the coordinator has left in an orderly way, and its connection has ended."""
         return 0 in self._left and self._closed_reason is not None
 
     # ---- on the link's thread
@@ -266,8 +285,8 @@ class Member:
             self._fail(Failure(Code.INTERNAL, str(refusal["message"])))
         elif lost:
             cause = (
-                f"{self._names[0]} is lost: its connection to {self._names[self._rank]} ended without a "
-                f"farewell ({reason}); see its log, then restart all workers"
+                f"{self._names[0]} is lost: its connection to {self._names[self._rank]} ended unexpectedly ({reason}); "
+                "see its log, then restart all workers"
             )
             self._fail(Failure(Code.UNAVAILABLE, cause))
 
@@ -283,11 +302,13 @@ class Member:
             self._tell_owner(failure)
 
     def _tell_owner(self, failure: Failure) -> None:
-        """Calls `on_abort`; a second time in plain ASCII where the first call fails, since all waits end by it."""
+        """Calls `on_abort`, which ends all waits. If it raises, calls it again with an ASCII message."""
         try:
             self._callbacks.on_abort(int(failure.code), failure.message)
         except Exception:
-            _log.exception("%s tells of the failure a second time", self._names[self._rank])
+            _log.exception(
+                "%s could not handle the failure of the group and tries again", self._names[self._rank]
+            )
             self._callbacks.on_abort(int(failure.code), ascii(failure.message))
 
     # ---- on the monitor's thread

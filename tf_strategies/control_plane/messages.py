@@ -1,18 +1,31 @@
-"""The messages of the control plane: JSON objects with a "type", as bytes of at most `MAX_MESSAGE_BYTES`.
+"""The messages of the control plane: JSON objects with a "type", encoded in at most `MAX_MESSAGE_BYTES` bytes.
 
-member -> rank 0                                    rank 0 -> member
-hello      who I am, what must agree                waiting_for  who is missing (while joining)
-exchange   sequence, what, payload                  welcome      epoch: the group is complete
-waiting    instance, seconds, text; or idle         refused      message, retry
-report     code, message, instance, peer            gathered     sequence, first, payloads (a run of ranks)
-described  instance, text, waited (seconds; -1: idle)  describe     instance
-compare    topic, key, payload                      (nothing, or abort)
-leave      my script has ended, why                 left         rank, why; farewell to the receiver itself
-aborted    I have heard of the failure              abort        code, message
-stop       training: I want to stop it              stop_where   training: where can you stop it?
-can_stop   training, place                          stop_at      training, place: all stop there
+Messages from a member to rank 0:
 
-After `welcome` every message of a member carries the group's epoch.
+    hello        rank, task, process, terms: asks to join
+    exchange     sequence, what, payload
+    waiting      instance (-1: idle), seconds, text
+    report       code, message, instance, peer: a failure
+    described    instance, text, waited (seconds; -1: idle): the answer to describe
+    compare      topic, key, payload
+    leave        why: the member's script has ended
+    aborted      the member has received abort
+    stop         training: the member wants to stop it
+    can_stop     training, place: the answer to stop_where
+
+Messages from rank 0 to a member:
+
+    waiting_for  missing: the members that have not joined yet
+    welcome      epoch: the group is complete
+    refused      message, retry
+    gathered     sequence, first, payloads: of consecutive ranks from `first`
+    describe     instance
+    left         rank, why: a member has left; the member itself gets it as the answer to leave
+    abort        code, message: the group has failed
+    stop_where   training: asks for the first place at which the member can stop it
+    stop_at      training, place: all members stop there
+
+After `welcome`, every message of a member contains the epoch of the group.
 """
 
 from __future__ import annotations
@@ -39,7 +52,7 @@ def encode(message: Message) -> bytes:
     """Returns the bytes of a message.
 
     Raises:
-        ValueError: when it is larger than `MAX_MESSAGE_BYTES`.
+        ValueError: it is larger than `MAX_MESSAGE_BYTES`.
     """
     data = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(data) > MAX_MESSAGE_BYTES:
@@ -53,7 +66,7 @@ def decode(data: bytes) -> Message:
     """Returns the message in `data`.
 
     Raises:
-        ValueError: when it is not one.
+        ValueError: `data` is not a message.
     """
     try:
         message = json.loads(data)
@@ -65,7 +78,11 @@ def decode(data: bytes) -> Message:
 
 
 def integer(message: Message, key: str) -> int:
-    """Returns an integer field; ValueError when it is missing or something else."""
+    """Returns an integer field of a message.
+
+    Raises:
+        ValueError: the field is missing or has another type.
+    """
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"the {key!r} of a {message['type']} message must be an integer")
@@ -73,7 +90,11 @@ def integer(message: Message, key: str) -> int:
 
 
 def number(message: Message, key: str) -> float:
-    """Returns a numeric field; ValueError when it is missing or something else."""
+    """Returns a numeric field of a message.
+
+    Raises:
+        ValueError: the field is missing or has another type.
+    """
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a number")
@@ -81,7 +102,11 @@ def number(message: Message, key: str) -> float:
 
 
 def text(message: Message, key: str) -> str:
-    """Returns a text field; ValueError when it is missing or something else."""
+    """Returns a text field of a message.
+
+    Raises:
+        ValueError: the field is missing or has another type.
+    """
     value = message.get(key)
     if not isinstance(value, str):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a text")

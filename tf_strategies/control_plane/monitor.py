@@ -1,4 +1,4 @@
-"""Reports what this rank waits in."""
+"""Reports the collective in which this rank waits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ _IDLE = (-1, 0.0, "")
 
 
 class Monitor:
-    """Reports once a second in which collective this rank waits, and once that it waits in none.
+    """Reports once a second in which collective this rank waits, and once that it no longer waits.
+
+    Both functions are called on the thread of the monitor.
 
     Args:
-        waiting: returns the collective: instance, seconds so far, description; None when idle.
-        report: takes these; -1, 0 and "" when idle. Both are called on a thread of the monitor.
+        waiting: returns the instance of the collective, the seconds so far and a description; None if idle.
+        report: is called with these values, or with -1, 0 and "" if idle.
     """
 
     def __init__(
@@ -32,16 +34,20 @@ class Monitor:
         self._thread.start()
 
     def look(self) -> None:
-        """Reports now rather than later."""
+        """Reports now, without waiting for the end of the second."""
         self._look.set()
 
     def stop(self) -> None:
-        """Ends the thread soon. Never blocks."""
+        """Makes the thread end soon. It never blocks."""
         self._stopped.set()
         self._look.set()
 
     def join(self, seconds: float) -> None:
-        """Waits for the end of the thread, unless this is it, or it was never started."""
+        """Waits for the end of the thread, if it was started and is not the calling thread.
+
+        Args:
+            seconds: the longest wait.
+        """
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 

@@ -1,8 +1,9 @@
-"""Stops a training at the same place on all members when one or several of them want to.
+"""Stops a training at the same place on all members, when at least one member requests it.
 
-A training passes places where it can stop, counted from 1: after each step and after each epoch. A member that wants to stop
-waits at its next place and asks. Rank 0 asks all members for the first place at which each can still stop, and the last of
-these is where all stop. Nothing is sent as long as nobody wants to stop.
+A training can stop at certain places: after each step and after each epoch. They are counted from 1. A member that
+wants to stop sends a request to rank 0 and waits at its next place. Rank 0 asks every member for the first place at
+which it can still stop. All members stop at the last of these places. No message is sent as long as no member wants to
+stop.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class _Training:
 
 
 class Stopping:
-    """One member's side.
+    """Handles the stops of one member's trainings.
 
     Args:
-        changed: guards the state; it is notified when the group fails.
+        changed: the condition whose lock guards the state. It is notified when the group fails.
         send: queues a message for rank 0.
-        broken: whether no answer can come any more.
+        broken: returns True if no answer can arrive any more.
         timeout: the longest wait for an answer, in seconds.
     """
 
@@ -46,10 +47,10 @@ class Stopping:
         self._changed, self._send, self._broken, self._timeout = changed, send, broken, timeout
         self._begun = 0
         self._running: Dict[int, _Training] = {}
-        self._waited_for: set[int] = set()  # votes about trainings that this member has not begun
+        self._waited_for: set[int] = set()  # the requests to stop trainings that this member has not begun
 
     def begin(self) -> int:
-        """Begins a training. All members begin theirs in the same order. Returns its number."""
+        """Begins a training, and returns its number. All members must begin their trainings in the same order."""
         with self._changed:
             self._begun += 1
             training = _Training(self._begun, voting=self._begun in self._waited_for)
@@ -63,11 +64,11 @@ class Stopping:
             self._running.pop(number, None)
 
     def stops(self, number: int, wanted: bool) -> bool:
-        """Passes the next place of a training. Returns whether it stops there.
+        """Passes the next place of a training, and returns True if the training stops there.
 
         Args:
-            number: of the training.
-            wanted: whether this member wants to stop; once is enough.
+            number: the number of the training.
+            wanted: whether this member wants to stop. It need not be repeated.
         """
         with self._changed:
             training = self._running[number]
@@ -75,13 +76,16 @@ class Stopping:
                 if not training.voting:
                     self._send({"type": "stop", "training": number})
                 self._changed.wait_for(lambda: training.stops_at is not None or self._broken(), self._timeout)
-                if training.stops_at is None:  # the next collective tells why
+                if training.stops_at is None:  # the next collective raises the reason
                     return wanted
             training.passed += 1
             return training.stops_at is not None and training.passed >= training.stops_at
 
     def on_question(self, number: int) -> None:
-        """Answers where this member can stop; from then on it passes no place before rank 0 has decided."""
+        """Sends the first place at which this member can stop.
+
+        The member then waits at this place until rank 0 has decided.
+        """
         with self._changed:
             training = self._running.get(number)
             place = NOWHERE
@@ -94,7 +98,7 @@ class Stopping:
             self._send({"type": "can_stop", "training": number, "place": place})
 
     def on_decision(self, number: int, place: int) -> None:
-        """Takes the place at which all stop; the condition is notified by the caller."""
+        """Stores the place at which all members stop. The caller holds the lock and notifies the condition."""
         training = self._running.get(number)
         if training is not None:
             training.stops_at = place

@@ -1,4 +1,4 @@
-"""A group of workers that run collectives: formed over the TF_CONFIG addresses, named in ops by an integer."""
+"""A group of workers that run collectives. Workers form it over their TF_CONFIG addresses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find(communicator_id: int) -> Communicator:
     """Returns the open communicator with this id.
 
     Raises:
-        KeyError: there is none (any more).
+        KeyError: there is no open communicator with this id.
     """
     return _by_id[communicator_id]
 
@@ -47,19 +47,25 @@ def find(communicator_id: int) -> Communicator:
 def _not_hierarchical(hosts: list[str]) -> str:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(hosts))}
     return (
-        "algorithm='hierarchical' needs as many workers, and at least two, on each host, listed host by host in TF_CONFIG; these "
-        f"workers are on hosts {', '.join(str(numbers[name]) for name in hosts)}; use algorithm='auto'"
+        "algorithm='hierarchical' needs the same number of workers, at least two, on each host, listed host by host in "
+        f"TF_CONFIG; the workers are on hosts {', '.join(str(numbers[name]) for name in hosts)}; use algorithm='auto'"
     )
 
 
 class Communicator:
-    """The data plane of one worker, and its link to the control plane.
+    """Holds the data plane of one worker, and its connection to the control plane.
 
-    Made by `connect`, ended by `close`. Thread-safe.
+    It is made by `connect` and ended by `close`. It is thread-safe.
+
+    Args:
+        rank: this worker's rank.
+        size: the number of workers.
+        names: the names of the workers by rank, "worker 1 (10.0.0.3:2222)".
 
     Attributes:
-        id: what ops name it with.
-        rank, size: this worker's place in the group.
+        id: the number that identifies the communicator in operations; -1 before it is connected.
+        rank: this worker's rank.
+        size: the number of workers.
     """
 
     def __init__(self, rank: int, size: int, names: list[str]) -> None:
@@ -77,11 +83,18 @@ class Communicator:
 
     @classmethod
     def connect(cls, cluster: Cluster, options: CommunicationOptions) -> Communicator:
-        """Forms the group: blocks until every worker of the cluster is there.
+        """Forms the group. It blocks until every worker of the cluster has joined.
+
+        Args:
+            cluster: the cluster. This task must be one of its `worker_tasks`.
+            options: the options. They must be equal on all workers.
+
+        Returns:
+            The connected communicator.
 
         Raises:
-            BootstrapError: a worker is missing after `options.timeout` seconds, workers disagree, or the transport
-                cannot be opened.
+            BootstrapError: a worker is missing after `options.timeout` seconds, workers have different options, or
+                the transport cannot be opened.
             ClusterConfigError: the file of the secret cannot be used.
         """
         if cluster.rank is None:
@@ -137,19 +150,26 @@ class Communicator:
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, and nothing has gone wrong in the group as far as this worker has heard."""
+        """True if the communicator is open and this worker knows of no failure of the group."""
         with self._lock:
             return not self._closed and self._cause is None
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
-        """Returns the number of the next collective and reserves the count − 1 numbers after it.
+        """Returns the number of the next collective, and reserves the count − 1 numbers after it.
 
-        All workers get the same numbers. `name` is the name of the collective.
+        All workers get the same numbers; see `InstanceNumbers`.
+
+        Args:
+            name: the name of the collective.
+            count: how many numbers the collective needs.
+
+        Raises:
+            RuntimeError: the graph has too many collectives.
         """
         return self._instances.next(name, count)
 
     def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
-        """Gathers a small JSON object from every worker, by rank, over the control plane."""
+        """Gathers a small JSON object from every worker over the control plane; see `ControlPlane.exchange`."""
         if self._control is None:
             raise BootstrapError("the group is closed")
         return self._control.exchange(payload, what=what)
@@ -158,9 +178,8 @@ class Communicator:
     def training(self) -> Iterator[Callable[[bool], bool]]:
         """Opens a context for the time of a training.
 
-        It gives a function to call at each place where training can stop.
-
-        The function takes whether this worker wants to stop, and returns whether all workers stop here.
+        It yields a function, which must be called at each place where training can stop. Its argument is True if this
+        worker wants to stop. It returns True if all workers stop at this place.
         """
         if self._control is None:
             raise BootstrapError("the group is closed")
@@ -172,26 +191,27 @@ class Communicator:
             stopping.end(number)
 
     def judge(self, topic: str, judge: Any) -> None:
-        """Does the same as `ControlPlane.judge`."""
+        """Does the same as `ControlPlane.set_comparer`."""
         if self._control is not None:
-            self._control.judge(topic, judge)
+            self._control.set_comparer(topic, judge)
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
-        """Does the same as `ControlPlane.compare`; nothing when the group is closed or has failed."""
+        """Does the same as `ControlPlane.compare`, or nothing if the group is closed or has failed."""
         if self._control is not None and self.usable:
             self._control.compare(topic, key, payload)
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the group was formed: see `tfs_communicator_stats` in ops/communicator/c_api.h."""
+        """Returns counters since the group was formed; see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
 
     def close(self, why: str = "") -> None:
-        """Leaves the group. Outstanding collectives fail; later ones are refused. Bounded in time; safe to repeat.
+        """Leaves the group. Outstanding and later collectives fail.
 
-        Nothing happens in a process forked from the worker's: the group is not its own.
+        It returns within a limited time, and may be called again. In a forked child of the worker's process it does
+        nothing.
 
         Args:
-            why: what made this worker end, for the message of those that still wait for it; "" for the end of its script.
+            why: the error that ended this worker, for the messages of workers that wait for it; "" if there was none.
         """
         if os.getpid() != self._process:
             return
@@ -199,7 +219,7 @@ class Communicator:
             if self._closed:
                 return
             self._closed = True
-        # The others must hear the reason before their transport notices that this worker has gone.
+        # The other workers must receive the reason before their transport notices that this worker has gone.
         core.end_failures(self.id)
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(_JOIN_SECONDS)
@@ -210,7 +230,7 @@ class Communicator:
     def close_at_exit(self) -> None:
         """Closes the communicator when the interpreter ends.
 
-        The others hear of the exception that ended the script, if one did.
+        If an exception has ended the script, the other workers receive it as the reason.
         """
         error = getattr(sys, "last_value", None)
         self.close(described(error, _WHY_LENGTH))
@@ -236,7 +256,7 @@ class Communicator:
         return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
 
     def _watch(self) -> None:
-        """Tells the group what the data plane sees go wrong."""
+        """Reports the failures of the data plane to the group."""
         with contextlib.suppress(KeyError):
             while True:
                 failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)

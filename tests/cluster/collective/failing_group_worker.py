@@ -236,7 +236,7 @@ def stay_in_the_data(group: Communicator) -> None:
         group,
         train,
         tf.errors.DeadlineExceededError,
-        f"{victim_name(group)} did not come to all_reduce 'g'",
+        f"{victim_name(group)} did not take part in all_reduce 'g'",
         f"in which {', '.join(others)} waited",
     )
 

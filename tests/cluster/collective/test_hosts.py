@@ -145,7 +145,9 @@ def test_hierarchical_is_refused_where_a_host_has_one_worker(hosts: TwoHosts, tm
         assert set(group.wait_all(timeout=60).values()) == {1}
         for index in range(2):
             log = group[f"worker{index}"].log()
-            assert re.search(r"BootstrapError: .*needs as many workers.* on hosts 0, 1; use", log), log
+            assert re.search(
+                r"BootstrapError: .*needs the same number of workers.* on hosts 0, 1; use", log
+            ), log
 
 
 def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> None:

@@ -1,17 +1,18 @@
-"""Rank 0's side of a group: takes the messages of all members, and decides.
+"""The coordinator of a group, on rank 0: receives the messages of all members, and decides.
 
-One thread runs all of it, so nothing here has a lock. From the top down:
+One thread runs all parts, so they need no locks. From the top down:
 
-    coordinator        the thread: hands each message to the part it is for, and lets each part look at the time
-    joining            hellos, until every rank has joined
+    coordinator        the thread: passes each message to its part, and lets the parts check their deadlines
+    joining            lets members join until every rank is there
     exchanges          all-gathers of small payloads
-    comparisons        what members say about the same thing
-    failure_reports    what members report, until there is a verdict
-    stop_votes         where all stop when one wants to
-    stall_inspector    waits that cannot end
-    leaving            members that leave, and how long rank 0 stays for them
+    comparisons        compares payloads of members
+    failure_reports    collects the details of a reported failure
+    stop_votes         decides where all members stop a training
+    stall_inspector    detects waits that cannot end
+    leaving            members that leave, and how long rank 0 waits for them
     group_life         the phase of the group, and the failure that ends it
-    verdict, roster    plain state
+    verdict            decides on the cause of a failure that all members report
+    roster             the list of members
 """
 
 from tf_strategies.control_plane.coordinator.coordinator import Coordinator

@@ -1,4 +1,4 @@
-"""Compares what members say about the same thing."""
+"""Compares the payloads that members send for the same key."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from tf_strategies.control_plane.coordinator.group_life import GroupLife
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import Code
 
-__all__ = ["Comparisons", "FirstWords", "Judge"]
+__all__ = ["Comparer", "Comparisons", "FirstWords"]
 
-# Keys on which some members have not spoken yet. They may never do so.
+# The limit of keys for which some members have sent nothing yet. They may never do so.
 _MOST_OPEN = 1024
 
-# Is called with the key, both names and both payloads in the order of the ranks. Returns why the group must end, or None.
-Judge = Callable[[str, Tuple[str, str], Tuple[Any, Any]], Optional[str]]
+# Is called with the key, two names and two payloads, in the order of the ranks. Returns None, or the reason why the group
+# must end.
+Comparer = Callable[[str, Tuple[str, str], Tuple[Any, Any]], Optional[str]]
 
 
 class FirstWords:
-    """Keeps the first word on each key until all members have spoken.
+    """Keeps the first payload of each key until all members have sent theirs.
 
     Args:
         size: the number of members.
@@ -30,9 +31,18 @@ class FirstWords:
         self._open: dict[tuple[str, str], tuple[int, Any, set[int]]] = {}
 
     def add(self, topic: str, key: str, rank: int, payload: Any) -> tuple[int, Any] | None:
-        """Takes a member's word; returns the first member's rank and word, or None if this is the first.
+        """Adds a member's payload.
 
-        A second word of the same member on one key is ignored.
+        A second payload of the same member for the key is ignored.
+
+        Args:
+            topic: the topic.
+            key: the key within the topic.
+            rank: the member.
+            payload: its payload.
+
+        Returns:
+            The rank and the payload of the member that was first, or None if there is nothing to compare.
         """
         entry = self._open.get((topic, key))
         if entry is None:
@@ -40,42 +50,45 @@ class FirstWords:
                 del self._open[next(iter(self._open))]
             self._open[topic, key] = (rank, payload, {rank})
             return None
-        first_rank, first, spoken = entry
-        if rank in spoken:
+        first_rank, first, seen = entry
+        if rank in seen:
             return None
-        spoken.add(rank)
-        if len(spoken) == self._size:
+        seen.add(rank)
+        if len(seen) == self._size:
             del self._open[topic, key]
         return first_rank, first
 
 
 class Comparisons:
-    """Has a judge compare each member's word with the first one.
+    """Compares each member's payload for a key with the first one.
+
+    Args:
+        life: the state of the group.
 
     Attributes:
-        judges: by topic.
+        comparers: the functions that compare two payloads, by topic.
     """
 
     def __init__(self, life: GroupLife) -> None:
         self._life = life
-        self._first_words = FirstWords(life.roster.size)
-        self.judges: dict[str, Judge] = {}
+        self._first_payloads = FirstWords(life.roster.size)
+        self.comparers: dict[str, Comparer] = {}
 
     def on_compare(self, rank: int, message: Message) -> None:
-        """Takes a member's word, and fails the group if the judge finds a cause."""
+        """Compares a member's payload with the first one, and fails the group if the comparer returns a reason."""
         topic, key = messages.text(message, "topic"), messages.text(message, "key")
-        judge = self.judges.get(topic)
-        if not self._life.running or judge is None:
+        comparer = self.comparers.get(topic)
+        if not self._life.running or comparer is None:
             return
         mine = message.get("payload")
-        earlier = self._first_words.add(topic, key, rank, mine)
+        earlier = self._first_payloads.add(topic, key, rank, mine)
         if earlier is None:
             return
         (first_rank, first), (second_rank, second) = sorted([earlier, (rank, mine)], key=lambda each: each[0])
         names = self._life.roster.names
         try:
-            cause = judge(key, (names[first_rank], names[second_rank]), (first, second))
+            cause = comparer(key, (names[first_rank], names[second_rank]), (first, second))
         except TypeError as error:
-            raise ValueError(f"a compare message has an unfit payload: {error}") from None
+            raise ValueError(f"the payload of a compare message has a wrong type: {error}") from None
         if cause is not None:
             self._life.fail(Failure(Code.MISMATCH, cause))

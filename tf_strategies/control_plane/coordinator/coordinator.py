@@ -1,4 +1,4 @@
-"""The thread of the coordinator: hands each message to the part it is for."""
+"""The thread of the coordinator, which passes each message to its part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
-from tf_strategies.control_plane.coordinator.comparisons import Comparisons, Judge
+from tf_strategies.control_plane.coordinator.comparisons import Comparer, Comparisons
 from tf_strategies.control_plane.coordinator.exchanges import Exchanges
 from tf_strategies.control_plane.coordinator.failure_reports import FailureReports
 from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase, refuse
@@ -33,12 +33,12 @@ _TICK_SECONDS = 0.25
 
 
 class Coordinator:
-    """Decides for a group.
+    """Coordinates a group on rank 0.
 
     Args:
         cluster: the cluster of rank 0.
-        terms: what every member must agree with: rank 0's own terms.
-        timeout: seconds the group may take to form, and each exchange may take.
+        terms: the terms of rank 0, which every member must have.
+        timeout: the limit for joining, and for each exchange, in seconds.
     """
 
     def __init__(self, cluster: Cluster, terms: Mapping[str, Any], timeout: float) -> None:
@@ -65,24 +65,33 @@ class Coordinator:
         }
 
     @property
-    def judges(self) -> dict[str, Judge]:
-        """What compares the payloads of two members, by topic."""
-        return self._comparisons.judges
+    def comparers(self) -> dict[str, Comparer]:
+        """The functions that compare the payloads of two members, by topic."""
+        return self._comparisons.comparers
 
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
     def post(self, connection: Connection, message: Message | None) -> None:
-        """Hands over a message of a member, or None when its stream has ended. Thread-safe, never blocks."""
+        """Queues a message of a member, or None if its stream has ended. It is thread-safe and never blocks."""
         self._inbox.put((connection, message))
 
     def wait_settled(self, timeout: float) -> bool:
-        """Waits until no member needs the coordinator: all left, or know of the failure, or it is late."""
+        """Waits until no member needs the coordinator.
+
+        This is the case when all members have left or know of the failure, or when a time limit is over.
+
+        Args:
+            timeout: the longest wait, in seconds.
+
+        Returns:
+            False if the wait took too long.
+        """
         return self._life.settled.wait(timeout)
 
     def stop(self) -> None:
-        """Ends the thread; bounded."""
+        """Ends the thread. It returns within a limited time."""
         self._inbox.put(None)
         self._thread.join(2)
 
@@ -100,7 +109,7 @@ class Coordinator:
                 work = self._tick
             try:
                 work()
-            except Exception as error:  # without this thread the members would wait until their deadlines
+            except Exception as error:  # otherwise the members would wait until their deadlines
                 _log.exception("the coordinator of the group failed")
                 self._life.fail(Failure(Code.INTERNAL, self._own_error(error)))
             if self._leaving.is_settled(self._joining.latecomers):
@@ -121,20 +130,18 @@ class Coordinator:
             elif rank is None:
                 raise ValueError("the first message must be a hello")
             elif message.get("epoch") != self._life.epoch and message["type"] not in ("leave", "aborted"):
-                raise ValueError(
-                    f"epoch {message.get('epoch')} is not that of this group, {self._life.epoch}"
-                )
+                raise ValueError(f"its epoch is {message.get('epoch')}, not {self._life.epoch}")
             elif message["type"] not in self._handlers:
-                raise ValueError(f"a member sends no {message['type']!r} message")
+                raise ValueError(f"members must not send a {message['type']!r} message")
             else:
                 self._handlers[message["type"]](rank, message)
         except ValueError as error:
             first = self._life.roster.names[0]
-            refuse(connection, f"{first} cannot go on with {connection.peer}: {error}")
+            refuse(connection, f"{first} refuses {connection.peer}: {error}")
 
     def _on_waiting(self, rank: int, message: Message) -> None:
-        instance, words = messages.integer(message, "instance"), messages.text(message, "text")
-        self._life.roster.note_waiting(rank, instance, messages.number(message, "seconds"), words)
+        instance, text = messages.integer(message, "instance"), messages.text(message, "text")
+        self._life.roster.note_waiting(rank, instance, messages.number(message, "seconds"), text)
 
     def _tick(self) -> None:
         if self._life.phase is Phase.JOINING:
@@ -150,4 +157,4 @@ class Coordinator:
 
     def _own_error(self, error: Exception) -> str:
         first = self._life.roster.names[0]
-        return f"{first} cannot go on with the group: {described(error, WHY_LENGTH)}; see its log, then restart all workers"
+        return f"{first} failed to coordinate the group: {described(error, WHY_LENGTH)}; see its log, then restart all workers"

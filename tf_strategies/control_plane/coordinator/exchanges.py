@@ -18,8 +18,8 @@ class Gathering:
 
     Args:
         sequence: the number of the exchange.
-        first_rank: the first participant.
-        what: what is exchanged, from its first participant; all must name the same.
+        first_rank: the first rank that took part.
+        what: the name that this rank gave to the exchange. All ranks must give the same name.
     """
 
     def __init__(self, sequence: int, first_rank: int, what: str) -> None:
@@ -34,7 +34,7 @@ class Gathering:
         return [rank for rank in range(size) if rank not in self.payloads]
 
     def replies(self, size: int) -> Iterator[Message]:
-        """Returns the messages that carry all payloads, by rank, each within the limit of a message."""
+        """Yields the messages that contain all payloads, by rank, each within the size limit of messages."""
         room = MAX_MESSAGE_BYTES - 1024
         run: list[Any] = []
         first = used = 0
@@ -55,8 +55,8 @@ class Exchanges:
     """Holds the exchanges in which some members have not taken part.
 
     Args:
-        life: of the group.
-        timeout: seconds that each exchange may take.
+        life: the state of the group.
+        timeout: the limit for each exchange, in seconds.
     """
 
     def __init__(self, life: GroupLife, timeout: float) -> None:
@@ -64,7 +64,7 @@ class Exchanges:
         self._open: dict[int, Gathering] = {}
 
     def on_exchange(self, rank: int, message: Message) -> None:
-        """Takes a member's payload, and sends all payloads to all if it was the last."""
+        """Adds a member's payload. If it is the last one, sends all payloads to all members."""
         if not self._life.running:
             return
         roster = self._life.roster
@@ -84,7 +84,7 @@ class Exchanges:
                 roster.send_to_all(reply)
 
     def watch(self) -> None:
-        """Fails the group if a member has left before it took part, or is late."""
+        """Fails the group if a member has left without taking part, or is late."""
         names, entries = self._life.roster.names, self._life.roster.entries
         for gathering in list(self._open.values()):
             missing = gathering.missing(len(names))

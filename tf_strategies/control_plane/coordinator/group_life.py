@@ -1,4 +1,4 @@
-"""Keeps the phase of a group, and the failure that ends it."""
+"""Holds the phase of a group, and the failure that ends it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ class Phase(enum.Enum):
 
 
 class GroupLife:
-    """Holds what the parts of a coordinator share.
+    """Holds the state that the parts of a coordinator share.
+
+    Args:
+        roster: the members.
 
     Attributes:
         roster: the members.
         epoch: the number of the group, chosen at random.
-        phase: changes by `run` and `fail`.
-        failure: why the group has failed; None while it has not.
+        phase: the phase, which `run` and `fail` change.
+        failure: the reason why the group has failed, or None.
         failed_at: time.monotonic() of the failure.
-        settled: is set while no member needs the coordinator.
+        settled: an event that is set while no member needs the coordinator.
     """
 
     def __init__(self, roster: Roster) -> None:
@@ -48,13 +51,13 @@ class GroupLife:
         return self.phase is Phase.RUNNING
 
     def run(self) -> None:
-        """Welcomes all members; every rank has joined."""
+        """Tells all members that every rank has joined."""
         self.phase = Phase.RUNNING
         self.settled.clear()
         self.roster.send_to_all({"type": "welcome", "epoch": self.epoch})
 
     def fail(self, failure: Failure) -> None:
-        """Ends the group and tells all members why. Does nothing if it has failed before."""
+        """Ends the group, and sends the reason to all members. It does nothing if the group has already failed."""
         if self.failure is not None:
             return
         self.phase, self.failure, self.failed_at = Phase.FAILED, failure, time.monotonic()
@@ -63,7 +66,7 @@ class GroupLife:
             self.tell(entry.connection)
 
     def tell(self, connection: Connection) -> None:
-        """Tells one member why the group has failed, if it has."""
+        """Sends one member the reason why the group has failed, if it has."""
         if self.failure is not None:
             connection.send(
                 {"type": "abort", "code": int(self.failure.code), "message": self.failure.message}
@@ -71,12 +74,12 @@ class GroupLife:
 
 
 def refuse(connection: Connection, reason: str, retry: bool = False) -> None:
-    """Tells whoever opened a connection why it cannot be served, and ends the connection.
+    """Sends the reason for a refusal, and ends the connection.
 
     Args:
-        connection: of a member or a stranger.
-        reason: one line.
-        retry: whether it may soon try again.
+        connection: the connection of a member or of an unknown process.
+        reason: the reason, in one line.
+        retry: whether the process may try again soon.
     """
     connection.send({"type": "refused", "message": reason, "retry": retry})
     connection.end()

@@ -1,4 +1,4 @@
-"""Lets members join until every rank is there."""
+"""Lets members join until every rank has joined."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _FIRST_PROGRESS_SECONDS = 5.0
 
 
 class Joining:
-    """Takes the hellos of members.
+    """Handles the hello messages of members.
 
     Args:
-        life: of the group.
-        terms: what every member must agree with: rank 0's own terms.
-        timeout: seconds until all must have joined.
+        life: the state of the group.
+        terms: the terms of rank 0, which every member must have.
+        timeout: the number of seconds within which all members must join.
 
     Attributes:
-        latecomers: whether members may still come and must hear why the group has failed.
+        latecomers: whether the group has failed while some members had not joined. They still need the reason.
     """
 
     def __init__(self, life: GroupLife, terms: Mapping[str, Any], timeout: float) -> None:
@@ -41,7 +41,7 @@ class Joining:
         self._next_progress = _FIRST_PROGRESS_SECONDS
 
     def on_hello(self, connection: Connection, message: Message) -> None:
-        """Lets a member in, or refuses a stranger. Fails the group if the member's terms differ."""
+        """Lets a member join, or refuses an unknown process. Fails the group if the member's terms differ."""
         rank, task = messages.integer(message, "rank"), messages.text(message, "task")
         terms, process = valid_terms(message), messages.text(message, "process")
         names = self._roster.names
@@ -53,7 +53,7 @@ class Joining:
             refuse(connection, f"{outsider} ({differing})" if differing else outsider)
         elif rank in self._roster.entries:
             self._on_second_hello(connection, rank, newcomer)
-        else:  # still joining, or failed while it was
+        else:
             self._roster.entries[rank] = Entry(connection, process)
             if self._life.failure is not None:
                 self._life.tell(connection)
@@ -65,27 +65,26 @@ class Joining:
 
     def _on_second_hello(self, connection: Connection, rank: int, newcomer: str) -> None:
         entry, name = self._roster.entries[rank], self._roster.names[rank]
-        if (
-            entry.gone or self._life.failure is not None
-        ):  # a restarted worker meets the group it was in before
-            refuse(connection, f"the group in which {name} was before is still ending", retry=True)
+        # A worker that was restarted may find the previous group.
+        if entry.gone or self._life.failure is not None:
+            refuse(connection, f"the previous group of {name} has not ended yet", retry=True)
             return
         reason = (
             f"two processes are {name}: the first came from {entry.connection.peer} ({entry.process}), the "
-            f"second is {newcomer}; the first stays: give each process its own index in TF_CONFIG"
+            f"second is {newcomer} and is refused; give each process its own index in TF_CONFIG"
         )
         _log.warning("%s", reason)
         refuse(connection, reason)
 
     def watch(self) -> None:
-        """Fails the group if members are late, and says now and then who is missing."""
+        """Fails the group if members are late, and logs the missing members from time to time."""
         waited, missing = time.monotonic() - self._started, self._roster.missing()
         if waited >= self._timeout:
             self._life.fail(
                 Failure(
                     Code.DEADLINE_EXCEEDED,
                     f"{', '.join(missing)} did not join {self._roster.names[0]} within {self._timeout:g} s; "
-                    "start the missing, see their logs, check the addresses in TF_CONFIG and the firewall, "
+                    "start the missing workers, see their logs, check the addresses in TF_CONFIG and the firewall, "
                     "or raise the timeout",
                 )
             )

@@ -1,4 +1,4 @@
-"""Lets members leave, and decides how long rank 0 stays for them."""
+"""Handles members that leave, and decides how long rank 0 waits for them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tf_strategies.errors import Code
 
 __all__ = ["WHY_LENGTH", "Leaving"]
 
-WHY_LENGTH = 300  # characters of the error that made a member leave
-_LEAVE_SECONDS = 10.0  # how long rank 0 stays for others after its own leave
-_TELL_SECONDS = 3.0  # how long it stays to tell members of a failure
-_TELL_LATECOMERS_SECONDS = 10.0  # the same when some members have not even joined
+WHY_LENGTH = 300  # the limit for the error that ended a member, in characters
+_LEAVE_SECONDS = 10.0  # how long rank 0 waits for other members after it has left
+_TELL_SECONDS = 3.0  # how long it waits until members have received a failure
+_TELL_LATECOMERS_SECONDS = 10.0  # the same if some members have not joined yet
 
 
 class Leaving:
-    """Tells members that leave from members that are lost.
+    """Distinguishes members that leave from members that are lost.
 
     Args:
-        life: of the group.
-        reports: hear of each member that has left.
+        life: the state of the group.
+        reports: the failure reports, which stop waiting for members that have left.
     """
 
     def __init__(self, life: GroupLife, reports: FailureReports) -> None:
@@ -31,7 +31,7 @@ class Leaving:
         self._entries = life.roster.entries
 
     def on_leave(self, rank: int, message: Message) -> None:
-        """Notes that a member's script has ended, and why."""
+        """Records that a member's script has ended, and the reason."""
         entry = self._entries[rank]
         entry.left, entry.why = time.monotonic(), messages.text(message, "why")[:WHY_LENGTH]
         entry.waiting = None
@@ -40,15 +40,15 @@ class Leaving:
             self._life.roster.send_to_all(left)
         else:
             entry.connection.send(left)
-        if rank != 0:  # rank 0 must go on hearing of failures while it stays for the others
+        if rank != 0:  # rank 0 still receives failures while it waits for the other members
             self._dismiss(rank)
 
     def on_aborted(self, rank: int, message: Message) -> None:
-        """Notes that a member has heard of the failure."""
+        """Records that a member has received the failure."""
         self._entries[rank].acknowledged = True
 
     def on_closed(self, rank: int) -> None:
-        """Fails the group if a member's connection ended and it had not left."""
+        """Fails the group if a member's connection has ended before the member left."""
         entry = self._entries[rank]
         if self._life.phase is Phase.JOINING:
             del self._entries[rank]
@@ -57,10 +57,12 @@ class Leaving:
             self._life.fail(Failure(Code.UNAVAILABLE, self._loss(rank)))
 
     def is_settled(self, latecomers: bool) -> bool:
-        """Returns True if no member needs rank 0: all left, or know of the failure, or it is late.
+        """Returns True if no member needs rank 0.
+
+        This is the case when all members have left or know of the failure, or when a time limit is over.
 
         Args:
-            latecomers: whether members that have not joined must still hear of the failure.
+            latecomers: whether members that have not joined yet need the reason of the failure.
         """
         others = [entry for rank, entry in self._entries.items() if rank != 0]
         if self._life.phase is Phase.JOINING:
@@ -86,6 +88,6 @@ class Leaving:
     def _loss(self, rank: int) -> str:
         names, tasks = self._life.roster.names, self._life.roster.tasks
         return (
-            f"{names[rank]} is lost: its connection to {names[0]} ended without a farewell (the process died "
-            f"or was stopped, or its network is cut); see the log of {tasks[rank]}, then restart all workers"
+            f"{names[rank]} is lost: its connection to {names[0]} ended unexpectedly (the process died or was "
+            f"stopped, or its network is down); see the log of {tasks[rank]}, then restart all workers"
         )

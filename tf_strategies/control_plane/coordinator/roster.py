@@ -13,30 +13,57 @@ from tf_strategies.control_plane.messages import Message
 
 @dataclasses.dataclass
 class Waiting:
-    """The collective in which a member waits."""
+    """Describes the collective in which a member waits.
+
+    Attributes:
+        instance: the number of the collective.
+        seconds: how long the member had waited when it sent its last message.
+        text: the description of the collective.
+        heard: time.monotonic() of the last message.
+        since: time.monotonic() of the first message about this wait.
+    """
 
     instance: int
-    seconds: float  # that it had waited when it sent the message
+    seconds: float
     text: str
-    heard: float  # time.monotonic() of the message
-    since: float  # time.monotonic() of the first message about this instance
+    heard: float
+    since: float
 
 
 @dataclasses.dataclass
 class Entry:
-    """One rank that joined."""
+    """Describes a member that has joined.
+
+    Attributes:
+        connection: the coordinator's end of its stream.
+        process: "process 71 on node-3".
+        gone: whether it has left or is lost, so that the connection is no longer used.
+        left: time.monotonic() of its leave message, or None.
+        why: the error that ended it, or "".
+        acknowledged: whether it has received the failure of the group.
+        waiting: the collective in which it waits, or None.
+    """
 
     connection: Connection
-    process: str  # "process 71 on node-3"
-    gone: bool = False  # left or lost: the connection is of no more use
-    left: float | None = None  # time.monotonic() of its leave
-    why: str = ""  # the error that made it leave
-    acknowledged: bool = False  # it has heard of the failure
+    process: str
+    gone: bool = False
+    left: float | None = None
+    why: str = ""
+    acknowledged: bool = False
     waiting: Waiting | None = None
 
 
 class Roster:
-    """The members by rank, and their names."""
+    """Holds the members that have joined, and the names of all members.
+
+    Args:
+        cluster: the cluster of rank 0.
+
+    Attributes:
+        names: the names by rank, "worker 1 (10.0.0.3:2222)".
+        tasks: the tasks by rank, "worker 1".
+        entries: the members that have joined, by rank.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.names = tuple(cluster.name_of(task) for task in cluster.worker_tasks)
@@ -45,7 +72,7 @@ class Roster:
 
     @property
     def size(self) -> int:
-        """The number of ranks of the group."""
+        """The number of ranks."""
         return len(self.names)
 
     def complete(self) -> bool:
@@ -53,19 +80,19 @@ class Roster:
         return len(self.entries) == self.size
 
     def rank_of(self, connection: Connection) -> int | None:
-        """Returns the rank that joined over this connection."""
+        """Returns the rank that joined over this connection, or None."""
         return next((rank for rank, entry in self.entries.items() if entry.connection is connection), None)
 
     def present(self) -> Iterator[tuple[int, Entry]]:
-        """Returns the members that neither left nor were lost, by rank."""
+        """Returns the members that have neither left nor been lost, by rank."""
         return ((rank, self.entries[rank]) for rank in sorted(self.entries) if not self.entries[rank].gone)
 
     def missing(self) -> list[str]:
-        """Returns the names of those that have not joined."""
+        """Returns the names of the members that have not joined."""
         return [name for rank, name in enumerate(self.names) if rank not in self.entries]
 
     def leavers(self) -> list[int]:
-        """Returns the ranks that have left in good order."""
+        """Returns the ranks that have left in an orderly way."""
         return [rank for rank, entry in sorted(self.entries.items()) if entry.left is not None]
 
     def send_to_all(self, message: Message) -> None:
@@ -74,14 +101,14 @@ class Roster:
             entry.connection.send(message)
 
     def note_waiting(self, rank: int, instance: int, seconds: float, text: str) -> None:
-        """Takes down what a member says it waits in; instance -1 for nothing."""
+        """Records the collective in which a member waits; instance -1 means that it does not wait."""
         entry = self.entries[rank]
         if instance < 0:
             entry.waiting = None
             return
         now = time.monotonic()
         before = entry.waiting
-        # A new wait in an instance seen before is a shorter wait than what has passed since.
+        # If the wait is shorter than before, it is a new wait in the same instance.
         continued = before is not None and before.instance == instance and seconds >= before.seconds
         since = before.since if before is not None and continued else now
         entry.waiting = Waiting(instance, seconds, text, heard=now, since=since)

@@ -1,4 +1,4 @@
-"""Looks at who waits in which collective, and tells a wait that cannot end from one that takes long."""
+"""Detects waits of members that cannot end, and logs those that take long."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from tf_strategies.errors import Code
 
 _log = logging.getLogger("tf_strategies")
 
-CROSSED_SECONDS = 2.0  # how long all may wait in different collectives
-WARN_SECONDS = 10.0  # how long some may wait for others before a warning
+CROSSED_SECONDS = 2.0  # how long all members may wait in different collectives
+WARN_SECONDS = 10.0  # how long a member may wait before the first warning
 
 
 class StallInspector:
-    """Inspects a roster again and again; remembers which warnings were given."""
+    """Inspects a roster repeatedly, and remembers which warnings were logged.
+
+    Args:
+        roster: the members.
+    """
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._next_warning = WARN_SECONDS
 
     def inspect(self) -> Failure | None:
-        """Returns the reason why the group cannot go on, if there is one; logs a warning for a long wait."""
+        """Returns the failure if a wait cannot end, otherwise None. Logs a warning for a long wait."""
         waiting = {rank: entry.waiting for rank, entry in self._roster.present() if entry.waiting is not None}
         if not waiting:
             self._next_warning = WARN_SECONDS
@@ -41,7 +45,7 @@ class StallInspector:
         for leaver in self._roster.leavers():
             left, why = self._roster.entries[leaver].left, self._roster.entries[leaver].why
             for rank, state in waiting.items():
-                # A member that failed has not sent all that it had to.
+                # A member that left with an error may not have sent everything.
                 patience = 0.0 if why else LEFT_SECONDS
                 heard_since = left is not None and state.heard > left and now - left > patience
                 if heard_since and state.seconds > patience:
@@ -49,8 +53,8 @@ class StallInspector:
         return None
 
     def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:
-        # The wait must span several messages. A member that has just gone on to another collective, or that is stopped,
-        # is not compared by its last message.
+        # A wait counts only if several messages confirm it. The last message alone may be outdated: the member may
+        # have continued since, or may be stopped.
         if len(waiting) < self._roster.size or len({state.instance for state in waiting.values()}) < 2:
             return None
         if any(
@@ -78,7 +82,7 @@ class StallInspector:
         if not missing or seconds < self._next_warning:
             return
         _log.warning(
-            "%s has waited %.0f s in %s for %s, which are in no collective",
+            "%s has waited %.0f s in %s for %s, which have not started a collective",
             names[longest_rank],
             seconds,
             longest.text,

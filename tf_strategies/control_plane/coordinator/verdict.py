@@ -1,4 +1,4 @@
-"""Finds the cause that all members report, from the report of one and the descriptions of all."""
+"""Decides on the cause that all members report, from one report and the descriptions of all members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tf_strategies.control_plane.leavers import left_while_waiting
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
 
-COLLECT_SECONDS = 1.5  # less than the core's verdict_seconds (2), after which a member's local cause stands
+# Less than `verdict_seconds` of the core (2), after which a member reports its own cause.
+COLLECT_SECONDS = 1.5
 
 _REMEDY = {
     Code.MISMATCH: "run the same script with the same model, batch shape and options on every worker",
@@ -21,14 +22,18 @@ _REMEDY = {
 
 
 class Verdict:
-    """Holds a report and what each member knows of the collective it is about.
+    """Collects the descriptions of a collective that one member has reported, and decides on the cause.
 
     Args:
-        reporter: the rank that reported.
-        failure: the cause as it sees it.
-        instance: the collective, or -1.
-        peer: the other rank it suspects, or -1.
-        asked: the ranks that were asked to describe the instance.
+        reporter: the rank that reported the failure.
+        failure: the reported failure.
+        instance: the number of the collective, or -1.
+        peer: the other rank of the failure, or -1.
+        asked: the ranks that were asked to describe the collective.
+
+    Attributes:
+        texts: the descriptions so far, by rank.
+        waited: how long each rank has waited in a collective, in seconds; negative if it is in none.
     """
 
     def __init__(
@@ -39,20 +44,20 @@ class Verdict:
         self.instance = instance
         self.peer = peer
         self.texts: dict[int, str] = {}
-        self.waited: dict[int, float] = {}  # seconds in a collective so far; negative for a member in none
+        self.waited: dict[int, float] = {}
         self._asked = tuple(asked)
         self._until = time.monotonic() + COLLECT_SECONDS
 
     def ready(self) -> bool:
-        """Returns True if all have answered or the time for it is over."""
+        """Returns True if all members have answered or the time for answers is over."""
         return len(self.texts) == len(self._asked) or time.monotonic() >= self._until
 
     def conclude(self, names: Sequence[str], left: Mapping[int, str] = MappingProxyType({})) -> Failure:
-        """Returns the one cause.
+        """Returns the failure that all members report.
 
         Args:
-            names: the members' names by rank.
-            left: of the ranks that have said farewell, why.
+            names: the names of the members, by rank.
+            left: the reasons of the members that have left, by rank.
         """
         code, message = self.failure
         if code == Code.UNAVAILABLE and self.peer in left:
@@ -74,7 +79,7 @@ class Verdict:
         return Failure(code, f"{head}; {remedy}")
 
     def _late(self) -> list[int]:
-        """Returns the members that are in no collective, or do not answer; none where the reporter is not waiting either."""
+        """Returns the members that are in no collective or did not answer; none if the reporter is in no collective."""
         if self.waited.get(self.reporter, -1.0) < 0:
             return []
         return [rank for rank in self._asked if self.waited.get(rank, -1.0) < 0]
@@ -83,14 +88,18 @@ class Verdict:
         waiting = ", ".join(names[rank] for rank in self._asked if rank not in late)
         seconds, doing = self.waited[self.reporter], self.texts[self.reporter]
         return (
-            f"{', '.join(names[rank] for rank in late)} did not come to {doing}, in which {waiting} waited {seconds:.0f} s; see "
-            "the log of what is late, and what it does between two steps, or raise CommunicationOptions.timeout if that may take "
-            "longer"
+            f"{', '.join(names[rank] for rank in late)} did not take part in {doing}, in which {waiting} waited {seconds:.0f} s; "
+            "see the log of the late worker and check what it does between two steps, or raise CommunicationOptions.timeout if "
+            "this may take longer"
         )
 
 
 def describe_by_text(texts: dict[int, str], names: Sequence[str]) -> str:
-    """Returns the members' descriptions in one sentence, those of equal text together.
+    """Returns the descriptions of members as one text, in which members with equal descriptions are together.
+
+    Args:
+        texts: the descriptions, by rank.
+        names: the names of all members, by rank.
 
     Example:
         >>> describe_by_text({0: "sum", 1: "mean", 2: "sum"}, ["worker 0", "worker 1", "worker 2"])

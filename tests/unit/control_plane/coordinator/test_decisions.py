@@ -109,7 +109,7 @@ def test_a_deadline_names_the_one_in_no_collective_and_not_the_one_that_waits_to
     code, text = found.conclude(NAMES)
     assert code == Code.DEADLINE_EXCEEDED
     assert text.startswith(
-        f"{NAMES[2]} did not come to reduce 'g', in which {NAMES[0]}, {NAMES[1]} waited 10 s; see"
+        f"{NAMES[2]} did not take part in reduce 'g', in which {NAMES[0]}, {NAMES[1]} waited 10 s; see"
     )
 
 
