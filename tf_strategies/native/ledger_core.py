@@ -1,4 +1,4 @@
-"""Wraps the C functions of ops/ledger/c_api.h, by which a server reads and changes the ledgers of its process."""
+"""Wraps the C functions of ops/ledger/c_api.h, with which a server reads and changes its ledgers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf_strategies.texts import utf8
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A worker of a ledger.
+    """Describes a worker of a ledger.
 
     Attributes:
         name: "worker 1 (10.0.0.2:2222)".
@@ -26,7 +26,7 @@ class Member:
 
 
 def names() -> List[str]:
-    """Returns the ledgers of this process."""
+    """Returns the names of the ledgers of this process."""
     return (c_text.read(_core().tfs_ledger_names) or b"").decode(errors="replace").splitlines()
 
 
@@ -50,8 +50,8 @@ def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
     """Declares a worker lost, and ends all waits for it.
 
     Args:
-        ledger: of this process.
-        worker: its number.
+        ledger: the name of a ledger of this process.
+        worker: the number of the worker.
         incarnation: the incarnation of the lost process; 0 if it never joined.
 
     Returns:

@@ -1,15 +1,15 @@
 """The ledger of a parameter server: its members, the number of the step, and the gradients that count.
 
-These operations run on the device where they are placed, eagerly or in a tf.function, and use the ledger in
-the process of that device: call them in `with tf.device("/job:ps/task:0")`. A server's own Python code uses
-`ledger_core`. In eager code they return when the operation has run; TensorFlow itself would return earlier,
-and raise errors later.
+These operations run on the device where they are placed, eagerly or in a tf.function. They use the ledger in the
+process of that device, so call them in `with tf.device("/job:ps/task:0")`. A server's own Python code uses
+`ledger_core`. In eager code they return after the operation has run. TensorFlow itself would return earlier, and
+raise errors later.
 
 A worker is identified by its number and by its incarnation, a random integer that each process of the worker
-chooses once: see `Caller`. Calls that wait too long fail with an error that names the awaited workers. They
+chooses once; see `Caller`. Calls that wait too long fail with an error that names the awaited workers. They
 also end when their step is cancelled.
 
-All operations raise (besides what each says):
+All operations can raise these errors, in addition to their own:
     tf.errors.InvalidArgumentError: a value is out of range, or differs between workers.
     tf.errors.FailedPreconditionError: the worker has not joined here (the server was restarted), or has finished.
     tf.errors.AbortedError: a newer process has joined as this worker, or it was declared lost.

@@ -1,4 +1,4 @@
-"""Calls the operations of the ledger, eagerly or in a graph, without blocking the few threads of a server."""
+"""Calls the operations of the ledger, eagerly or in a graph, without blocking the threads of a server."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _Spec = Tuple[str, tf.DType, Tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """The process that calls.
+    """Identifies the process that calls.
 
     Attributes:
         ledger: the name of the ledger.
-        worker: its number.
-        incarnation: identifies this process among those of the same worker; any int64.
+        worker: the number of the worker.
+        incarnation: any int64 that differs between the processes of one worker.
     """
 
     ledger: str
@@ -49,7 +49,15 @@ class Caller:
 
 
 def run(operation: str, **inputs: Any) -> Any:
-    """Runs an operation of the ledger, or adds it to the graph. Returns its outputs."""
+    """Runs an operation of the ledger, or adds it to the graph.
+
+    Args:
+        operation: the name of the operation, without its prefix.
+        **inputs: its inputs and attributes.
+
+    Returns:
+        Its outputs.
+    """
     outputs = getattr(loader.library(), f"tf_strategies_ledger_{operation}")(**inputs)
     if tf.executing_eagerly():
         tf.nest.flatten(outputs)[0].numpy()
@@ -57,11 +65,19 @@ def run(operation: str, **inputs: Any) -> Any:
 
 
 def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
-    """Does the same as `run`, for an operation that may wait, or fail when other workers are at fault.
+    """Does the same as `run`, for an operation that may wait or may fail because of other workers.
 
     In eager code it runs in a function of its own. A server uses one of its few threads for each eager
     operation until it has finished, so waiting operations would soon block it. A failed eager operation also
     fails the operations that were sent after it.
+
+    Args:
+        operation: the name of the operation, without its prefix.
+        ledger: the name of the ledger.
+        **inputs: its other inputs.
+
+    Returns:
+        Its output, or a tuple of its outputs.
     """
     if not tf.executing_eagerly():
         return run(operation, ledger=ledger, **inputs)

@@ -41,17 +41,16 @@ def sum_gradients(
 ) -> List[tf.Tensor]:
     """Returns the sum of the members' gradients for a step.
 
-    They are added in the order of members, so the bits are always the same.
-
-    float16 and bfloat16 are rounded after every addition.
+    They are added in the order of members, so the bits are always the same. float16 and bfloat16 are rounded after
+    every addition.
 
     Args:
-        members: [m] int32, ascending.
+        members: [m] int32, the numbers of the workers, ascending.
         ledger: the name of the ledger.
         key: as for `accumulate`.
-        step: of the gradients.
-        dtype: of the accumulated tensors.
-        shapes: of the accumulated tensors, as far as known.
+        step: the step of the gradients.
+        dtype: the dtype of the accumulated tensors.
+        shapes: the shapes of the accumulated tensors, as far as they are known.
 
     Returns:
         One sum for each tensor of a gradient.
@@ -75,7 +74,16 @@ def sum_gradients(
 def accumulate_rows(
     slices: tf.IndexedSlices, *, ledger: str, key: str, worker: Integer, step: Integer
 ) -> tf.Tensor:
-    """Does the same as `accumulate` for rows: indices [n] (converted to int64), values [n, ...]. n may differ, and may be 0."""
+    """Does the same as `accumulate` for rows of a variable.
+
+    Args:
+        slices: indices [n], which are converted to int64, and values [n, ...]. n may differ between workers, and may
+            be 0.
+        ledger: the name of the ledger.
+        key: as for `accumulate`.
+        worker: the number of the worker.
+        step: the step at which the worker read the weights.
+    """
     return run(
         "accumulate_rows",
         worker=worker,
@@ -93,6 +101,14 @@ def gather_rows(
     """Returns the members' rows for a step, in the order of the members' numbers.
 
     Indices may repeat. The server keeps the rows.
+
+    Args:
+        members: [m] int32, the numbers of the workers, ascending.
+        ledger: the name of the ledger.
+        key: as for `accumulate`.
+        step: the step of the gradients.
+        dtype: the dtype of the values.
+        row_shape: the shape of a row, as far as it is known.
     """
     indices, values = run(
         "gather_rows",
@@ -107,7 +123,11 @@ def gather_rows(
 
 
 def discard(ledger: str, step: Integer) -> tf.Tensor:
-    """Frees the gradients of this step and of all steps before it, under every key, on this server.
+    """Frees the gradients of a step and of all steps before it, under every key, on this server.
+
+    Args:
+        ledger: the name of the ledger.
+        step: the step.
 
     Returns:
         Scalar int64: the number of remaining gradients for the ledger.

@@ -12,12 +12,10 @@ __all__ = ["agree", "enter", "join", "leave", "set_step", "step"]
 
 
 def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
-    """Makes this process the worker `caller.worker`, which trains.
+    """Makes this process the worker `caller.worker`, which trains from now on.
 
-    It replaces an earlier process of this worker, whose calls end.
-
-    The first worker that joins sets `names` and `options`. Other workers must have the same. A process may
-    join again.
+    It replaces an earlier process of this worker, whose calls end. The first worker that joins sets `names` and
+    `options`. Other workers must have the same. A process may join again.
 
     Args:
         caller: the joining process.
@@ -41,23 +39,32 @@ def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
 
 
 def agree(caller: Caller, key: str | tf.Tensor, text: str | tf.Tensor) -> tf.Tensor:
-    """Fails if workers have different texts for the key. The first text is kept.
+    """Fails if workers have different texts for a key. The first text is kept.
+
+    Args:
+        caller: this process.
+        key: the key.
+        text: the text of this worker.
 
     Returns:
         Scalar int64: the current step.
 
     Raises:
         tf.errors.InvalidArgumentError: another worker has a different text. The message shows both.
-            tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
+        tf.errors.ResourceExhaustedError: more than 65,536 keys, or 64 MiB of keys and texts.
     """
     return run_apart("agree", **names_of(caller), key=key, text=text)
 
 
 def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
-    """Reports that this process has stopped training: finally, or until its next fit.
+    """Reports that this process has stopped training, finally or until its next fit.
 
     Its waiting calls end with AbortedError. Its submission is dropped if it has not counted yet. If it had to
     apply a step, another worker applies it.
+
+    Args:
+        caller: this process.
+        finished: whether it stops finally.
 
     Returns:
         Scalar int64: the current step.
@@ -66,9 +73,7 @@ def leave(caller: Caller, *, finished: bool) -> tf.Tensor:
 
 
 def enter(caller: Caller, generation: Integer, *, timeout: float) -> tf.Tensor:
-    """Begins a fit.
-
-    Waits until every worker that is neither finished nor lost has entered this generation or a later one.
+    """Begins a fit: waits until every worker that is neither finished nor lost has entered it or a later one.
 
     It also waits while a step is being applied. Meanwhile other workers do not wait for the caller. After a
     failed wait the caller is idle.
@@ -93,10 +98,14 @@ def step(ledger: str) -> tf.Tensor:
 
 
 def set_step(ledger: str, value: Integer) -> tf.Tensor:
-    """Sets the step, as after restoring a checkpoint.
+    """Sets the step, for example after a checkpoint was restored.
+
+    Args:
+        ledger: the name of the ledger.
+        value: the step.
 
     Returns:
-        Scalar int64: the same.
+        Scalar int64: the new step.
 
     Raises:
         tf.errors.FailedPreconditionError: gradients are pending.

@@ -18,10 +18,10 @@ UNBOUNDED = -1
 
 
 class Staleness(NamedTuple):
-    """The staleness of all pushed gradients, as int64 tensors.
+    """Holds the staleness of all pushed gradients, as int64 tensors.
 
     Attributes:
-        histogram: [256] the numbers of updates by staleness. The last entry counts all from 255.
+        histogram: [256] the number of updates by staleness. The last entry counts all values from 255.
         count: the number of updates.
         total: the sum of all staleness values.
         maximum: the greatest staleness.

@@ -17,7 +17,7 @@ __all__ = ["Counts", "Decision", "Submission", "applied", "counts", "run_once", 
 
 
 class Decision(enum.IntEnum):
-    """The possible results of a submission."""
+    """Lists the possible results of a submission."""
 
     DROPPED = 0
     COUNTED = 1
@@ -25,18 +25,18 @@ class Decision(enum.IntEnum):
 
 
 class Submission(NamedTuple):
-    """The result of `submit`.
+    """Holds the result of `submit`.
 
     Attributes:
-        decision: scalar int32, a `Decision`. DROPPED: too late to count. COUNTED: counted, and applied by
-            another worker. APPLY: the caller is to apply the gradients of `members` for `step` and then to
+        decision: scalar int32, a `Decision`. DROPPED: it was too late to count. COUNTED: it counted, and another
+            worker has applied it. APPLY: the caller must apply the gradients of `members` for `step` and then
             call `applied`. If the worker that had to apply the step was lost, the caller may not be a member,
             and some weights may already be written. `run_once` runs each part of an update only once.
-        step: scalar int64: the current step; with APPLY the one to apply.
+        step: scalar int64, the current step; with APPLY the step to apply.
         members: [m] int32, ascending; empty without APPLY.
-        rows: scalar int64: the number of rows of all members; 0 without APPLY.
-        update: scalar int64: with APPLY the number of this update for `run_once`, the same for every worker
-            that is told to apply it; otherwise -1.
+        rows: scalar int64, the number of rows of all members; 0 without APPLY.
+        update: scalar int64, with APPLY the number of this update for `run_once`, equal for every worker that is told
+            to apply it; otherwise -1.
     """
 
     decision: tf.Tensor
@@ -47,21 +47,24 @@ class Submission(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The numbers of dropped and counted submissions of each worker, [size] int64, or [0] before a worker has joined."""
+    """Holds the numbers of submissions of each worker, [size] int64, or [0] before a worker has joined.
+
+    Attributes:
+        dropped: the number of dropped submissions.
+        counted: the number of counted submissions.
+    """
 
     dropped: tf.Tensor
     counted: tf.Tensor
 
 
 def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, timeout: float) -> Submission:
-    """Submits the gradients of a step, which must be accumulated already.
+    """Submits the gradients of a step, and waits until they are counted or dropped.
 
-    Waits until they are counted or dropped.
-
-    The first `quorum` submissions for the current step count. If fewer workers are expected or training,
-    their number is the quorum. The caller that completes the quorum is told to apply the step; the other
-    callers that count wait until it has called `applied`. A submission that does not count returns at once
-    or, while a step is being applied, after that.
+    The gradients must be accumulated already. The first `quorum` submissions for the current step count. If fewer
+    workers are expected or training, their number is the quorum. The caller that completes the quorum is told to
+    apply the step; the other callers that count wait until it has called `applied`. A submission that does not count
+    returns at once or, while a step is being applied, after that.
 
     Args:
         caller: this process.
@@ -72,8 +75,8 @@ def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, tim
 
     Raises:
         tf.errors.DeadlineExceededError: the wait took too long. The message names the awaited workers. The
-            submission is dropped, unless its step is being applied. tf.errors.FailedPreconditionError: the
-            step is greater than the ledger's.
+            submission is dropped, unless its step is being applied.
+        tf.errors.FailedPreconditionError: the step is greater than the ledger's.
     """
     return Submission(
         *run_apart("submit", **names_of(caller), step=step, rows=rows, quorum=quorum, timeout=timeout)
@@ -82,6 +85,10 @@ def submit(caller: Caller, step: Integer, *, rows: Integer, quorum: Integer, tim
 
 def applied(caller: Caller, step: Integer) -> tf.Tensor:
     """Reports that the step is applied, and begins the next one.
+
+    Args:
+        caller: this process.
+        step: the applied step.
 
     Returns:
         Scalar int64: the next step.
@@ -103,7 +110,7 @@ def run_once(
     Args:
         update: the number of the update, from `submit`.
         function: the name of the function. It must have no results, and use only resources of this server.
-        arguments: of the function.
+        arguments: the arguments of the function.
         ledger: the name of the ledger.
         part: the number of the part, from 0. The parts of an update must ascend on each server.
 
