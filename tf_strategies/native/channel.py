@@ -34,7 +34,7 @@ _MOST_KEYS = 1 << 32
 
 
 def prepare(my_host: str = "") -> None:
-    """Lets workers open channels to this process, a server. Call it once, before the first worker connects.
+    """Lets workers open channels to this process, which is a server. Call it once, before the first worker connects.
 
     Args:
         my_host: the host in this server's address of TF_CONFIG, whose network interface the channels use; "" for all.
@@ -44,34 +44,58 @@ def prepare(my_host: str = "") -> None:
 
 
 def channels_to(worker: str) -> list[int]:
-    """Returns the ids of this server's channels to a worker, by the `name` it gave to `Channel.connect`."""
+    """Returns the ids of this server's channels to a worker.
+
+    Args:
+        worker: the `name` that the worker gave to `Channel.connect`.
+    """
     return core.channels_to(worker)
 
 
 def fail_channels_to(worker: str, reason: str) -> None:
-    """Fails all operations on this server that wait for a worker, with UnavailableError and the reason."""
+    """Fails all operations on this server that wait for a worker, with UnavailableError and the reason.
+
+    Args:
+        worker: as for `channels_to`.
+        reason: the reason, in one line.
+    """
     for channel in core.channels_to(worker):
         core.fail(channel, Code.UNAVAILABLE, reason)
 
 
 def close_channels_to(worker: str) -> None:
-    """Closes this server's channels to a worker that will not use them again, and frees their memory."""
+    """Closes this server's channels to a worker that no longer uses them, and frees their memory.
+
+    Args:
+        worker: as for `channels_to`.
+    """
     for channel in core.channels_to(worker):
         core.close(channel)
 
 
 class _Side(NamedTuple):
-    """One end of a channel: its id in its process, and the device of its operations."""
+    """Describes one end of a channel.
+
+    Attributes:
+        channel: the id of the channel in its process.
+        device: the device of its operations.
+    """
 
     channel: int
     device: str
 
 
 class Channel:
-    """A channel from a worker to a server. It is made by `connect` and ended by `close`. Thread-safe.
+    """A channel from a worker to a server. It is made by `connect` and ended by `close`. It is thread-safe.
+
+    Args:
+        worker: the worker's end.
+        server: the server's end.
+        peer: the name of the server, for messages.
+        timeout: the number of seconds to wait for each transfer.
 
     Attributes:
-        peer: the server's name, for messages.
+        peer: the name of the server, for messages.
     """
 
     def __init__(self, worker: _Side, server: _Side, peer: str, timeout: float) -> None:
@@ -105,7 +129,8 @@ class Channel:
 
         Raises:
             BootstrapError: no transport can be opened on one of the two hosts, or the server does not answer
-                over it. tf.errors.OpError: TensorFlow cannot reach the server.
+                over it.
+            tf.errors.OpError: TensorFlow cannot reach the server.
         """
         _close_at_exit()
         transports = list(host.transports(transport))
@@ -166,8 +191,8 @@ class Channel:
 
         Raises:
             tf.errors.UnavailableError: when the function runs: `fail` was called, because the server is lost.
-                tf.errors.DeadlineExceededError: when the function runs: the tensor did not arrive in time.
-                tf.errors.AbortedError: when the function runs: the channel was closed.
+            tf.errors.DeadlineExceededError: when the function runs: the tensor did not arrive in time.
+            tf.errors.AbortedError: when the function runs: the channel was closed.
         """
         return self._move(tensor, "pull", name, key, timeout, self._server, self._worker)
 
@@ -178,7 +203,7 @@ class Channel:
         return self._move(tensor, "push", name, key, timeout, self._worker, self._server)
 
     def fail(self, reason: str) -> None:
-        """Fails all operations on this end, now and in future, with UnavailableError and the reason."""
+        """Fails all current and later operations on this end, with UnavailableError and the reason."""
         core.fail(self._worker.channel, Code.UNAVAILABLE, reason)
 
     def failure(self) -> str | None:

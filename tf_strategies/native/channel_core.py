@@ -30,11 +30,24 @@ def _last_error(core: ctypes.CDLL) -> str:
 
 
 def prepare(*, host: str, net_devices: str) -> None:
+    """Lets workers open channels to this process.
+
+    Args:
+        host: a text that is equal for two processes exactly when they can share memory.
+        net_devices: the value of UCX_NET_DEVICES, or "" for all interfaces.
+    """
     _core().tfs_channel_prepare(utf8(host), utf8(net_devices))
 
 
 def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:
-    """Opens a worker's end of a channel. Returns its id and its transport address.
+    """Opens a worker's end of a channel.
+
+    Args:
+        transports: the values of UCX_TLS to try, in this order.
+        net_devices: the value of UCX_NET_DEVICES, or "" for all interfaces.
+
+    Returns:
+        The id of the end, and its transport address.
 
     Raises:
         BootstrapError: no transport can be opened on this host.
@@ -47,13 +60,25 @@ def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes
 
 
 def close_end(end: int) -> None:
+    """Closes an end that did not become a channel."""
     _core().tfs_channel_close_end(ctypes.c_int64(end))
 
 
 def connect(
     end: int, *, server_address: bytes, same_host: bool, name: str, server: str, timeout: float
 ) -> int:
-    """Makes the channel from an end, which must not be used again. Returns its id.
+    """Makes a channel from an end, which must not be used again.
+
+    Args:
+        end: the id of the end.
+        server_address: the transport address of the server's end.
+        same_host: whether the server can share memory with this process.
+        name: the name of this worker, for messages.
+        server: the name of the server, for messages.
+        timeout: the number of seconds to wait for the server's answer.
+
+    Returns:
+        The id of the channel.
 
     Raises:
         BootstrapError: the server did not answer within `timeout` seconds.
@@ -76,14 +101,17 @@ def connect(
 
 
 def close(channel: int) -> None:
+    """Closes a channel. Its operations fail."""
     _core().tfs_channel_close(ctypes.c_int64(channel))
 
 
 def close_all() -> None:
+    """Closes all channels of this process."""
     _core().tfs_channels_close_all()
 
 
 def fail(channel: int, code: Code, message: str) -> None:
+    """Fails all current and later operations on a channel."""
     _core().tfs_channel_fail(ctypes.c_int64(channel), int(code), utf8(message))
 
 
@@ -112,6 +140,6 @@ def channels_to(peer_name: str) -> list[int]:
 
 
 def stats(channel: int) -> dict[str, Any]:
-    """Returns the counters of `tfs_channel_stats`, or nothing if the channel is closed."""
+    """Returns the counters of `tfs_channel_stats`, or an empty dictionary if the channel is closed."""
     text = c_text.read(_core().tfs_channel_stats, ctypes.c_int64(channel))
     return {} if text is None else json.loads(text)

@@ -1,7 +1,7 @@
-"""TensorFlow operations for the collectives, eager and in graphs.
+"""TensorFlow operations for the collectives, in eager code and in graphs.
 
-Workers match them by an instance number (`Communicator.next_instance`), so workers must create the same collectives
-in the same order.
+Each collective has an instance number, from `Communicator.next_instance`. All workers must therefore create the same
+collectives in the same order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tf_strategies.native.communicator import Communicator
 
 
 class AllToAll(NamedTuple):
-    """The result of `all_to_all`.
+    """Holds the result of `all_to_all`.
 
     Attributes:
         received: [n, ...], the rows that the workers sent to this one, concatenated along axis 0 by rank.
@@ -36,23 +36,23 @@ def all_reduce(
     name: str,
     layout: str = "",
 ) -> list[tf.Tensor]:
-    """Reduces a pack of tensors, elementwise, over all workers; every worker gets the same bits.
+    """Reduces a pack of tensors elementwise over all workers. Every worker gets the same bits.
 
     Args:
         tensors: one or more tensors of one dtype: float32, float64, float16, bfloat16, int32 or int64. Their
             number and shapes must be equal on all workers.
-        communicator: the group.
+        communicator: the communicator of the group.
         reduction: "sum", "mean" (the sum, divided once by the number of workers), "min" or "max".
-        name: for messages. Digits in it may differ between workers.
+        name: the name of the collective, for messages. Its digits may differ between workers.
         layout: a description of the elements. Workers with different layouts get an error.
 
     Returns:
         The reduced tensors, in the same order.
 
     Raises:
-        tf.errors.UnavailableError: a worker is lost. tf.errors.InvalidArgumentError: workers requested
-            different collectives. tf.errors.DeadlineExceededError: a worker did not take part within the
-            timeout.
+        tf.errors.UnavailableError: a worker is lost.
+        tf.errors.InvalidArgumentError: workers requested different collectives.
+        tf.errors.DeadlineExceededError: a worker did not take part within the timeout.
     """
     return loader.library().tf_strategies_all_reduce(
         tensors=list(tensors),
@@ -67,10 +67,14 @@ def all_reduce(
 def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
     """Returns the tensor of worker `root` on every worker.
 
-    Takes any numeric dtype or bool; shapes must be equal.
+    It completes on a worker when all workers to which this worker sends have received the tensor. It raises the
+    errors of `all_reduce`.
 
-    Raises the errors of `all_reduce`. A worker returns when all workers to which it sends have received the
-    tensor.
+    Args:
+        tensor: any numeric dtype or bool. Dtype and shape must be equal on all workers.
+        communicator: the communicator of the group.
+        name: the name of the collective, for messages.
+        root: the rank whose tensor is sent.
     """
     return loader.library().tf_strategies_broadcast(
         tensor=tensor,
@@ -82,9 +86,15 @@ def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root:
 
 
 def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str, layout: str = "") -> tf.Tensor:
-    """Concatenates the workers' tensors along axis 0, by rank; their first dimensions may differ.
+    """Concatenates the tensors of all workers along axis 0, by rank.
 
-    Raises the errors of `all_reduce`.
+    It raises the errors of `all_reduce`.
+
+    Args:
+        tensor: [n, ...], any numeric dtype or bool. n may differ between workers; the other dimensions must be equal.
+        communicator: the communicator of the group.
+        name: the name of the collective, for messages.
+        layout: as for `all_reduce`.
     """
     return loader.library().tf_strategies_all_gather(
         tensor=tensor,
@@ -109,8 +119,8 @@ def all_to_all(
         tensor: [m, ...], any numeric dtype or bool: the rows for worker 0 come first. All dimensions except
             the first must be equal on all workers.
         lengths: [workers] int64, the number of rows for each worker. They add up to m.
-        communicator: the group.
-        name: for messages.
+        communicator: the communicator of the group.
+        name: the name of the collective, for messages.
         layout: as for `all_reduce`.
 
     Raises:
@@ -132,7 +142,12 @@ def all_to_all(
 
 
 def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
-    """Completes when every worker has called it. Raises the errors of `all_reduce`."""
+    """Completes when every worker has called it. It raises the errors of `all_reduce`.
+
+    Args:
+        communicator: the communicator of the group.
+        name: the name of the collective, for messages.
+    """
     return loader.library().tf_strategies_barrier(
         communicator=communicator.id, instance=communicator.next_instance(name), label=name
     )

@@ -11,7 +11,7 @@ from tf_strategies.native import loader
 
 
 class EncodedEntries(NamedTuple):
-    """The result of `encode_entries`.
+    """Holds the result of `encode_entries`.
 
     Attributes:
         message: [m] uint8. Concatenated messages can be decoded, because each contains its length.
@@ -23,7 +23,7 @@ class EncodedEntries(NamedTuple):
 
 
 class EncodedRegions(NamedTuple):
-    """The result of `encode_regions`.
+    """Holds the result of `encode_regions`.
 
     Attributes:
         messages: [m] uint8, the concatenated messages of all regions.
@@ -37,7 +37,7 @@ class EncodedRegions(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Selected elements of a vector.
+    """Holds selected elements of a vector.
 
     Attributes:
         indices: [u] int64, ascending.
@@ -59,9 +59,9 @@ def encode_entries(
         indices: [k] int64, strictly ascending, from 0 up to count - 1.
         values: [k] float32, the elements at these indices.
         count: the length of the vector, up to 2**48.
-        value_format: "float32"; "float16", which rounds to halves times one power of two for the message, so
-            that none overflows; or "int8", which rounds to multiples of one scale for every 256 values.
-            Values that are not finite stay so.
+        value_format: "float32", "float16" or "int8". "float16" rounds to float16 after it has divided all values of the
+            message by one power of two, so that none overflows. "int8" rounds to multiples of a scale, which 256 values
+            share. Values that are not finite stay so.
 
     Raises:
         tf.errors.InvalidArgumentError: an index is out of range or out of order, or the lengths differ.
@@ -107,23 +107,23 @@ def sum_entries(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
 
     Args:
         messages: [m] uint8, any number of concatenated messages of `encode_entries`.
-        count: elements of the vector that all of them are entries of.
+        count: the length of the vector to which all entries belong.
 
     Raises:
-        tf.errors.InvalidArgumentError: the bytes are damaged, or of a vector of another length.
+        tf.errors.InvalidArgumentError: the bytes are damaged, or belong to a vector of another length.
     """
     return loader.library().tf_strategies_sum_entries(messages=messages, count=tf.cast(count, tf.int64))
 
 
 def merge_entries(messages: tf.Tensor, count: int | tf.Tensor) -> Entries:
-    """Returns the sum of messages as a list of all their indices, also where values cancel to 0.
+    """Returns the sum of messages as entries: all their indices, even if the values at an index add up to 0.
 
     Args:
         messages: as for `sum_entries`, which computes the same sum.
-        count: elements of the vector that all of them are entries of.
+        count: the length of the vector to which all entries belong.
 
     Raises:
-        tf.errors.InvalidArgumentError: the bytes are damaged, or of a vector of another length.
+        tf.errors.InvalidArgumentError: the bytes are damaged, or belong to a vector of another length.
     """
     return Entries(
         *loader.library().tf_strategies_merge_entries(messages=messages, count=tf.cast(count, tf.int64))

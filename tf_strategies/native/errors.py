@@ -19,10 +19,10 @@ _Named = type("WorkerLostError", (tf.errors.UnavailableError,), {"__module__": "
 
 @contextlib.contextmanager
 def naming_lost_workers(is_broken: Callable[[], bool]) -> Iterator[None]:
-    """Raises an UnavailableError that leaves the block as a WorkerLostError.
+    """Converts an UnavailableError that leaves the block to a WorkerLostError.
 
     Args:
-        is_broken: returns True if the group has failed, and the error has the reason.
+        is_broken: returns True if the group has failed, so that the error is a consequence.
     """
     try:
         yield

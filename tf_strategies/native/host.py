@@ -1,4 +1,4 @@
-"""Checks this host before a transport is opened."""
+"""Collects facts about this host that a transport needs: its identity, its interfaces and its transports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def identity() -> str:
 
 
 def ranks_per_host(hosts: list[str]) -> int:
-    """Returns the number of ranks on each host, if it is the same on all hosts and ranks are listed host by host; otherwise 1.
+    """Returns the number of ranks on each host, or 1 if hosts differ in it or ranks are not listed host by host.
 
     Args:
         hosts: the host of each rank.
@@ -41,7 +41,11 @@ def ranks_per_host(hosts: list[str]) -> int:
 
 
 def interface_of(host: str) -> str | None:
-    """Returns the network interface with the host's address, or None if no interface of this machine has it."""
+    """Returns the network interface of this machine that has the address of a host, or None if there is none.
+
+    Args:
+        host: a host name or an IP address.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -82,6 +86,9 @@ def net_devices(host: str) -> str:
 
     It is "" if the user has set UCX_NET_DEVICES, if the host has RDMA devices (which are not interfaces), or
     if no local interface has the address (it may be translated in the network).
+
+    Args:
+        host: the host in this task's address of TF_CONFIG.
     """
     if "UCX_NET_DEVICES" in os.environ or any(Path("/sys/class").glob("infiniband/*")):
         return ""

@@ -42,6 +42,6 @@ def sum_quantized(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
         count: the number of elements of each vector.
 
     Raises:
-        tf.errors.InvalidArgumentError: the bytes are damaged, or of a vector of another length.
+        tf.errors.InvalidArgumentError: the bytes are damaged, or belong to a vector of another length.
     """
     return loader.library().tf_strategies_sum_quantized(messages=messages, count=tf.cast(count, tf.int64))

@@ -1,7 +1,7 @@
 """Deletes iterators of datasets on another thread, because this can take long.
 
 The destructor of an iterator waits for the thread that tunes it. In TensorFlow 2.15 to 2.21, this thread can
-miss the signal to stop because of a race. It then sleeps as long as the iterator has existed, up to a minute.
+miss the signal to stop, because of a race. It then sleeps as long as the iterator has existed, up to a minute.
 Python would wait with the interpreter locked, for example between two epochs of `fit`, and all workers would
 wait for this one. So a thread of our library deletes iterators.
 """
@@ -27,10 +27,11 @@ _waiting: Set[weakref.finalize] = set()
 def with_iterators_released(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Makes another thread delete the iterators of this dataset object when they are garbage.
 
-    Returns the dataset.
-
     Args:
         dataset: a dataset or a distributed dataset.
+
+    Returns:
+        The dataset.
     """
     loader.library()  # loads the library now, and not when the first iterator is deleted
     return compat.show_iterators(dataset, lambda made: release_after(made, compat.iterator_handles(made)))

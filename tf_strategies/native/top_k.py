@@ -1,4 +1,4 @@
-"""Top-k gradient selection with error feedback, as a TensorFlow operation."""
+"""Selects the largest elements of a gradient, with error feedback, as a TensorFlow operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tf_strategies.native import loader
 
 
 class TopK(NamedTuple):
-    """The result of `top_k`.
+    """Holds the result of `top_k`.
 
     Attributes:
         indices: [k] int64, ascending positions in the flattened gradient.
@@ -24,14 +24,14 @@ class TopK(NamedTuple):
 
 
 def top_k(gradient: tf.Tensor, residual: tf.Tensor, k: int | tf.Tensor, *, sampled: bool = False) -> TopK:
-    """Selects the k entries of `gradient + residual` with the largest magnitudes, and returns the rest as the next residual.
+    """Selects the k elements of `gradient + residual` with the largest magnitudes. The others form the next residual.
 
     Among equal magnitudes the lower index is selected. Values that are not finite are selected first, and
     never remain.
 
     Args:
         gradient: float32, float16 or bfloat16, of any shape.
-        residual: float32, of the same shape: the rest of earlier selections.
+        residual: float32, of the same shape: the elements that earlier calls have not selected.
         k: between 0 and the number of elements.
         sampled: whether to select by a threshold that is estimated from a sample. Then 0.8 k to 1.25 k
             entries are selected.
@@ -40,8 +40,8 @@ def top_k(gradient: tf.Tensor, residual: tf.Tensor, k: int | tf.Tensor, *, sampl
         tf.errors.InvalidArgumentError: k is out of range, or the shapes differ.
 
     References:
-        Lin et al. 2018, "Deep gradient compression", section 3. The residual is kept in float32 whatever the gradient's dtype, so
-        that small gradients add up.
+        Lin et al. 2018, "Deep gradient compression", section 3. Here the residual is float32 for all dtypes of the
+        gradient, so that small gradients add up.
     """
     return TopK(
         *loader.library().tf_strategies_top_k(
