@@ -32,7 +32,7 @@ class ByHostTransport final : public Transport {
     return between_->Progress() || moved;
   }
 
-  // One that is armed already may be left so: it is armed again before the next Wait.
+  // If only the first can be armed, it may stay armed: both are armed again before the next Wait.
   bool Arm() override { return within_->Arm() && between_->Arm(); }
 
   void Wait(int timeout_ms) override {
@@ -40,7 +40,7 @@ class ByHostTransport final : public Transport {
     poll(events, 2, timeout_ms);
   }
 
-  // Either ends the wait for both.
+  // Wait ends when either of the two transports has an event.
   void Wake() override { between_->Wake(); }
 
   void Cancel() override {
@@ -64,7 +64,7 @@ class ByHostTransport final : public Transport {
   }
 
  private:
-  // Destroyed from the last: what goes to other hosts leaves first.
+  // Members are destroyed in reverse order, so messages to other hosts are flushed first.
   const std::unique_ptr<Transport> within_;
   const std::unique_ptr<Transport> between_;
   std::vector<Transport*> to_;  // by peer
@@ -75,17 +75,18 @@ class ByHostTransport final : public Transport {
 Status MakeByHostTransport(std::unique_ptr<Transport> within, std::unique_ptr<Transport> between,
                            std::vector<bool> is_within, std::unique_ptr<Transport>* transport) {
   if (within->rank() != between->rank() || within->size() != between->size()) {
-    return InvalidArgument("two transports of one rank are needed, not of rank " +
+    return InvalidArgument("the two transports must have the same rank and size; got rank " +
                            std::to_string(within->rank()) + " of " + std::to_string(within->size()) +
                            " and rank " + std::to_string(between->rank()) + " of " +
                            std::to_string(between->size()));
   }
   if (static_cast<int>(is_within.size()) != within->size()) {
-    return InvalidArgument("a group of " + std::to_string(within->size()) + " ranks was given the hosts of " +
-                           std::to_string(is_within.size()));
+    return InvalidArgument("is_within must have an entry for each of " + std::to_string(within->size()) +
+                           " ranks; got " + std::to_string(is_within.size()));
   }
   if (within->EventFd() < 0 || between->EventFd() < 0) {
-    return InvalidArgument("a transport without an event fd cannot be waited for together with another");
+    return InvalidArgument(
+        "a transport without an event fd cannot be combined with another: one thread must wait for both");
   }
   *transport = std::make_unique<ByHostTransport>(std::move(within), std::move(between), is_within);
   return Status::Ok();

@@ -1,4 +1,4 @@
-// Transport of two: one to the ranks of this host, one to those of other hosts.
+// A transport that uses one transport for the ranks of this host, and another for the ranks of other hosts.
 #ifndef OPS_TRANSPORT_BY_HOST_H_
 #define OPS_TRANSPORT_BY_HOST_H_
 
@@ -10,8 +10,10 @@
 
 namespace tf_strategies {
 
-// within, between: two transports of one rank and size, each with an event fd, and with a way to its own peers at least.
-// is_within[r]: rank r is reached by `within`. On an error both are destroyed.
+// Makes a transport from two others. It destroys both if it returns an error.
+//
+// within, between: transports of the same rank and size, each with an event fd. Each must reach its own peers.
+// is_within: [size], true for the ranks that `within` reaches.
 Status MakeByHostTransport(std::unique_ptr<Transport> within, std::unique_ptr<Transport> between,
                            std::vector<bool> is_within, std::unique_ptr<Transport>* transport);
 

@@ -1,4 +1,4 @@
-// Counts of what a transport has carried: written by the progress thread, read by anyone.
+// Counters of the messages and bytes of a transport. The progress thread writes them; any thread may read them.
 #ifndef OPS_TRANSPORT_COUNTERS_H_
 #define OPS_TRANSPORT_COUNTERS_H_
 

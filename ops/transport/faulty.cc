@@ -69,8 +69,7 @@ class FaultyTransport final : public Transport {
   bool Lost(int64_t action) const { return fault_.kind == Fault::Kind::kLose && action >= fault_.action; }
 
   static Status Failed(int64_t action) {
-    return Unavailable("the faulty transport failed action " + std::to_string(action) +
-                       ", as it was told to");
+    return Unavailable("the faulty transport failed action " + std::to_string(action) + ", as configured");
   }
 
   void Delay(std::function<void()> action) {

@@ -1,4 +1,4 @@
-// Transport that wraps another and does harm at a chosen action: for tests of what happens then.
+// A transport that wraps another and causes a fault at a chosen action, for tests of failures.
 #ifndef OPS_TRANSPORT_FAULTY_H_
 #define OPS_TRANSPORT_FAULTY_H_
 
@@ -12,14 +12,15 @@ namespace tf_strategies {
 struct Fault {
   enum class Kind {
     kFail,   // the action completes with kUnavailable
-    kLose,   // the action and all after it never happen and never complete: a rank that died
-    kDelay,  // the action starts only `delay_ms` later; the others go on
+    kLose,   // the action and all later ones are ignored and never complete, as if the rank had died
+    kDelay,  // the action starts `delay_ms` later; other actions are not delayed
   };
   Kind kind = Kind::kFail;
-  int64_t action = 0;  // counts this rank's sends and receptions from 0
+  int64_t action = 0;  // the number of the action among the sends and receptions of this rank, from 0
   int delay_ms = 0;
 };
 
+// Returns a transport that passes all actions on to `inner`, except for the fault.
 std::unique_ptr<Transport> MakeFaultyTransport(std::unique_ptr<Transport> inner, Fault fault);
 
 }  // namespace tf_strategies

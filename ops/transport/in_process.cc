@@ -21,7 +21,7 @@ struct Message {
   const void* data = nullptr;
   size_t bytes = 0;
   std::vector<char> copy;  // holds the data of an eager message
-  uint64_t receipt = 0;    // the sender's number of a rendezvous; 0 for an eager message
+  uint64_t receipt = 0;    // the sender's number of a rendezvous message; 0 for an eager message
 };
 
 bool SameKey(const Tag& a, const Tag& b) { return a.instance == b.instance && a.message == b.message; }
@@ -34,7 +34,7 @@ class InProcessFabric {
     std::mutex mutex;
     std::condition_variable changed;
     std::list<Message> messages;
-    std::deque<uint64_t> receipts;  // rendezvous sends of this rank that were taken
+    std::deque<uint64_t> receipts;  // the rendezvous messages of this rank that were received
     bool woken = false;
   };
 
@@ -145,7 +145,7 @@ class InProcessTransport final : public Transport {
     ReceiveDone done;
   };
 
-  // Copies a rendezvous message while the inbox is locked: its memory is the sender's, who may be about to Cancel.
+  // Copies the data while the inbox is locked, because the sender may call Cancel and then free the memory.
   bool Take(const Posted& receive, Message* taken) {
     auto& inbox = fabric_->inbox(rank_);
     std::lock_guard<std::mutex> lock(inbox.mutex);

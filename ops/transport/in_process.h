@@ -1,4 +1,4 @@
-// Transport between threads of one process: for tests of everything above the wire.
+// A transport between threads of one process, for tests of the layers above the transport.
 #ifndef OPS_TRANSPORT_IN_PROCESS_H_
 #define OPS_TRANSPORT_IN_PROCESS_H_
 
@@ -8,14 +8,16 @@
 
 namespace tf_strategies {
 
-// The shared side: one inbox a rank. Endpoints keep it alive.
+// The state that all ranks share: one inbox for each rank. The transports keep it alive.
 class InProcessFabric;
 
-// Messages of up to `eager_bytes` are copied when sent, and the send completes at once; longer ones stay in the sender's
-// memory until the receiver has copied them, as a rendezvous does on a real wire.
+// Makes the shared state of a group.
+//
+// Messages of up to `eager_bytes` bytes are copied when they are sent, and the send completes at once. Longer
+// messages stay in the sender's memory until the receiver has copied them, as in a rendezvous protocol.
 std::shared_ptr<InProcessFabric> MakeInProcessFabric(int size, size_t eager_bytes);
 
-// The transport of one rank; make one for each.
+// Makes the transport of one rank.
 std::unique_ptr<Transport> MakeInProcessTransport(std::shared_ptr<InProcessFabric> fabric, int rank);
 
 }  // namespace tf_strategies

@@ -28,7 +28,7 @@ std::string SealAddress(const std::string& address) {
 Status UnsealAddress(const std::string& sealed, std::string* address) {
   Seal seal;
   if (sealed.size() < sizeof(seal)) {
-    return InvalidArgument("it has " + std::to_string(sealed.size()) + " bytes, less than its head");
+    return InvalidArgument("it has " + std::to_string(sealed.size()) + " bytes, fewer than its header");
   }
   std::memcpy(&seal, sealed.data(), sizeof(seal));
   *address = sealed.substr(sizeof(seal));

@@ -1,5 +1,5 @@
-// The address of a transport as it travels: with its length and a checksum, so that a damaged one is refused before it is parsed.
-// This finds accidents; whoever can change an address can also change its checksum.
+// Adds the length and a checksum to the address of a transport, so that a damaged address is refused before it is
+// parsed. This detects accidents, but not attacks: an attacker can also change the checksum.
 #ifndef OPS_TRANSPORT_SEALED_ADDRESS_H_
 #define OPS_TRANSPORT_SEALED_ADDRESS_H_
 
@@ -9,9 +9,11 @@
 
 namespace tf_strategies {
 
+// Returns the address with its length and checksum.
 std::string SealAddress(const std::string& address);
 
-// kInvalidArgument, with the reason, if it was cut, extended or changed.
+// Checks and removes the length and the checksum. Returns kInvalidArgument, with the reason, if the address was cut,
+// extended or changed.
 Status UnsealAddress(const std::string& sealed, std::string* address);
 
 }  // namespace tf_strategies

@@ -1,13 +1,17 @@
-// Transport: moves bytes between the ranks of a group. One interface for all wires: UCX (processes and hosts), TCP of our own,
-// by-host (one transport within the host, another between hosts), in-process (ranks are threads, for tests), faulty (wraps another
-// and fails or delays the N-th action).
+// Transport: moves bytes between the ranks of a group.
 //
-// Threading: one call at a time, from any thread; only Wait and Wake may run beside another call.
-// Ownership: memory named in Send and Receive belongs to the caller and must stay valid until the completion is called
-// or, after Cancel, until the transport is destroyed.
-// Matching: a reception matches the earliest unmatched message with the same (source, tag key); between one pair of
-// ranks messages with equal keys arrive in the order they were sent. The signature travels with the message, takes no
-// part in matching, and is handed to the receiver, which can see with it that the two sides disagree.
+// The implementations are UCX (between processes and hosts), TCP (between hosts), by-host (one transport within
+// the host, another between hosts), in-process (the ranks are threads, for tests), and faulty (wraps another
+// transport and fails or delays one action).
+//
+// Threading: one call at a time, from any thread. Only Wait and Wake may run at the same time as another call.
+//
+// Ownership: the memory passed to Send and Receive belongs to the caller. It must stay valid until the completion
+// is called or, after Cancel, until the transport is destroyed.
+//
+// Matching: a reception matches the earliest unmatched message with the same source, instance and message number.
+// Between two ranks, messages with equal numbers arrive in the order in which they were sent. The signature is not
+// matched. It is passed to the receiver, which can detect with it that the two ranks run different collectives.
 #ifndef OPS_TRANSPORT_TRANSPORT_H_
 #define OPS_TRANSPORT_TRANSPORT_H_
 
@@ -28,12 +32,12 @@ constexpr int kMessageBits = 13;
 constexpr int kSignatureBits = 22;
 
 struct Tag {
-  uint32_t instance = 0;   // which collective
-  uint32_t message = 0;    // which message of it between this pair of ranks
-  uint32_t signature = 0;  // what the sender believes the collective is; not matched
+  uint32_t instance = 0;   // the number of the collective
+  uint32_t message = 0;    // the number of the message between these two ranks, within the collective
+  uint32_t signature = 0;  // identifies the sender's collective; not matched
 };
 
-// What a completed reception brought.
+// The message of a completed reception.
 struct Received {
   uint32_t signature = 0;
   size_t bytes = 0;
@@ -46,7 +50,7 @@ struct TransportCounters {
   int64_t bytes_received = 0;
 };
 
-// What Describe returns before the first message, where it is not known before.
+// The result of Describe while no message has been sent, if the transport does not know its means earlier.
 constexpr char kNothingYet[] = "none yet";
 
 class Transport {
@@ -59,32 +63,35 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // A completion may run inside the call itself (the operation finished at once) or inside a later Progress.
+  // Starts to send a message. The completion is called within this call if the operation finishes at once, otherwise
+  // within a later call of Progress.
   virtual void Send(int peer, Tag tag, const void* data, size_t bytes, SendDone done) = 0;
 
-  // A message longer than `bytes` completes with an error of code kMismatch; a shorter one completes well, with its length.
+  // Starts to receive a message; completions are called as for Send. If the message is longer than `bytes`, the
+  // completion gets an error of code kMismatch. A shorter message is no error; the completion gets its length.
   virtual void Receive(int peer, Tag tag, void* data, size_t bytes, ReceiveDone done) = 0;
 
-  // Moves what can move without blocking. Returns whether anything happened.
+  // Makes progress without blocking. Returns true if anything happened.
   virtual bool Progress() = 0;
 
-  // Makes the next Wait end as soon as something happens from now on. Returns false when something already has: then
-  // call Progress instead of Wait.
+  // Makes the next Wait end at the next event. Returns false if an event is already pending. Then call Progress
+  // instead of Wait.
   virtual bool Arm() = 0;
 
-  // Sleeps until something has happened since Arm, Wake is called, or the time (milliseconds) is over.
+  // Sleeps until an event has happened since Arm, Wake is called, or the timeout (milliseconds) is over.
   virtual void Wait(int timeout_ms) = 0;
 
-  // A descriptor that is readable when Wait would end. Returns -1 where there is none.
+  // Returns a descriptor that becomes readable when Wait would end, or -1 if there is none.
   virtual int EventFd() const { return -1; }
 
   // Ends a Wait in progress, or the next one.
   virtual void Wake() = 0;
 
-  // Gives up everything outstanding: no completion is called after this returns. The transport is of no use afterwards.
+  // Cancels all outstanding operations. No completion is called after it returns. The transport cannot be used
+  // afterwards.
   virtual void Cancel() = 0;
 
-  // What carries the bytes, for people: "sysv+cma (same host), tcp".
+  // Returns a description of the means of transport, for users: "sysv+cma (same host), tcp".
   virtual std::string Describe() const = 0;
 
   virtual TransportCounters counters() const = 0;

@@ -21,27 +21,31 @@ Status ModifyConfig(ucp_config_t* config, const char* name, const std::string& v
                                             ucs_status_string(status));
 }
 
-// Where UCX's own choice was measured to be slow, on one machine. What the environment says stands, and a UCX that does not know
-// such a setting goes without it.
+// Changes settings of UCX whose defaults were slow in measurements on one machine. Settings in the environment take
+// precedence. A version of UCX that does not know a setting ignores it.
 void Tune(ucp_config_t* config, const TransportList& transports) {
   const auto set = [&](const char* name, const char* value) {
     if (std::getenv((std::string("UCX_") + name).c_str()) == nullptr) ucp_config_modify(config, name, value);
   };
-  const bool segments_as_they_come =
+  const bool user_sets_segments =
       std::getenv("UCX_TCP_TX_SEG_SIZE") != nullptr || std::getenv("UCX_TCP_RX_SEG_SIZE") != nullptr;
-  if (transports.HasTcp() && !segments_as_they_come) {
-    // Bytes that one system call moves. All-reduce of 1 MB among two: 0.3 ms, and 0.7 with UCX's 8 KB to send and 64 to receive.
+  if (transports.HasTcp() && !user_sets_segments) {
+    // The number of bytes that one system call moves. UCX's defaults are 8 KB to send and 64 KB to receive. An
+    // all-reduce of 1 MB between two ranks took 0.3 ms with these values, and 0.7 ms with the defaults.
     set("TCP_TX_SEG_SIZE", "256k");
     set("TCP_RX_SEG_SIZE", "256k");
-    // A message that comes before its reception is kept in a buffer of the next of these sizes, else of a segment's, of which
-    // UCX makes 128 at once: 32 MB, which take 50 ms with huge pages. None of them may be a segment's size: UCX 1.22 crashes.
+    // UCX stores a message that arrives before its reception in a buffer of the next larger of these sizes. If there is
+    // none, the buffer has the size of a segment. UCX allocates 128 of these at once: 32 MB, which take 50 ms with huge
+    // pages. None of these sizes may be the size of a segment, because UCX 1.22 crashes then.
     set("RX_MPOOL_SIZES", "64,1K,8K,32K,128K");
   }
   if (transports.SharesMemory()) {
-    // Messages of up to 64 KB need no handshake there: all-reduce of 64 KB among two took 11 us instead of 21.
+    // In shared memory, messages of up to 64 KB need no handshake. An all-reduce of 64 KB between two ranks took 11 us
+    // instead of 21 us.
     set("RNDV_THRESH", "intra:96k,inter:auto");
   } else if (transports.HasTcp()) {
-    // Longer ones are better received where they belong than copied there: 64 MB among two took 32 ms instead of 41.
+    // Messages from 100 KB are received directly into their final place. 64 MB between two ranks took 32 ms instead of
+    // 41 ms.
     set("RNDV_THRESH", "100k");
   }
 }
@@ -63,9 +67,9 @@ Status OpenContext(const UcxOptions& options, const TransportList& transports, u
   return Status::Ok();
 }
 
-// Whether a message to this process itself finds a way. Without a way of its own it takes that of shared memory: UCX opens also
-// where it has none of the kinds that it was told to use.
-Status ReachItself(const UcxHandles& handles, const ucp_address_t* address) {
+// Checks that UCX can use shared memory, with a connection to this process itself. This is necessary because UCX opens
+// successfully even if it has none of the requested transports.
+Status CheckSharedMemory(const UcxHandles& handles, const ucp_address_t* address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
   params.address = address;
@@ -126,7 +130,7 @@ Status UcxWorker::Open(const UcxOptions& options, std::unique_ptr<UcxWorker>* wo
                           "asking UCX for its address");
   handles->address = SealAddress(std::string(reinterpret_cast<const char*>(address), bytes));
   const bool memory_alone = transports.SharesMemory() && !transports.HasTcp() && !transports.HasSelf();
-  const Status reached = memory_alone ? ReachItself(*handles, address) : Status::Ok();
+  const Status reached = memory_alone ? CheckSharedMemory(*handles, address) : Status::Ok();
   ucp_worker_release_address(handles->worker, address);
   TFS_RETURN_IF_ERROR(reached);
   worker->reset(new UcxWorker(std::move(handles)));

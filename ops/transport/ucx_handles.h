@@ -1,4 +1,4 @@
-// What an opened worker of UCX consists of, and how an error of UCX becomes a Status. For the files of the UCX transport alone.
+// The handles of an open UCX worker, and the conversion of UCX errors to a Status. Only for the UCX transport.
 #ifndef OPS_TRANSPORT_UCX_HANDLES_H_
 #define OPS_TRANSPORT_UCX_HANDLES_H_
 
@@ -29,10 +29,10 @@ struct UcxHandles {
   }
 };
 
-// Returns the error, after a text that says what failed.
+// Converts an error of UCX. The message begins with `what`, the operation that failed.
 Status FromUcx(ucs_status_t status, const std::string& what);
 
-// Returns the transport of a rank; addresses and same_host: one a rank, as for UcxWorker::Connect.
+// Returns the transport of a rank. addresses and same_host are those of UcxWorker::Connect.
 std::unique_ptr<Transport> MakeUcxTransport(std::unique_ptr<UcxHandles> handles, int rank,
                                             std::vector<std::string> addresses, std::vector<bool> same_host);
 

@@ -1,4 +1,4 @@
-// A transport over a worker of UCX whose peers are known.
+// The transport over a UCX worker that knows the addresses of its peers.
 
 #include <poll.h>
 
@@ -45,7 +45,7 @@ class UcxTransport final : public Transport {
     if (!cancelled_) Flush();
     Cancel();
     handles_.reset();
-    for (Operation* operation : outstanding_) delete operation;  // UCX will not come back to them
+    for (Operation* operation : outstanding_) delete operation;  // UCX no longer uses them
   }
 
   int rank() const override { return rank_; }
@@ -121,7 +121,7 @@ class UcxTransport final : public Transport {
   static constexpr int kCancelRounds = 64;
   static constexpr std::chrono::seconds kFlushTime{2};
 
-  // A completed send may still lie in a buffer of UCX: let it leave before the worker goes.
+  // Sends what UCX has buffered, because a completed send may not have left this process.
   void Flush() {
     ucp_request_param_t param{};
     void* request = ucp_worker_flush_nbx(handles_->worker, &param);
@@ -198,7 +198,7 @@ class UcxTransport final : public Transport {
     peer->transport->newly_lost_ = true;
   }
 
-  // Of one that has gone since: what it had sent is here.
+  // Returns true if the message has arrived, which is possible even if its sender is lost.
   bool HasArrived(int peer, const Tag& tag) const {
     ucp_tag_recv_info_t info;
     return ucp_tag_probe_nb(handles_->worker, Encode(peer, tag), ~kUnmatchedBits, 0, &info) != nullptr;
@@ -223,7 +223,7 @@ class UcxTransport final : public Transport {
     if (to.lost != UCS_OK) return LostPeer(peer);
     if (to.endpoint != nullptr) return Status::Ok();
     if (addresses_[peer].empty()) {
-      return InvalidArgument("rank " + std::to_string(peer) + " has no address of UCX");
+      return InvalidArgument("rank " + std::to_string(peer) + " has no UCX address");
     }
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
