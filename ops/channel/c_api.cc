@@ -20,7 +20,7 @@ Handles<UcxWorker>& TheEnds() {
   return *ends;
 }
 
-// Of "a\n\nb": a, nothing, b.
+// Splits a text at line breaks: "a\n\nb" becomes "a", "", "b".
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines{""};
   for (char c : text) {

@@ -1,7 +1,7 @@
 // The C interface of channels for Python (ctypes). All functions are thread-safe.
 //
 // A worker opens an end, sends its address to the server in the op TfStrategies>ChannelAccept, and connects
-// with the address that comes back. Ops name the channel by its id, which differs on the two sides. Functions
+// with the address that comes back. Ops identify the channel by its id, which differs on the two ends. Functions
 // that can fail return 0 or a Code of ops/base/status.h; `tfs_last_error` returns the reason (per thread).
 // Functions that return a text return its full length in bytes, and write at most `capacity` bytes of it,
 // without a final zero. They return -1 if there is no open channel (or end) with the id.
@@ -18,13 +18,13 @@
 extern "C" {
 #endif
 
-// For a server: accepts channels from now on. See Acceptance in ops/channel/end.h.
+// Makes this process, a server, accept channels. See Acceptance in ops/channel/end.h.
 TFS_EXPORT void tfs_channel_prepare(const char* host, const char* net_devices);
 
-// For a worker. transports: values of UCX_TLS joined by '\n', in the order to try them.
+// Opens a worker's end. transports: the values of UCX_TLS to try, in this order, joined by '\n'.
 TFS_EXPORT int tfs_channel_open_end(const char* transports, const char* net_devices, int64_t* end);
 TFS_EXPORT int64_t tfs_channel_end_address(int64_t end, char* address, int64_t capacity);
-TFS_EXPORT void tfs_channel_close_end(int64_t end);  // of an end that did not become a channel
+TFS_EXPORT void tfs_channel_close_end(int64_t end);  // for an end that did not become a channel
 
 // Takes ownership of the end, also on failure. Waits for the server's first message, at most timeout_seconds.
 TFS_EXPORT int tfs_channel_connect(int64_t end, const char* server_address, int64_t server_address_size,
@@ -35,15 +35,15 @@ TFS_EXPORT void tfs_channel_close(int64_t channel);
 TFS_EXPORT void tfs_channels_close_all(void);
 TFS_EXPORT void tfs_channel_fail(int64_t channel, int code, const char* message);
 
-// The Code with which the channel has failed, and the reason as the last error; 0 if it has not failed, -1 if
-// it does not exist.
+// Returns the Code with which the channel has failed, and makes the reason the last error. Returns 0 if it has not
+// failed, and -1 if it does not exist.
 TFS_EXPORT int tfs_channel_status(int64_t channel);
 
-// Writes at most `capacity` ids of the channels of this process whose other end has this name. Returns their
-// number.
+// Writes at most `capacity` ids of the channels of this process whose other end has this name. Returns the number of
+// such channels.
 TFS_EXPORT int64_t tfs_channels_to(const char* peer_name, int64_t* channels, int64_t capacity);
 
-// A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received", "tensors_sent",
+// Returns a JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received", "tensors_sent",
 // "tensors_received", "outstanding", "unclaimed"}.
 TFS_EXPORT int64_t tfs_channel_stats(int64_t channel, char* json, int64_t capacity);
 

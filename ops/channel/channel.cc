@@ -12,8 +12,8 @@ using channel::MessageKind;
 
 constexpr int kIdleSleepMs = 1000;
 constexpr std::chrono::milliseconds kCheckEvery{20};
-constexpr std::chrono::milliseconds kFarewell{
-    100};  // in which a peer that listens hears why the channel ends
+// The time to send the peer the reason why the channel ends.
+constexpr std::chrono::milliseconds kLastMessageTime{100};
 
 std::string Seconds(double seconds) {
   std::string text = std::to_string(seconds);
@@ -56,8 +56,8 @@ Status Channel::WaitReady(double seconds) {
   if (!cause_.ok()) return cause_;
   if (ready_) return Status::Ok();
   return DeadlineExceeded(
-      my_name_ + " heard nothing from " + peer_name_ + " in " + Seconds(seconds) +
-      " over its transport, though TensorFlow reaches it: are other ports than those of TF_CONFIG"
+      my_name_ + " received nothing from " + peer_name_ + " in " + Seconds(seconds) +
+      " over the channel's transport, although TensorFlow reaches it: are ports other than those of TF_CONFIG"
       " closed between the hosts, or is shared memory forbidden? Try transport='tcp'");
 }
 
@@ -102,7 +102,7 @@ void Channel::GiveUp(int64_t ticket) {
 void Channel::Fail(Status cause) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (verdict_.ok()) verdict_ = std::move(cause);
+    if (requested_failure_.ok()) requested_failure_ = std::move(cause);
   }
   progress_.WakeUp();
 }
@@ -123,12 +123,12 @@ ChannelStats Channel::stats() const {
 }
 
 bool Channel::Poll() {
-  if (!greeted_) {
-    greeted_ = true;
-    ListenForMessages();
-    Tell({});
+  if (!hello_sent_) {
+    hello_sent_ = true;
+    ReceiveNextMessage();
+    SendMessage({});
   }
-  bool moved = TakeCommands();
+  bool moved = RunCommands();
   moved = transport_->Progress() || moved;
   moved = HandleMessage() || moved;
   CheckForFailure();
@@ -137,41 +137,41 @@ bool Channel::Poll() {
 
 bool Channel::HasNews() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return !commands_.empty() || !verdict_.ok();
+  return !commands_.empty() || !requested_failure_.ok();
 }
 
-void Channel::SeeFailure(Status cause) {
+void Channel::RecordFailure(Status cause) {
   if (failure_.ok()) failure_ = std::move(cause);
 }
 
-void Channel::SeeWireFailure(const Status& status) {
-  if (status.code() == Code::kMismatch) return SeeFailure(status);
-  SeeFailure({status.code(), peer_name_ + " is out of reach; has it died? (" + status.message() + ")"});
+void Channel::RecordTransportFailure(const Status& status) {
+  if (status.code() == Code::kMismatch) return RecordFailure(status);
+  RecordFailure({status.code(), peer_name_ + " is out of reach; has it died? (" + status.message() + ")"});
 }
 
-// Ends the channel if Fail was called, the transport failed, or a transfer is overdue.
+// Ends the channel if Fail was called, the transport has failed, or a transfer is overdue.
 void Channel::CheckForFailure() {
   if (ended_) return;
   const auto now = Clock::now();
   if (failure_.ok() && now >= next_check_) {
     next_check_ = now + kCheckEvery;
     for (const auto& [ticket, transfer] : transfers_) {
-      if (now > transfer->deadline) SeeFailure(Overdue(*transfer));
+      if (now > transfer->deadline) RecordFailure(OverdueError(*transfer));
     }
   }
-  Status verdict;
+  Status requested;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    verdict = verdict_;
+    requested = requested_failure_;
   }
-  if (!verdict.ok()) return End(verdict);
+  if (!requested.ok()) return End(requested);
   if (!failure_.ok()) return End(failure_);
 }
 
-Status Channel::Overdue(const Transfer& transfer) const {
+Status Channel::OverdueError(const Transfer& transfer) const {
   const Request& request = transfer.request();
   return DeadlineExceeded(request.label + " waited " + Seconds(request.timeout_seconds) + " on " + my_name_ +
-                          (transfer.sends ? " for the other end to take its tensor in"
+                          (transfer.sends ? " for the other end to receive its tensor"
                                           : " for the other end to send its tensor") +
                           "; raise the timeout if a step may take longer");
 }
@@ -180,14 +180,14 @@ void Channel::End(Status cause) {
   ended_ = true;
   const Status named(cause.code(), "the channel between " + my_name_ + " and " + peer_name_ +
                                        " has ended: " + cause.message());
-  if (peer_listens_) {
-    failure_ = Status::Ok();  // from here on: of the farewell
-    Message farewell;
-    farewell.kind = MessageKind::kEnd;
-    farewell.code = cause.code();
-    farewell.body = cause.message();
-    Tell(farewell);
-    const auto latest = Clock::now() + kFarewell;
+  if (peer_receives_) {
+    failure_ = Status::Ok();  // from now on: the failure of the last message
+    Message last;
+    last.kind = MessageKind::kEnd;
+    last.code = cause.code();
+    last.body = cause.message();
+    SendMessage(last);
+    const auto latest = Clock::now() + kLastMessageTime;
     while (!outbox_.empty() && failure_.ok() && Clock::now() < latest) transport_->Progress();
   }
   std::vector<Command> commands;

@@ -1,5 +1,5 @@
-// The transfers of a channel. A transfer begins with a submission on this end or a message from the peer, and
-// ends when its bytes have moved.
+// The transfers of a channel. A transfer begins with a request on this end or a message from the peer. It ends when
+// its bytes have moved.
 
 #include <cstring>
 
@@ -12,20 +12,20 @@ namespace {
 using channel::Message;
 using channel::MessageKind;
 
-// Limits of tensors that wait for a reception, and of the bytes that came with them.
+// The limits for announced tensors that wait for a reception, and for the bytes in their messages.
 constexpr size_t kMostUnclaimed = 1 << 16;
 constexpr size_t kMostUnclaimedBytes = size_t{64} << 20;
-// Messages have a tag of their own; so has each payload in flight.
+// The tag of messages. Each payload in flight has its own tag, too.
 constexpr Tag kMessageTag{0, 0, 0};
 
 Tag PayloadTag(uint32_t payload) {
-  static_assert(channel::kPayloads >> kInstanceBits < 1 << kMessageBits, "the tag has room for all");
+  static_assert(channel::kPayloads >> kInstanceBits < 1 << kMessageBits, "a tag can represent all payloads");
   return {payload & ((1u << kInstanceBits) - 1), 1 + (payload >> kInstanceBits), 0};
 }
 
 }  // namespace
 
-bool Channel::TakeCommands() {
+bool Channel::RunCommands() {
   std::vector<Command> commands;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -35,7 +35,7 @@ bool Channel::TakeCommands() {
     if (command.begin != nullptr) {
       Begin(std::move(command.begin));
     } else {
-      StopWaiting(command.give_up);
+      CancelTransfer(command.give_up);
     }
   }
   return !commands.empty();
@@ -61,18 +61,18 @@ void Channel::BeginSend(Transfer* transfer) {
   message.carries_bytes = out.info.bytes <= channel::kInlineBytes;
   if (message.carries_bytes) {
     message.body.assign(static_cast<const char*>(out.data), out.info.bytes);
-    Tell(message);
+    SendMessage(message);
     return Finish(ticket, Status::Ok());
   }
   transfer->moving = true;
   ++moving_;
   transfer->payload = message.payload = next_payload_;
   next_payload_ = (next_payload_ + 1) % channel::kPayloads;
-  Tell(message);
+  SendMessage(message);
   transport_->Send(peer_, PayloadTag(transfer->payload), out.data, out.info.bytes,
                    [this, ticket](const Status& sent) {
                      if (sent.ok()) return Finish(ticket, sent);
-                     SeeWireFailure(sent);
+                     RecordTransportFailure(sent);
                    });
 }
 
@@ -81,7 +81,7 @@ void Channel::BeginReceive(Transfer* transfer) {
   if (message.has_value()) Pair(transfer, *message);
 }
 
-void Channel::StopWaiting(int64_t ticket) {
+void Channel::CancelTransfer(int64_t ticket) {
   const auto found = transfers_.find(ticket);
   if (found == transfers_.end()) return;
   Transfer& transfer = *found->second;
@@ -89,33 +89,33 @@ void Channel::StopWaiting(int64_t ticket) {
     Message message;
     message.kind = MessageKind::kCancel;
     message.payload = transfer.payload;
-    Tell(message);
+    SendMessage(message);
   } else if (!transfer.moving) {
     pairing_.GiveUp(transfer.in.id, ticket);
     Finish(ticket, Cancelled(transfer.in.label + " was cancelled"));
   }
 }
 
-void Channel::ListenForMessages() {
+void Channel::ReceiveNextMessage() {
   transport_->Receive(peer_, kMessageTag, inbox_.data(), inbox_.size(),
                       [this](const Status& received, const Received& what) {
-                        if (!received.ok()) return SeeWireFailure(received);
-                        message_came_ = true;
+                        if (!received.ok()) return RecordTransportFailure(received);
+                        message_arrived_ = true;
                         message_bytes_ = what.bytes;
                       });
 }
 
-// Handles one message at a time, because the next may complete within the call that posts its reception.
+// The loop is necessary because the next message may arrive within the call that starts its reception.
 bool Channel::HandleMessage() {
   bool any = false;
-  while (message_came_ && failure_.ok()) {
+  while (message_arrived_ && failure_.ok()) {
     any = true;
-    message_came_ = false;
+    message_arrived_ = false;
     Message message;
     const Status decoded = channel::Decode(inbox_.data(), message_bytes_, &message);
-    ListenForMessages();
+    ReceiveNextMessage();
     if (!decoded.ok()) {
-      SeeFailure(decoded);
+      RecordFailure(decoded);
     } else {
       Handle(std::move(message));
     }
@@ -135,9 +135,9 @@ void Channel::Handle(Message message) {
       const auto ticket = pairing_.Announce(&message, Clock::now());
       if (ticket.has_value()) return Pair(transfers_.at(*ticket).get(), message);
       if (pairing_.announced() > kMostUnclaimed || pairing_.announced_bytes() > kMostUnclaimedBytes) {
-        SeeFailure(Mismatch(std::to_string(pairing_.announced()) + " tensors with " +
-                            std::to_string(pairing_.announced_bytes()) +
-                            " bytes have arrived that no operation receives"));
+        RecordFailure(Mismatch(std::to_string(pairing_.announced()) + " tensors with " +
+                               std::to_string(pairing_.announced_bytes()) +
+                               " bytes have arrived that no operation receives"));
       }
       return;
     }
@@ -145,8 +145,8 @@ void Channel::Handle(Message message) {
       if (pairing_.Cancel(message.payload)) DropPayload(message.payload);
       return;
     case MessageKind::kEnd:
-      peer_listens_ = false;
-      return SeeFailure(Status(message.code, peer_name_ + " ended it: " + message.body));
+      peer_receives_ = false;
+      return RecordFailure(Status(message.code, peer_name_ + " ended it: " + message.body));
   }
 }
 
@@ -171,10 +171,10 @@ void Channel::Pair(Transfer* transfer, const Message& message) {
   channel::PreferHugePages(place.data, expected);
   transport_->Receive(peer_, PayloadTag(message.payload), place.data, expected,
                       [this, ticket, expected](const Status& received, const Received& what) {
-                        if (!received.ok()) return SeeWireFailure(received);
+                        if (!received.ok()) return RecordTransportFailure(received);
                         if (what.bytes == expected) return Finish(ticket, received);
-                        SeeFailure(Mismatch("a tensor of " + std::to_string(expected) + " bytes came with " +
-                                            std::to_string(what.bytes)));
+                        RecordFailure(Mismatch("a tensor of " + std::to_string(expected) +
+                                               " bytes arrived with " + std::to_string(what.bytes)));
                       });
 }
 
@@ -182,24 +182,26 @@ void Channel::Drop(const Message& message) {
   if (!message.carries_bytes) DropPayload(message.payload);
 }
 
-// Takes the payload in with no room for it, which ends the sender's part as if it had been read.
-// A peer that announces and cancels, and sends no payload, would have one wait for each.
+// Receives a payload and discards it, so that the send completes on the other end. The number of such receptions is
+// limited, because a faulty peer may announce and cancel tensors without ever sending their payloads.
 void Channel::DropPayload(uint32_t payload) {
   if (dropping_ == kMostUnclaimed) {
-    return SeeFailure(Mismatch(std::to_string(dropping_) + " tensors were announced and have not come"));
+    return RecordFailure(
+        Mismatch(std::to_string(dropping_) + " tensors were announced and have not arrived"));
   }
   ++dropping_;
   transport_->Receive(peer_, PayloadTag(payload), inbox_.data(), 0,
                       [this](const Status& received, const Received&) {
                         --dropping_;
-                        if (!received.ok() && received.code() != Code::kMismatch) SeeWireFailure(received);
+                        if (!received.ok() && received.code() != Code::kMismatch)
+                          RecordTransportFailure(received);
                       });
 }
 
-void Channel::Tell(const Message& message) {
+void Channel::SendMessage(const Message& message) {
   const auto encoded = outbox_.insert(outbox_.end(), channel::Encode(message));
   transport_->Send(peer_, kMessageTag, encoded->data(), encoded->size(), [this, encoded](const Status& sent) {
-    if (!sent.ok()) return SeeWireFailure(sent);
+    if (!sent.ok()) return RecordTransportFailure(sent);
     outbox_.erase(encoded);
   });
 }

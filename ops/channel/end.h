@@ -16,8 +16,10 @@ namespace tf_strategies {
 // The two ranks of the transport.
 enum class Side { kWorker = 0, kServer = 1 };
 
-// transports: at least one value of UCX_TLS, in the order to try them. net_devices: UCX_NET_DEVICES, "" for
-// all.
+// Opens an end with the first transport that works.
+//
+// transports: the values of UCX_TLS to try, in this order; at least one.
+// net_devices: the value of UCX_NET_DEVICES, or "" for all devices.
 Status OpenEnd(const std::vector<std::string>& transports, const std::string& net_devices,
                std::unique_ptr<UcxWorker>* end);
 
@@ -26,17 +28,20 @@ struct Names {
   std::string peer;
 };
 
-// same_host: whether the other end is on this host. Such a channel notices a dead peer only by Channel::Fail.
+// Makes a channel from an end.
+//
+// same_host: whether the other end is on this host. Such a channel does not notice that its peer has died, so a failure
+// detector must call Channel::Fail.
 Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& peer_address, bool same_host,
                   Names names, std::shared_ptr<Channel>* channel);
 
-// How this process accepts channels from workers.
+// The settings with which this process accepts channels from workers.
 struct Acceptance {
   std::string host;         // equal on two processes exactly when they can share memory
-  std::string net_devices;  // as OpenEnd
+  std::string net_devices;  // as for OpenEnd
 };
 
-// Process-wide and thread-safe. Until PrepareToAccept, Accept refuses.
+// Lets this process accept channels. Before this call, Accept fails. Thread-safe.
 void PrepareToAccept(Acceptance acceptance);
 
 struct Accepted {
@@ -45,8 +50,7 @@ struct Accepted {
   bool same_host = false;
 };
 
-// The server's part: opens an end for a worker, connects and registers it. Closes that worker's failed
-// channels.
+// Opens an end for a worker, connects it, and registers the channel. It also closes failed channels to this worker.
 Status Accept(const std::vector<std::string>& transports, const std::string& worker_address,
               const std::string& worker_host, Names names, Accepted* accepted);
 

@@ -8,7 +8,7 @@ namespace tf_strategies::channel {
 namespace {
 
 constexpr uintptr_t kPage = 2 << 20;
-constexpr size_t kWorthwhile = 2 * kPage;  // has room for one wherever it begins
+constexpr size_t kWorthwhile = 2 * kPage;  // contains an aligned huge page at any address
 
 }  // namespace
 

@@ -6,23 +6,23 @@
 namespace tf_strategies::channel {
 namespace {
 
-constexpr uint32_t kMagic = 0x31534654;  // "TFS1" where the lowest byte comes first
+constexpr uint32_t kMagic = 0x31534654;  // "TFS1" in little-endian order
 constexpr uint32_t kCarriesBytes = kPayloads;
-constexpr uint64_t kMostItemBytes = 16;  // of one element: two doubles
+constexpr uint64_t kMostItemBytes = 16;  // the size of the largest element: two doubles
 
 struct Head {
   uint32_t magic;
   uint32_t kind;
   uint32_t key;
-  uint32_t payload;  // or kCarriesBytes
+  uint32_t payload;  // kCarriesBytes if the body has the bytes
   int64_t step;
   uint64_t iteration;
   uint64_t tensor_bytes;
-  int32_t dtype;  // or the code of a kEnd
+  int32_t dtype;  // the code in a kEnd
   uint32_t rank;
   uint64_t body_bytes;
 };
-static_assert(sizeof(Head) == 56, "no padding travels");
+static_assert(sizeof(Head) == 56, "a header must not have padding");
 
 Status Malformed(const std::string& what) {
   return Mismatch("received a message that no channel of this version of tf_strategies sends: " + what);

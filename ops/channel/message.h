@@ -1,5 +1,5 @@
-// Encodes the messages between the two ends of a channel. Each is one message of the transport. It contains
-// the bytes of a small tensor; those of a larger tensor follow separately.
+// Encodes the messages between the two ends of a channel. Each is one message of the transport. The bytes of a small
+// tensor are part of the message. The bytes of a larger tensor, its payload, follow separately.
 #ifndef OPS_CHANNEL_MESSAGE_H_
 #define OPS_CHANNEL_MESSAGE_H_
 
@@ -26,7 +26,7 @@ struct TransferId {
 
 // Describes a tensor without its bytes.
 struct TensorInfo {
-  int32_t dtype = 0;  // a number of the layer above, here only carried
+  int32_t dtype = 0;  // a number of the layer above, which is not interpreted here
   std::vector<int64_t> dims;
   size_t bytes = 0;
 };
@@ -34,31 +34,31 @@ struct TensorInfo {
 namespace channel {
 
 constexpr int kMostDims = 254;
-constexpr size_t kInlineBytes = 4096;    // tensors of up to so many bytes travel in the message
-constexpr size_t kMostText = 1024;       // bytes of an explanation
-constexpr uint32_t kPayloads = 1 << 28;  // payload numbers are below
+constexpr size_t kInlineBytes = 4096;    // the largest tensor whose bytes are part of the message
+constexpr size_t kMostText = 1024;       // the limit for the text of a kEnd, in bytes
+constexpr uint32_t kPayloads = 1 << 28;  // payload numbers are smaller than this
 
 enum class MessageKind : uint32_t {
-  kHello = 1,   // the end is there
-  kTensor = 2,  // a tensor comes: with its bytes, or with the number under which they follow
-  kCancel = 3,  // whoever has not begun to take in this payload drops it
-  kEnd = 4,     // the end goes, and why
+  kHello = 1,   // the sender is connected
+  kTensor = 2,  // announces a tensor, with its bytes or with the number of its payload
+  kCancel = 3,  // the receiver discards this payload, unless it has begun to receive it
+  kEnd = 4,     // the sender closes the channel, with a reason
 };
 
 struct Message {
   MessageKind kind = MessageKind::kHello;
   TransferId id;
   TensorInfo info;
-  bool carries_bytes = false;  // kTensor: the bytes are the body
+  bool carries_bytes = false;  // kTensor: whether the body has the bytes
   uint32_t payload = 0;        // kTensor without bytes, kCancel
   Code code = Code::kOk;       // kEnd
-  std::string body;            // kTensor: the bytes; kEnd: the text
+  std::string body;            // kTensor: the bytes; kEnd: the reason
 };
 
-// The longest message that Encode makes and Decode accepts.
+// Returns the size of the longest message that Encode makes and Decode accepts.
 size_t MostMessageBytes();
 
-// Cuts the text of a kEnd to kMostText.
+// Returns the bytes of a message. The reason of a kEnd is cut to kMostText.
 std::string Encode(const Message& message);
 
 // Returns an error for bytes that Encode cannot have made.

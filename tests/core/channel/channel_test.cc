@@ -292,7 +292,7 @@ TEST_P(ChannelTest, ASendThatNobodyTakesIsOverdue) {
   const auto sent = Send(worker_, {1, 1, 0}, Pattern(3000000, 1), 0.3);
   const Status status = sent->Wait();
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-  EXPECT_TRUE(Has(status, "to take its tensor in")) << status.ToString();
+  EXPECT_TRUE(Has(status, "to receive its tensor")) << status.ToString();
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWire, ChannelTest,
@@ -400,7 +400,7 @@ TEST(ChannelFault, APeerThatAnnouncesAndCancelsWithoutEndEndsIt) {
     stranger->Progress();
   }
   EXPECT_EQ(worker.status().code(), Code::kMismatch);
-  EXPECT_TRUE(Has(worker.status(), "65536 tensors were announced and have not come"))
+  EXPECT_TRUE(Has(worker.status(), "65536 tensors were announced and have not arrived"))
       << worker.status().ToString();
 }
 
