@@ -16,14 +16,15 @@
 extern "C" {
 #endif
 
-// The names, one a line.
+// Returns the names of the ledgers of this process, one on each line.
 TFS_EXPORT int64_t tfs_ledger_names(char* text, int64_t capacity);
 
-// A line for each worker: its status, its incarnation, its name. "training 81985529216486895 worker 1 (10.0.0.2:2222)".
+// Returns a line for each worker, with its status, its incarnation and its name:
+// "training 81985529216486895 worker 1 (10.0.0.2:2222)".
 TFS_EXPORT int64_t tfs_ledger_members(const char* ledger, char* text, int64_t capacity);
 
-// Declares the worker lost, and ends all waits for it. Returns 1; or 0 if a new process has replaced it
-// (another incarnation), or it has finished, or was already lost.
+// Declares the worker lost, ends all waits for it, and returns 1. Returns 0 if a process with another incarnation has
+// replaced the worker, if it has finished, or if it was already lost.
 TFS_EXPORT int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation);
 
 #ifdef __cplusplus

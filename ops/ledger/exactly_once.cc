@@ -7,26 +7,26 @@
 
 namespace tf_strategies::ledger {
 
-ExactlyOnce::Answer ExactlyOnce::AnswerTo(const Asked& asked) const {
-  const bool done = UpdateNumber::SameLedger(asked.update, update_) &&
-                    (asked.update < update_ || (asked.update == update_ && asked.part <= part_));
+ExactlyOnce::Answer ExactlyOnce::AnswerTo(const Request& request) const {
+  const bool done = UpdateNumber::SameLedger(request.update, update_) &&
+                    (request.update < update_ || (request.update == update_ && request.part <= part_));
   if (done) return Answer::kDone;
-  return asked.update == failed_ ? Answer::kFailed : Answer::kNow;
+  return request.update == failed_ ? Answer::kFailed : Answer::kNow;
 }
 
 void ExactlyOnce::Begin(int64_t update, int32_t part, Proceed proceed) {
   Answer answer = Answer::kNow;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    Asked asked{update, part, std::move(proceed)};
+    Request request{update, part, std::move(proceed)};
     if (busy_) {
-      waiting_.push_back(std::move(asked));
+      waiting_.push_back(std::move(request));
       return;
     }
-    answer = AnswerTo(asked);
-    proceed = std::move(asked.proceed);
+    answer = AnswerTo(request);
+    proceed = std::move(request.proceed);
     busy_ = answer == Answer::kNow;
-    if (busy_) now_ = std::move(asked);
+    if (busy_) running_ = std::move(request);
   }
   proceed(answer);
 }
@@ -37,19 +37,19 @@ void ExactlyOnce::End(bool done) {
     std::lock_guard<std::mutex> lock(mutex_);
     TFS_CHECK(busy_);
     if (done) {
-      update_ = now_.update;
-      part_ = now_.part;
+      update_ = running_.update;
+      part_ = running_.part;
     } else {
-      failed_ = now_.update;
+      failed_ = running_.update;
     }
     busy_ = false;
     while (!waiting_.empty() && !busy_) {
-      Asked asked = std::move(waiting_.front());
+      Request request = std::move(waiting_.front());
       waiting_.pop_front();
-      const Answer answer = AnswerTo(asked);
-      answered.emplace_back(std::move(asked.proceed), answer);
+      const Answer answer = AnswerTo(request);
+      answered.emplace_back(std::move(request.proceed), answer);
       busy_ = answer == Answer::kNow;
-      if (busy_) now_ = std::move(asked);
+      if (busy_) running_ = std::move(request);
     }
   }
   for (const auto& [proceed, answer] : answered) proceed(answer);

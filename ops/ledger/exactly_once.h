@@ -1,4 +1,4 @@
-// ExactlyOnce: makes a server run each part of an update exactly once, even if several workers request it.
+// ExactlyOnce: ensures that a server runs each part of an update exactly once, even if several workers request it.
 //
 // A worker that applies an update may be lost when only some servers have run their parts. Another worker
 // then requests all parts again. A part that has begun continues if its requester is lost.
@@ -12,8 +12,8 @@
 
 namespace tf_strategies::ledger {
 
-// The number of an update: that of its ledger, which distinguishes it from updates before a restart, and the
-// number within this ledger, from 0.
+// The number of an update. The upper bits identify its ledger, so that it differs from updates before a restart. The
+// lower bits count the updates of this ledger, from 0.
 struct UpdateNumber {
   static constexpr int kCountBits = 40;
   static constexpr int kLedgerBits = 22;
@@ -28,34 +28,36 @@ struct UpdateNumber {
 class ExactlyOnce {
  public:
   enum class Answer {
-    kNow,     // who asked is to do the part, then to call End
-    kDone,    // it has been done
-    kFailed,  // it failed, and may have been done half: it cannot be done again
+    kNow,     // the caller must run the part, and then call End
+    kDone,    // the part has already run
+    kFailed,  // the part has failed; it cannot run again, because it may have written some variables
   };
-  // Called once, by any thread, without a lock.
+  // Called once, on any thread, without a lock.
   using Proceed = std::function<void(Answer answer)>;
 
-  // The parts of an update, and the updates of a ledger, must be requested in ascending order, except for
-  // repeated requests. While a part runs, other requests for it wait.
+  // Requests to run a part. `proceed` gets the answer. While a part runs, other requests wait. The parts of an update,
+  // and the updates of a ledger, must be requested in ascending order, except for repeated requests.
   void Begin(int64_t update, int32_t part, Proceed proceed);
+
+  // Reports that the running part has ended. done: whether it was successful.
   void End(bool done);
 
  private:
-  struct Asked {
+  struct Request {
     int64_t update = 0;
     int32_t part = 0;
     Proceed proceed;
   };
 
-  Answer AnswerTo(const Asked& asked) const;
+  Answer AnswerTo(const Request& request) const;
 
   std::mutex mutex_;
-  int64_t update_ = -1;  // the last of which a part was done; -1: none
-  int32_t part_ = -1;    // the last that was
-  int64_t failed_ = -1;  // the last update of which a part failed
+  int64_t update_ = -1;  // the update of the last part that has run; -1: none
+  int32_t part_ = -1;    // the last part that has run
+  int64_t failed_ = -1;  // the last update with a failed part
   bool busy_ = false;
-  Asked now_;  // while busy
-  std::deque<Asked> waiting_;
+  Request running_;  // while busy
+  std::deque<Request> waiting_;
 };
 
 }  // namespace tf_strategies::ledger

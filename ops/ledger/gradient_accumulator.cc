@@ -10,12 +10,12 @@
 namespace tf_strategies::ledger {
 namespace {
 
-constexpr int64_t kBlock = 8192;  // elements: what is summed stays in the cache over all members
+constexpr int64_t kBlock = 8192;  // elements; the sums of a block stay in the cache
 
 std::string StepText(int64_t step) { return "step " + std::to_string(step); }
 
-// The form of a gradient, which must be the same for every worker: "float32 [3,4] [5]", "rows of float32
-// [4]".
+// Describes the kind, dtype and shapes of a gradient, which must be equal on all workers: "float32 [3,4] [5]", "rows of
+// float32 [4]".
 std::string FormOf(const Gradient& gradient) {
   std::string text = gradient.is_rows ? "rows of " : "";
   text += DTypeName(gradient.dtype);
@@ -42,14 +42,14 @@ Status GradientAccumulator::Put(const std::string& key, int worker, int64_t step
   }
   if (step < 0) return InvalidArgument("step must be at least 0; got " + std::to_string(step));
   gradient.step = step;
-  auto kept = std::make_shared<const Gradient>(
-      std::move(gradient));  // first the new, then, without the lock, the old one
+  // After the swap below, `kept` is the old gradient, which is freed after the lock is released.
+  auto kept = std::make_shared<const Gradient>(std::move(gradient));
   std::lock_guard<std::mutex> lock(mutex_);
   auto of_key = by_key_.find(key);
   if (of_key == by_key_.end()) {
     if (by_key_.size() >= kMostKeys) {
-      return ResourceExhausted(name_of_(worker) + " sends gradient '" + key + "' beside " +
-                               std::to_string(by_key_.size()) + " others, which is the limit");
+      return ResourceExhausted(name_of_(worker) + " sends gradient '" + key + "', but there are already " +
+                               std::to_string(by_key_.size()) + " keys, which is the limit");
     }
     of_key = by_key_.emplace(key, OfKey()).first;
   }
@@ -65,7 +65,7 @@ Status GradientAccumulator::CheckAlike(const std::string& key, int worker, const
   const std::string form = FormOf(gradient);
   for (const auto& [other, theirs] : others) {
     if (other == worker || theirs->step != gradient.step) continue;
-    if (FormOf(*theirs) == form) return Status::Ok();  // the others are like this one
+    if (FormOf(*theirs) == form) return Status::Ok();  // all stored gradients of a step are alike
     return Mismatch("the gradient '" + key + "' for " + StepText(gradient.step) + " is " + form + " on " +
                     name_of_(worker) + " and " + FormOf(*theirs) + " on " + name_of_(other) +
                     ": run the same model on every worker");
@@ -75,7 +75,7 @@ Status GradientAccumulator::CheckAlike(const std::string& key, int worker, const
 
 Status GradientAccumulator::Take(const std::string& key, const std::vector<int>& members, int64_t step,
                                  std::vector<std::shared_ptr<const Gradient>>* found) const {
-  if (members.empty()) return InvalidArgument("the gradient '" + key + "' of no member");
+  if (members.empty()) return InvalidArgument("the gradient '" + key + "' was requested for no member");
   for (size_t i = 1; i < members.size(); ++i) {
     if (members[i - 1] < members[i]) continue;
     return InvalidArgument("members must ascend; got " + std::to_string(members[i - 1]) + " before " +
@@ -101,7 +101,7 @@ Status GradientAccumulator::Take(const std::string& key, const std::vector<int>&
 }
 
 void GradientAccumulator::Discard(int64_t step) {
-  std::vector<std::shared_ptr<const Gradient>> freed;  // after the lock is released
+  std::vector<std::shared_ptr<const Gradient>> freed;  // freed after the lock is released
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [key, of_key] : by_key_) {
     for (auto held = of_key.begin(); held != of_key.end();) {

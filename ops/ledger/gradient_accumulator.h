@@ -25,9 +25,9 @@ struct Part {
 };
 
 struct Gradient {
-  // Dense tensors, or the rows of one tensor; then the parts are indices [n] (int64) and values [n, ...].
+  // False: the parts are dense tensors. True: they are rows of one tensor: indices [n] (int64) and values [n, ...].
   bool is_rows = false;
-  DType dtype = DType::kFloat32;  // of what is summed
+  DType dtype = DType::kFloat32;  // the dtype of the tensors or values
   std::vector<Part> parts;
   std::shared_ptr<const void> keep_alive;
   int64_t step = 0;  // set by Put
@@ -39,21 +39,23 @@ class GradientAccumulator {
   static constexpr size_t kMostKeys = 1 << 16;
   static constexpr int kMostWorkers = 1 << 16;
 
-  // name_of: for messages.
+  // name_of: returns the name of a worker, for messages.
   explicit GradientAccumulator(std::function<std::string(int)> name_of) : name_of_(std::move(name_of)) {}
 
-  // Replaces this worker's previous gradient of the key. Returns kMismatch if another worker's gradient for
-  // the same step has a different shape, dtype or form.
+  // Stores a gradient in place of the worker's previous gradient of the key. Returns kMismatch if another worker's
+  // gradient for the same step has other shapes, another dtype or another kind.
   Status Put(const std::string& key, int worker, int64_t step, Gradient gradient);
 
-  // Returns the members' gradients for a step, by worker, ascending. They are kept until Discard.
+  // Returns the members' gradients for a step, in the order of members, which must ascend. The gradients stay in the
+  // accumulator until Discard.
   Status Take(const std::string& key, const std::vector<int>& members, int64_t step,
               std::vector<std::shared_ptr<const Gradient>>* found) const;
 
   // Removes the gradients of this step and of all earlier steps.
   void Discard(int64_t step);
 
-  int64_t held() const;  // how many gradients
+  // Returns the number of gradients.
+  int64_t held() const;
 
  private:
   using OfKey = std::map<int, std::shared_ptr<const Gradient>>;  // by worker
@@ -66,7 +68,8 @@ class GradientAccumulator {
   int64_t held_ = 0;
 };
 
-// destination[i] = sources[0][i] + sources[1][i] + ... for begin <= i < end, added in this order as ops/reduce adds.
+// Sets destination[i] to sources[0][i] + sources[1][i] + ... for begin <= i < end. It adds in this order, like
+// ops/reduce.
 void SumInOrder(DType dtype, const std::vector<const void*>& sources, void* destination, int64_t begin,
                 int64_t end);
 

@@ -25,14 +25,14 @@ Status Ledger::Join(const Caller& caller, const std::vector<std::string>& names,
     if (!roster_.begun()) began_ = clock_();
     const bool replaces = roster_.begun() && roster_[caller.worker].incarnation != caller.incarnation;
     if (replaces) {
-      StepBack(
+      ReleaseWorker(
           caller.worker,
           Aborted(roster_.NameOf(caller.worker) + " was replaced: a newer process has joined as this worker"),
           &answers);
     }
     roster_.Join(caller, names, options);
     *step = quorum_.step();
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
   return Status::Ok();
@@ -41,7 +41,7 @@ Status Ledger::Join(const Caller& caller, const std::vector<std::string>& names,
 Status Ledger::Agree(const Caller& caller, const std::string& key, const std::string& text) {
   std::lock_guard<std::mutex> lock(mutex_);
   TFS_RETURN_IF_ERROR(roster_.CheckCaller(caller));
-  return agreements_.Bring(roster_.NameOf(caller.worker), key, text);
+  return agreements_.Check(roster_.NameOf(caller.worker), key, text);
 }
 
 Status Ledger::Leave(const Caller& caller, bool finished) {
@@ -51,9 +51,9 @@ Status Ledger::Leave(const Caller& caller, bool finished) {
     TFS_RETURN_IF_ERROR(roster_.CheckCaller(caller));
     Member& member = roster_[caller.worker];
     if (member.status != MemberStatus::kFinished) {
-      StepBack(caller.worker, Aborted(member.name + " has left"), &answers);
+      ReleaseWorker(caller.worker, Aborted(member.name + " has left"), &answers);
       member.status = finished ? MemberStatus::kFinished : MemberStatus::kIdle;
-      Settle(&answers);
+      AnswerReady(&answers);
     }
   }
   Deliver(std::move(answers));
@@ -66,7 +66,7 @@ void Ledger::Enter(const Caller& caller, int64_t generation, double timeout, int
     std::lock_guard<std::mutex> lock(mutex_);
     const Status begun = BeginEnter(caller, generation, timeout, ticket, &answer, &answers);
     if (!begun.ok()) Reply(std::move(answer), begun, {}, &answers);
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
 }
@@ -77,9 +77,9 @@ Status Ledger::BeginEnter(const Caller& caller, int64_t generation, double timeo
   TFS_RETURN_IF_ERROR(CheckTimeout(timeout));
   Member& member = roster_[caller.worker];
   TFS_RETURN_IF_ERROR(CheckAtLeast("generation", generation, std::max<int64_t>(member.generation, 1)));
-  StepBack(caller.worker, Aborted(member.name + " enters a fit"), answers);
+  ReleaseWorker(caller.worker, Aborted(member.name + " enters a fit"), answers);
   Wait wait;
-  wait.former = member.generation;
+  wait.previous = member.generation;
   member.generation = generation;
   if (timeout == 0) {
     roster_.Train(caller.worker);
@@ -108,9 +108,9 @@ bool Ledger::MarkLost(const Caller& caller) {
       return false;
     Member& member = roster_[caller.worker];
     if (member.incarnation != caller.incarnation) return false;
-    StepBack(caller.worker, Aborted(member.name + " was declared lost"), &answers);
+    ReleaseWorker(caller.worker, Aborted(member.name + " was declared lost"), &answers);
     member.status = MemberStatus::kLost;
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
   return true;

@@ -3,7 +3,7 @@
 //
 // Workers call it with their number and incarnation. Calls that must wait are answered later, through a
 // callback. Every wait ends: with the awaited event, at its deadline, by Cancel, or because its worker left,
-// was replaced or was declared lost. The clock is an argument, and deadlines are checked only in Expire.
+// was replaced or was declared lost. The ledger gets its clock as an argument, and checks deadlines only in Expire.
 //
 // Asynchronous training (stale-synchronous): Pull, Push. A worker's clock is the number of its pushes. A
 // worker that joins or returns starts with the clock of the slowest training worker. Pull waits while the
@@ -13,9 +13,9 @@
 // 3.
 //
 // Synchronous training with backup workers: Enter, Submit, Applied; see quorum.h. The first submissions for
-// the current step count, up to the required number: the quorum or, if fewer workers are expected or
-// training, all of those. (A worker that waits in Enter is not training.) Other submissions are dropped.
-// While a step is being applied they wait for its end, because the weights are being written.
+// the current step count, up to the required number. This is the quorum or, if fewer workers are expected or
+// training, their number. (A worker that waits in Enter is not training.) Other submissions are dropped. If they arrive
+// while a step is being applied, their calls wait for its end, because the weights are being written.
 #ifndef OPS_LEDGER_LEDGER_H_
 #define OPS_LEDGER_LEDGER_H_
 
@@ -36,23 +36,23 @@ namespace tf_strategies::ledger {
 
 enum Decision : int32_t {
   kDropped = 0,
-  kCounted = 1,  // and applied, by another worker
-  kApply = 2,    // apply the step, then call Applied
+  kCounted = 1,  // another worker has applied it
+  kApply = 2,    // the caller must apply the step, and then call Applied
 };
 
 // The result of a wait.
 struct Outcome {
-  Decision decision = kDropped;  // of a submission
-  int64_t step = 0;              // the current one; with kApply the one to apply
-  int64_t update =
-      -1;  // with kApply: its number, see exactly_once.h; the same for whoever is told to apply the step
-  std::vector<int> members;  // with kApply: whose gradients count, ascending
-  int64_t rows = 0;          // with kApply: of all members
+  Decision decision = kDropped;  // for a submission
+  int64_t step = 0;              // the current step; with kApply the step to apply
+  // With kApply: the number of the update, equal for every worker that is told to apply it; see exactly_once.h.
+  int64_t update = -1;
+  std::vector<int> members;  // with kApply: the workers whose gradients count, ascending
+  int64_t rows = 0;          // with kApply: the number of rows of all members
 };
 
 struct SubmitRequest {
-  int64_t step = 0;  // at which the weights were pulled
-  int64_t rows = 0;  // of input that the gradient stands for
+  int64_t step = 0;  // the step at which the weights were pulled
+  int64_t rows = 0;  // the number of input rows of the gradient
   int32_t quorum = 1;
   double timeout = 0;  // seconds
 };
@@ -63,23 +63,23 @@ class Ledger {
   static constexpr double kGraceSeconds = 60;
   static constexpr int64_t kMostRows = int64_t{1} << 40;
 
-  using Clock = std::function<double()>;  // seconds, never backwards
-  // Called once, on any thread, without a lock. Returns false if the caller no longer exists, so the answer
-  // was not delivered.
+  using Clock = std::function<double()>;  // returns seconds, which must not decrease
+  // Called once, on any thread, without a lock. Returns false if the answer could not be delivered, because the caller
+  // no longer exists.
   using Answer = std::function<bool(const Status&, const Outcome&)>;
 
-  // on_deadline(time): requests a call of Expire at that time or sooner. It must not call the ledger.
+  // on_deadline(time): requests a call of Expire at this time or earlier. It must not call the ledger.
   Ledger(std::string name, Clock clock, std::function<void(double)> on_deadline);
 
   // --- members ---------------------------------------------------------------------------------------------------------------
-  // The same process may join again. Another process of the worker replaces the former, whose calls end with kAborted.
+  // A process may join again. A new process of a worker replaces the previous one, whose calls end with kAborted.
   Status Join(const Caller& caller, const std::vector<std::string>& names, const std::string& options,
               int64_t* step);
   Status Agree(const Caller& caller, const std::string& key, const std::string& text);
   Status Leave(const Caller& caller, bool finished);
-  // Answers when every member that is neither finished nor lost has entered this generation or a later one,
-  // and no step is being applied. timeout 0: answers at once. After a failed wait the caller is idle, in its
-  // previous generation.
+  // Begins a fit. Answers when every member that is neither finished nor lost has entered this generation or a later
+  // one, and no step is being applied. With timeout 0 it answers at once. After a failed wait the caller is idle, in
+  // its previous generation.
   void Enter(const Caller& caller, int64_t generation, double timeout, int64_t ticket, Answer answer);
 
   // --- asynchronous training -------------------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ class Ledger {
   std::vector<int> Submitters() const;
 
   int64_t Step() const;
-  // A step is abandoned if no worker is left to apply it.
+  // Sets the step. A step that is being applied is abandoned if no worker is left to apply it.
   Status SetStep(int64_t step);
 
   // --- waiting ---------------------------------------------------------------------------------------------------------------
-  // Names a call that may wait, for Cancel.
+  // Returns a number that identifies a call that may wait, for Cancel.
   int64_t NewTicket();
   // Removes a wait without an answer. A submission that has not counted yet is dropped.
   void Cancel(int64_t ticket);
@@ -107,7 +107,8 @@ class Ledger {
   double Expire();
 
   // --- for the server itself -------------------------------------------------------------------------------------------------
-  // Returns false when the worker is another process by now, or has finished, or is lost already.
+  // Declares a worker lost, and ends all waits for it. Returns false if a new process has replaced the worker, if it
+  // has finished, or if it is already lost.
   bool MarkLost(const Caller& caller);
   std::vector<Member> Members() const;
   std::string NameOf(int worker) const;
@@ -121,10 +122,10 @@ class Ledger {
     double timeout = 0;
     double deadline = 0;
     int64_t generation = 0;  // Enter
-    int64_t former = 0;      // Enter: the generation to fall back to
-    int64_t ahead = 0;       // Pull: how far
-    double grace_end = 0;    // Pull
-    bool counts = false;     // Submit: is among the submissions of the current step
+    int64_t previous = 0;    // Enter: the generation to return to after a failed wait
+    int64_t ahead = 0;       // Pull: how far the worker may be ahead of the slowest worker
+    double grace_end = 0;    // Pull: until then, workers that have not joined yet count
+    bool counts = false;     // Submit: whether it is among the submissions of the current step
     Answer answer;
   };
   using Waits = std::map<int64_t, Wait>;  // by ticket
@@ -133,7 +134,7 @@ class Ledger {
     Answer answer;
     Status status;
     Outcome outcome;
-    int64_t appointment;
+    int64_t applier_number;  // the value of applier_number_ at the answer
   };
   using Answers = std::vector<Answered>;
 
@@ -146,20 +147,22 @@ class Ledger {
                      Answers* answers);
   void Add(int64_t ticket, Wait wait);
   void Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const;
-  // Removes a wait, and its submission.
-  Answer Retire(Waits::iterator wait);
+  // Removes a wait and its submission, and returns its callback.
+  Answer RemoveWait(Waits::iterator wait);
   void EndCallsOf(int worker, const Status& why, Answers* answers);
-  // Handles a worker that stops training, for a while or finally: its waits end, its submission is dropped,
-  // and another worker applies its step.
-  void StepBack(int worker, const Status& why, Answers* answers);
-  void Settle(Answers* answers);
-  void SettleQuorum(Answers* answers);
-  bool AppointAnother(Answers* answers);
+  // Ends the waits of a worker and drops its submission. If it had to apply a step, another worker must do it.
+  void ReleaseWorker(int worker, const Status& why, Answers* answers);
+  // Answers all calls that need not wait any more.
+  void AnswerReady(Answers* answers);
+  // The same for submissions.
+  void AnswerSubmissions(Answers* answers);
+  // Tells a waiting worker to apply the step. Returns false if no worker waits.
+  bool ChooseApplier(Answers* answers);
   void AnswerApply(Waits::iterator wait, Answers* answers);
   bool MayEnter(const Wait& wait) const;
   bool MayPull(const Wait& wait, double now) const;
   int64_t Required() const;
-  std::string Overdue(const Wait& wait) const;
+  std::string OverdueText(const Wait& wait) const;
   std::vector<int> NotEntered(int64_t generation) const;
 
   // Without the lock.
@@ -174,10 +177,10 @@ class Ledger {
   double began_ = 0;
   Agreements agreements_;
   Quorum quorum_;
-  int32_t quorum_size_ = 0;  // 0: not known yet
-  int quorum_by_ = -1;       // who said so
-  int64_t appointment_ = 0;  // counts appliers
-  int64_t update_;           // the number of the next update by submissions
+  int32_t quorum_size_ = 0;     // 0: not known yet
+  int quorum_by_ = -1;          // the worker that set the quorum
+  int64_t applier_number_ = 0;  // how often a worker was told to apply a step
+  int64_t update_;              // the number of the next update by submissions
   int last_applier_ = -1;
   int64_t highest_step_ = 0;
   StalenessCounts staleness_;

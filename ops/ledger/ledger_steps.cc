@@ -1,4 +1,4 @@
-// Steps of training: which workers may read, and which gradients count.
+// The steps of training: decides which workers may read weights, and which gradients count.
 #include "ops/ledger/ledger.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void Ledger::Pull(const Caller& caller, int64_t max_staleness, double timeout, i
     std::lock_guard<std::mutex> lock(mutex_);
     const Status begun = BeginPull(caller, max_staleness, timeout, ticket, &answer);
     if (!begun.ok()) Reply(std::move(answer), begun, {}, &answers);
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
 }
@@ -60,21 +60,22 @@ Status Ledger::Push(const Caller& caller, int64_t pulled, int64_t* staleness) {
     std::lock_guard<std::mutex> lock(mutex_);
     TFS_RETURN_IF_ERROR(roster_.CheckActive(caller));
     if (pulled < 0 || pulled > highest_step_) {
-      return InvalidArgument(roster_.NameOf(caller.worker) + " pushes what it pulled at step " +
-                             std::to_string(pulled) + "; the steps so far are 0 to " +
-                             std::to_string(highest_step_));
+      return InvalidArgument(roster_.NameOf(caller.worker) +
+                             " pushes gradients of weights that it pulled at step " + std::to_string(pulled) +
+                             "; the steps so far are 0 to " + std::to_string(highest_step_));
     }
     if (quorum_.has_submissions()) {
       return FailedPrecondition(
           roster_.NameOf(caller.worker) +
           " pushes gradients while other workers submit them: all workers must use the same strategy");
     }
-    *staleness = std::max<int64_t>(quorum_.step() - pulled, 0);  // a restored step may be lower
+    *staleness = std::max<int64_t>(quorum_.step() - pulled,
+                                   0);  // the step is lower after an older checkpoint was restored
     staleness_.Add(*staleness);
     quorum_.Advance();
     highest_step_ = std::max(highest_step_, quorum_.step());
     ++roster_[caller.worker].clock;
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
   return Status::Ok();
@@ -93,7 +94,7 @@ void Ledger::Submit(const Caller& caller, const SubmitRequest& request, int64_t 
     std::lock_guard<std::mutex> lock(mutex_);
     const Status begun = BeginSubmit(caller, request, ticket, &answer, &answers);
     if (!begun.ok()) Reply(std::move(answer), begun, {}, &answers);
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
 }
@@ -122,7 +123,7 @@ Status Ledger::BeginSubmit(const Caller& caller, const SubmitRequest& request, i
     return Mismatch(member.name + " asks for a quorum of " + std::to_string(request.quorum) + ", " +
                     roster_.NameOf(quorum_by_) + " asked for " + std::to_string(quorum_size_));
   }
-  StepBack(caller.worker, Aborted(member.name + " submitted again meanwhile"), answers);
+  ReleaseWorker(caller.worker, Aborted(member.name + " submitted again meanwhile"), answers);
   if (member.status != MemberStatus::kTraining) {
     roster_.Train(caller.worker);
   }
@@ -177,7 +178,7 @@ Status Ledger::Applied(const Caller& caller, int64_t step, int64_t* next) {
       Reply(std::move(here->second.answer), Status::Ok(), outcome, &answers);
       waits_.erase(here);
     }
-    Settle(&answers);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
   return Status::Ok();

@@ -1,4 +1,4 @@
-// Calls that wait: how they end, and which other calls this ends.
+// The calls that wait: decides when they end.
 #include "ops/ledger/ledger.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ void Ledger::Cancel(int64_t ticket) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = waits_.find(ticket);
     if (found == waits_.end()) return;
-    Retire(found);
-    Settle(&answers);
+    RemoveWait(found);
+    AnswerReady(&answers);
   }
   Deliver(std::move(answers));
 }
@@ -34,16 +34,16 @@ double Ledger::Expire() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const double now = clock_();
-    Settle(&answers);
-    std::map<int64_t, std::string>
-        overdue;  // told before the first is retired, which changes what the others wait for
+    AnswerReady(&answers);
+    // All texts are made before the first wait is removed, because removing it changes the texts of other waits.
+    std::map<int64_t, std::string> overdue;
     for (const auto& [ticket, wait] : waits_) {
-      if (wait.deadline <= now) overdue[ticket] = Overdue(wait);
+      if (wait.deadline <= now) overdue[ticket] = OverdueText(wait);
     }
     for (const auto& [ticket, text] : overdue) {
-      Reply(Retire(waits_.find(ticket)), DeadlineExceeded(text), {}, &answers);
+      Reply(RemoveWait(waits_.find(ticket)), DeadlineExceeded(text), {}, &answers);
     }
-    Settle(&answers);
+    AnswerReady(&answers);
     for (const auto& [ticket, wait] : waits_) {
       next = std::min(next, wait.deadline);
       if (wait.kind == Kind::kPull && wait.grace_end > now) next = std::min(next, wait.grace_end);
@@ -63,14 +63,14 @@ void Ledger::Add(int64_t ticket, Wait wait) {
 }
 
 void Ledger::Reply(Answer answer, Status status, Outcome outcome, Answers* answers) const {
-  answers->push_back({std::move(answer), std::move(status), std::move(outcome), appointment_});
+  answers->push_back({std::move(answer), std::move(status), std::move(outcome), applier_number_});
 }
 
-Ledger::Answer Ledger::Retire(Waits::iterator wait) {
+Ledger::Answer Ledger::RemoveWait(Waits::iterator wait) {
   Member& member = roster_[wait->second.worker];
   if (wait->second.kind == Kind::kEnter) {
     member.entering = false;
-    member.generation = wait->second.former;
+    member.generation = wait->second.previous;
     member.status = MemberStatus::kIdle;
   } else if (wait->second.kind == Kind::kSubmit && quorum_.Remove(wait->second.worker)) {
     ++member.dropped;
@@ -83,17 +83,17 @@ Ledger::Answer Ledger::Retire(Waits::iterator wait) {
 void Ledger::EndCallsOf(int worker, const Status& why, Answers* answers) {
   for (auto wait = waits_.begin(); wait != waits_.end();) {
     const auto here = wait++;
-    if (here->second.worker == worker) Reply(Retire(here), why, {}, answers);
+    if (here->second.worker == worker) Reply(RemoveWait(here), why, {}, answers);
   }
 }
 
-void Ledger::StepBack(int worker, const Status& why, Answers* answers) {
+void Ledger::ReleaseWorker(int worker, const Status& why, Answers* answers) {
   EndCallsOf(worker, why, answers);
-  if (quorum_.applying() && quorum_.applier() == worker) quorum_.Appoint(-1);
+  if (quorum_.applying() && quorum_.applier() == worker) quorum_.SetApplier(-1);
 }
 
-void Ledger::Settle(Answers* answers) {
-  SettleQuorum(answers);
+void Ledger::AnswerReady(Answers* answers) {
+  AnswerSubmissions(answers);
   const double now = clock_();
   for (auto wait = waits_.begin(); wait != waits_.end();) {
     const auto here = wait++;
@@ -111,20 +111,20 @@ void Ledger::Settle(Answers* answers) {
   }
 }
 
-void Ledger::SettleQuorum(Answers* answers) {
+void Ledger::AnswerSubmissions(Answers* answers) {
   if (quorum_.Complete(Required())) {
     for (int member : quorum_.Members()) ++roster_[member].counted;
     const int first = quorum_.applier();
-    quorum_.Appoint(-1);
+    quorum_.SetApplier(-1);
     for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
       if (wait->second.kind == Kind::kSubmit && wait->second.worker == first)
         return AnswerApply(wait, answers);
     }
   }
-  if (quorum_.applying() && quorum_.applier() < 0) AppointAnother(answers);
+  if (quorum_.applying() && quorum_.applier() < 0) ChooseApplier(answers);
 }
 
-bool Ledger::AppointAnother(Answers* answers) {
+bool Ledger::ChooseApplier(Answers* answers) {
   auto chosen = waits_.end();
   for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {
     if (wait->second.kind != Kind::kSubmit) continue;
@@ -136,8 +136,8 @@ bool Ledger::AppointAnother(Answers* answers) {
 }
 
 void Ledger::AnswerApply(Waits::iterator wait, Answers* answers) {
-  quorum_.Appoint(wait->second.worker);
-  ++appointment_;
+  quorum_.SetApplier(wait->second.worker);
+  ++applier_number_;
   Outcome outcome;
   outcome.decision = kApply;
   outcome.step = quorum_.step();
@@ -149,8 +149,8 @@ void Ledger::AnswerApply(Waits::iterator wait, Answers* answers) {
 }
 
 bool Ledger::MayEnter(const Wait& wait) const {
-  const bool being_written = quorum_.applying() && quorum_.applier() >= 0;
-  return !being_written && NotEntered(wait.generation).empty();
+  const bool being_applied = quorum_.applying() && quorum_.applier() >= 0;
+  return !being_applied && NotEntered(wait.generation).empty();
 }
 
 std::vector<int> Ledger::NotEntered(int64_t generation) const {
@@ -163,14 +163,14 @@ std::vector<int> Ledger::NotEntered(int64_t generation) const {
 
 int64_t Ledger::Required() const { return std::min<int64_t>(quorum_size_, roster_.Available()); }
 
-std::string Ledger::Overdue(const Wait& wait) const {
+std::string Ledger::OverdueText(const Wait& wait) const {
   std::string text = roster_.NameOf(wait.worker) + " waited " + SecondsText(wait.timeout) + " s in ledger '" +
                      roster_.ledger() + "' ";
   std::vector<int> awaited;
   if (wait.kind == Kind::kPull) {
     const int64_t mine = roster_[wait.worker].clock;
-    text += "at its update " + std::to_string(mine) + " for slower workers to come within " +
-            std::to_string(wait.ahead) + " updates: for ";
+    text += "at its update " + std::to_string(mine) + " for slower workers, which may be at most " +
+            std::to_string(wait.ahead) + " updates behind: ";
     for (int worker = 0; worker < roster_.size(); ++worker) {
       const Member& other = roster_[worker];
       if (other.status == MemberStatus::kTraining && mine - other.clock > wait.ahead)
@@ -185,7 +185,7 @@ std::string Ledger::Overdue(const Wait& wait) const {
   } else {
     text += "for the gradients of step " + std::to_string(quorum_.step()) + ": " +
             std::to_string(Required()) + " are required, " + std::to_string(quorum_.Members().size()) +
-            " came, none from ";
+            " have arrived, none from ";
     for (int worker = 0; worker < roster_.size(); ++worker) {
       if (roster_.IsAvailable(worker) && !quorum_.HasSubmitted(worker)) awaited.push_back(worker);
     }
@@ -200,9 +200,9 @@ void Ledger::Deliver(Answers answers) {
       const bool taken = each.answer(each.status, each.outcome);
       if (taken || each.outcome.decision != kApply) continue;
       std::lock_guard<std::mutex> lock(mutex_);
-      if (!quorum_.applying() || appointment_ != each.appointment) continue;
-      quorum_.Appoint(-1);
-      Settle(&more);
+      if (!quorum_.applying() || applier_number_ != each.applier_number) continue;
+      quorum_.SetApplier(-1);
+      AnswerReady(&more);
     }
     answers = std::move(more);
   }

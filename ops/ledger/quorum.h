@@ -1,4 +1,4 @@
-// Quorum: decides whose gradients count for the current step, and who applies them. Not thread-safe. It does
+// Quorum: decides which gradients count for the current step, and which worker applies them. Not thread-safe. It does
 // not wait.
 //
 // A step has two phases. While it *gathers*, submissions arrive until the required number has counted. Then
@@ -22,23 +22,22 @@ class Quorum {
   bool applying() const { return applying_; }
   bool has_submissions() const { return !submissions_.empty(); }
 
-  // For a step that gathers. A worker submits once in a step, unless its submission is removed.
+  // For a step that gathers. A worker submits at most once in a step, unless its submission was removed.
   void Submit(int worker, int64_t rows);
   bool HasSubmitted(int worker) const { return submissions_.count(worker) > 0; }
-  // Removes a submission, which is possible only while the step gathers. Returns whether it was removed.
+  // Removes a submission, if there is one and the step gathers. Returns true if it was removed.
   bool Remove(int worker);
-  // Begins to apply the step if at least `required` workers, and at least one, have submitted. The last one
-  // applies.
+  // Begins to apply the step if at least max(required, 1) workers have submitted. The last one becomes the applier.
   bool Complete(int64_t required);
 
   // For a step that is being applied:
   bool IsMember(int worker) const { return applying_ && HasSubmitted(worker); }
   std::vector<int> Members() const;         // ascending
-  int64_t Rows() const;                     // of all members
-  int applier() const { return applier_; }  // -1: nobody at present
-  void Appoint(int worker) { applier_ = worker; }
-  void Applied();  // the step is done; the next one gathers
-  void Abandon();  // nobody applies the step: it gathers anew
+  int64_t Rows() const;                     // the number of rows of all members
+  int applier() const { return applier_; }  // -1: no worker at present
+  void SetApplier(int worker) { applier_ = worker; }
+  void Applied();  // ends the step; the next one gathers
+  void Abandon();  // removes all submissions; the same step gathers again
 
   // For a step without submissions.
   void SetStep(int64_t step) { step_ = step; }
@@ -49,7 +48,7 @@ class Quorum {
   int64_t step_ = 0;
   bool applying_ = false;
   std::map<int, int64_t> submissions_;  // rows, by worker
-  int last_ = -1;                       // to submit
+  int last_ = -1;                       // the last worker that submitted
   int applier_ = -1;
 };
 

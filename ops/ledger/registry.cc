@@ -19,7 +19,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Lock order: a ledger's lock may be held when `alarm` is taken, never the other way round.
+// Lock order: a thread that holds the lock of a ledger may lock alarm_mutex_, but not the other way round.
 class Registry {
  public:
   Registry() {
@@ -35,8 +35,9 @@ class Registry {
     }
     TFS_RETURN_IF_ERROR(CheckText("the name of a ledger", name, kLongestLedgerName));
     if (books_.size() >= kMostLedgers) {
-      return ResourceExhausted("ledger '" + name + "' would be one more than " +
-                               std::to_string(kMostLedgers) + ": restart this parameter server");
+      return ResourceExhausted("ledger '" + name + "' cannot be made: this process has " +
+                               std::to_string(kMostLedgers) +
+                               " ledgers, which is the limit; restart this parameter server");
     }
     auto made = std::make_unique<Books>(name, Now, [this](double at) { WakeAt(at); });
     *books = made.get();
@@ -98,7 +99,7 @@ class Registry {
   double wake_at_ = kNever;
 };
 
-// Never destroyed: its thread outlives static destruction.
+// It is never destroyed, because its thread runs until the process ends.
 Registry& TheRegistry() {
   static Registry* registry = new Registry;
   return *registry;

@@ -12,7 +12,7 @@
 
 namespace tf_strategies::ledger {
 
-// The state of a server under one name. It lives as long as the process.
+// The state of a server for one ledger. It lives as long as the process.
 struct Books {
   Books(const std::string& name, Ledger::Clock clock, std::function<void(double)> on_deadline)
       : ledger(name, std::move(clock), std::move(on_deadline)),
@@ -26,9 +26,11 @@ struct Books {
 constexpr size_t kMostLedgers = 1024;
 constexpr size_t kLongestLedgerName = 256;  // bytes
 
-// All functions are thread-safe. Open makes the state on first use.
+// Thread-safe. Returns the state of a ledger, and makes it on first use.
 Status OpenBooks(const std::string& name, Books** books);
-Books* FindBooks(const std::string& name);  // null when there are none
+// Thread-safe. Returns null if there is no such ledger.
+Books* FindBooks(const std::string& name);
+// Thread-safe. Returns the names of all ledgers.
 std::vector<std::string> NamesOfBooks();
 
 }  // namespace tf_strategies::ledger

@@ -72,7 +72,7 @@ Status Roster::CheckJoin(const Caller& caller, const std::vector<std::string>& n
   }
   if (!begun()) return Status::Ok();
   const std::string mine = names[caller.worker];
-  const std::string theirs = members_[founder_].name;
+  const std::string theirs = members_[first_joined_].name;
   if (size != this->size()) {
     return Mismatch(Where() + ": " + mine + " says that there are " + std::to_string(size) + " workers, " +
                     theirs + " said " + std::to_string(this->size()));
@@ -85,7 +85,7 @@ Status Roster::CheckJoin(const Caller& caller, const std::vector<std::string>& n
   }
   if (options != options_) {
     return Mismatch(Where() + ": " + mine + " joins with other options than " + theirs +
-                    "; respectively, where they differ first: " + FirstDifference(options, options_));
+                    "; the first difference: " + FirstDifference(options, options_));
   }
   const Member& member = members_[caller.worker];
   if (member.status == MemberStatus::kLost && member.incarnation == caller.incarnation) {
@@ -96,7 +96,7 @@ Status Roster::CheckJoin(const Caller& caller, const std::vector<std::string>& n
 
 bool Roster::Join(const Caller& caller, const std::vector<std::string>& names, const std::string& options) {
   if (!begun()) {
-    founder_ = caller.worker;
+    first_joined_ = caller.worker;
     options_ = options;
     members_.resize(names.size());
     for (size_t worker = 0; worker < names.size(); ++worker) members_[worker].name = names[worker];

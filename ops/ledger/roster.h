@@ -1,6 +1,6 @@
-// Roster: the workers of one ledger, which process each of them is, and what it is doing. Not thread-safe.
+// Roster: the workers of one ledger, the process of each worker, and its status. Not thread-safe.
 //
-// A worker is known by its number, 0..size-1; an incarnation tells one process of it from the next.
+// A worker has a number from 0 to size - 1. An incarnation identifies one process of a worker.
 #ifndef OPS_LEDGER_ROSTER_H_
 #define OPS_LEDGER_ROSTER_H_
 
@@ -16,8 +16,8 @@ enum class MemberStatus : uint8_t {
   kExpected = 0,  // has not joined yet
   kTraining = 1,
   kIdle = 2,      // between two fits
-  kFinished = 3,  // done for good
-  kLost = 4,      // declared dead
+  kFinished = 3,  // has stopped finally
+  kLost = 4,      // was declared lost
 };
 
 const char* MemberStatusName(MemberStatus status);
@@ -26,11 +26,11 @@ struct Member {
   std::string name;  // "worker 1 (10.0.0.2:2222)"
   MemberStatus status = MemberStatus::kExpected;
   int64_t incarnation = 0;
-  int64_t generation = 0;  // the fit it has entered last
-  bool entering = false;   // waits for the others to enter
-  int64_t clock = 0;       // its pushes, or where it began
-  int64_t counted = 0;     // of its submissions
-  int64_t dropped = 0;     // of its submissions
+  int64_t generation = 0;  // the fit that it has entered last
+  bool entering = false;   // whether it waits until the other workers enter
+  int64_t clock = 0;       // the number of its pushes, plus the clock with which it began
+  int64_t counted = 0;     // the number of its submissions that counted
+  int64_t dropped = 0;     // the number of its submissions that were dropped
 };
 
 struct Caller {
@@ -46,19 +46,20 @@ class Roster {
 
   explicit Roster(std::string ledger) : ledger_(std::move(ledger)) {}
 
-  // What Join would refuse. The first process to join fixes names (one a worker) and options; the others must bring the same.
+  // Returns an error if the caller must not join. The first process that joins sets names (one for each worker) and
+  // options. Other processes must have the same.
   Status CheckJoin(const Caller& caller, const std::vector<std::string>& names,
                    const std::string& options) const;
 
-  // After CheckJoin. Returns whether the caller is new: it trains from now on.
+  // Call it after CheckJoin. Returns true if the caller is new. It trains from now on.
   bool Join(const Caller& caller, const std::vector<std::string>& names, const std::string& options);
 
-  // That the caller is the current process of its worker and has not been declared lost.
+  // Returns an error if the caller is not the current process of its worker, or was declared lost.
   Status CheckCaller(const Caller& caller) const;
-  // Also that it has not finished.
+  // Returns an error also if the caller has finished.
   Status CheckActive(const Caller& caller) const;
 
-  // A member that did not train begins where the slowest of those that train are.
+  // Makes a member train. If it did not train before, its clock becomes that of the slowest member that trains.
   void Train(int worker);
 
   bool begun() const { return !members_.empty(); }
@@ -67,15 +68,15 @@ class Roster {
   const Member& operator[](int worker) const { return members_[worker]; }
   const std::string& ledger() const { return ledger_; }
 
-  // How many workers a submission may count on: members that are expected, or train and do not wait for others to enter.
+  // Returns the number of workers that may submit: members that are expected, or that train and do not wait in Enter.
   int64_t Available() const;
   bool IsAvailable(int worker) const;
-  // Whether it may come yet, or is here.
+  // Returns true if the worker is neither finished nor lost.
   bool IsPresent(int worker) const;
 
   std::string NameOf(int worker) const;
-  std::string NamesOf(
-      const std::vector<int>& workers) const;  // "worker 0 (...), worker 1 (...)"; long lists are cut
+  // "worker 0 (...), worker 1 (...)"; long lists are cut.
+  std::string NamesOf(const std::vector<int>& workers) const;
 
  private:
   std::string Where() const { return "ledger '" + ledger_ + "'"; }
@@ -83,13 +84,13 @@ class Roster {
   const std::string ledger_;
   std::vector<Member> members_;
   std::string options_;
-  int founder_ = -1;  // who fixed names and options
+  int first_joined_ = -1;  // the worker that set names and options
 };
 
-// Where two texts differ first, with a little of both: "'..., rate=0.1' and '..., rate=0.2'".
+// Returns excerpts of two texts around their first difference: "'..., rate=0.1' and '..., rate=0.2'".
 std::string FirstDifference(const std::string& a, const std::string& b);
 
-// Text that fits a line of a message: no control characters, not empty, not too long.
+// Returns an error if the text is empty, too long (in bytes), or has control characters.
 Status CheckText(const char* what, const std::string& text, size_t longest);
 
 }  // namespace tf_strategies::ledger

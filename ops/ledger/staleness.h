@@ -1,4 +1,4 @@
-// StalenessCounts: how stale the gradients were that have been applied.
+// StalenessCounts: statistics of the staleness of applied gradients.
 #ifndef OPS_LEDGER_STALENESS_H_
 #define OPS_LEDGER_STALENESS_H_
 
@@ -11,7 +11,7 @@ namespace tf_strategies::ledger {
 struct StalenessCounts {
   static constexpr int64_t kBins = 256;
 
-  std::array<int64_t, kBins> histogram{};  // the last bin: kBins - 1 or more
+  std::array<int64_t, kBins> histogram{};  // the last bin counts all values from kBins - 1
   int64_t count = 0;
   int64_t total = 0;
   int64_t maximum = 0;

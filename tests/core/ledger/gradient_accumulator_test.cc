@@ -113,7 +113,7 @@ TEST(GradientAccumulator, RefuseWhatMakesNoSense) {
   EXPECT_EQ(PutDense(accumulator, 0, -1).message(), "step must be at least 0; got -1");
   ASSERT_TRUE(PutDense(accumulator, 0, 0).ok());
   std::vector<std::shared_ptr<const Gradient>> found;
-  EXPECT_EQ(accumulator.Take("v", {}, 0, &found).message(), "the gradient 'v' of no member");
+  EXPECT_EQ(accumulator.Take("v", {}, 0, &found).message(), "the gradient 'v' was requested for no member");
   EXPECT_EQ(accumulator.Take("v", {2, 1}, 0, &found).message(), "members must ascend; got 2 before 1");
   EXPECT_EQ(accumulator.Take("v", {1, 1}, 0, &found).message(), "members must ascend; got 1 before 1");
   EXPECT_EQ(accumulator.Take("w", {0}, 0, &found).code(), Code::kFailedPrecondition);

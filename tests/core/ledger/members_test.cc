@@ -20,7 +20,7 @@ TEST(Join, FixesNamesAndOptions) {
   const Status other = ledger.Join(1, 1, "rate=0.1,quorum=1");
   EXPECT_EQ(other.ToString(),
             "MISMATCH: ledger 'test': worker 1 (host:1) joins with other options than worker 0 (host:0); "
-            "respectively, where they differ first: 'rate=0.1,quorum=1' and 'rate=0.1,quorum=2'");
+            "the first difference: 'rate=0.1,quorum=1' and 'rate=0.1,quorum=2'");
   int64_t step = 0;
   EXPECT_EQ(ledger->Join({2, 1}, {"a", "b", "c"}, "rate=0.1,quorum=2", &step).ToString(),
             "MISMATCH: ledger 'test': c says that there are 3 workers, worker 0 (host:0) said 2");
@@ -105,10 +105,9 @@ TEST(Agree, TheFirstTextStays) {
   ledger.JoinAll();
   EXPECT_TRUE(ledger->Agree({0, 1}, "dense/kernel", "float32 [3,4]").ok());
   EXPECT_TRUE(ledger->Agree({1, 1}, "dense/kernel", "float32 [3,4]").ok());
-  EXPECT_EQ(
-      ledger->Agree({1, 1}, "dense/kernel", "float32 [3,5]").ToString(),
-      "MISMATCH: 'dense/kernel' differs between worker 1 (host:1) and worker 0 (host:0); respectively, where "
-      "they differ first: 'float32 [3,5]' and 'float32 [3,4]'");
+  EXPECT_EQ(ledger->Agree({1, 1}, "dense/kernel", "float32 [3,5]").ToString(),
+            "MISMATCH: 'dense/kernel' differs between worker 1 (host:1) and worker 0 (host:0); the first "
+            "difference: 'float32 [3,5]' and 'float32 [3,4]'");
   EXPECT_EQ(ledger->Agree({1, 1}, "", "text").message(), "the key of an agreement is empty");
 }
 

@@ -210,7 +210,7 @@ TEST(Submit, ADeadlineNamesThoseThatAreAwaited) {
   EXPECT_EQ(
       first->status.ToString(),
       "DEADLINE_EXCEEDED: worker 0 (host:0) waited 5 s in ledger 'test' for the gradients of step 0: 3 are "
-      "required, 2 came, none from worker 2 (host:2); see their logs, or raise the timeout");
+      "required, 2 have arrived, none from worker 2 (host:2); see their logs, or raise the timeout");
   EXPECT_EQ(second->status.code(), Code::kDeadlineExceeded);
   ExpectCounts(ledger, {1, 1, 0}, {0, 0, 0});
 }

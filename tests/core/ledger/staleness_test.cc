@@ -36,8 +36,9 @@ TEST(Push, CountsStalenessExactly) {
 TEST(Push, RefusesAStepThatNeverWas) {
   TestLedger ledger(1);
   ledger.JoinAll();
-  EXPECT_EQ(ledger.Push(0, 1).message(),
-            "worker 0 (host:0) pushes what it pulled at step 1; the steps so far are 0 to 0");
+  EXPECT_EQ(
+      ledger.Push(0, 1).message(),
+      "worker 0 (host:0) pushes gradients of weights that it pulled at step 1; the steps so far are 0 to 0");
   EXPECT_EQ(ledger.Push(0, -1).code(), Code::kInvalidArgument);
   EXPECT_EQ(ledger->Step(), 0);
 }
@@ -127,8 +128,8 @@ TEST(Pull, ADeadlineNamesTheSlowest) {
   ledger.Pass(5);
   EXPECT_EQ(ahead->status.ToString(),
             "DEADLINE_EXCEEDED: worker 0 (host:0) waited 5 s in ledger 'test' at its update 1 for slower "
-            "workers to "
-            "come within 0 updates: for worker 2 (host:2); see their logs, or raise the timeout");
+            "workers, which may be at most 0 updates behind: worker 2 (host:2); see their logs, or raise the "
+            "timeout");
   EXPECT_EQ(ahead->answers, 1);
   ledger.Pass(1000);
   EXPECT_EQ(ahead->answers, 1);
