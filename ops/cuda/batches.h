@@ -1,5 +1,6 @@
-// A vector in batches: what a warp loads at once. The largest key of each is kept, so that later passes need not read those in which
-// nothing can be selected: three of four, with one in a thousand of independent entries selected.
+// Divides a vector into batches, each of which a warp loads at once. The largest key of each batch is stored, so that
+// later passes skip batches in which nothing can be selected. If one in a thousand of independent entries is selected,
+// they skip three of four batches.
 #ifndef OPS_CUDA_BATCHES_H_
 #define OPS_CUDA_BATCHES_H_
 
@@ -11,12 +12,12 @@
 namespace tf_strategies::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kLoads = 8;  // that a thread has under way
+inline constexpr int kLoads = 8;  // elements of a batch that one thread loads
 inline constexpr int64_t kBatch = kWarp * kLoads;
 
 TFS_HOST_DEVICE inline int64_t Batches(int64_t count) { return (count + kBatch - 1) / kBatch; }
 
-// Calls visit(i) for the numbers below n that fall to this warp.
+// Calls visit(i) for the numbers from 0 to n - 1 that belong to this warp.
 template <typename Block, typename Visit>
 TFS_DEVICE void ForThisWarp(const Block& block, int64_t n, const Visit& visit) {
   const int64_t warps = block.Threads() / kWarp;
@@ -24,7 +25,8 @@ TFS_DEVICE void ForThisWarp(const Block& block, int64_t n, const Visit& visit) {
     visit(i);
 }
 
-// The lane's part of a batch, every kWarp-th sum from `first` on, and their keys. Beyond the end sums are 0 and keys -1, below all.
+// Loads the lane's part of a batch: every kWarp-th sum from `first`, and their keys. After the end of the vector, sums
+// are 0 and keys are -1, which is less than all other keys.
 TFS_DEVICE inline void LoadBatch(const float* sums, int64_t first, int64_t count, float (&values)[kLoads],
                                  int32_t (&keys)[kLoads]) {
   for (int j = 0; j < kLoads; ++j) {

@@ -1,5 +1,5 @@
-// What the body of a kernel sees of the block of threads that runs it. Bodies are templates over this class, so that the tests of
-// the core can run the same code on threads of the CPU (tests/core/cuda/emulated_block.h).
+// DeviceBlock: the block of threads that runs the body of a kernel. Bodies are templates over this class, so that the
+// tests of the core can run the same code on threads of the CPU (tests/core/cuda/emulated_block.h).
 #ifndef OPS_CUDA_BLOCK_CUH_
 #define OPS_CUDA_BLOCK_CUH_
 
@@ -11,22 +11,22 @@ namespace tf_strategies::cuda {
 
 class DeviceBlock {
  public:
-  // This thread's place in the block, and the block's in the grid. Threads() is a multiple of kWarp.
+  // The number of this thread in the block, and of the block in the grid. Threads() is a multiple of kWarp.
   __device__ int Thread() const { return static_cast<int>(threadIdx.x); }
   __device__ int Threads() const { return static_cast<int>(blockDim.x); }
   __device__ int64_t Index() const { return blockIdx.x; }
   __device__ int64_t Count() const { return gridDim.x; }
 
-  // Waits for all threads of the block; what they wrote is then seen by all of them.
+  // Waits for all threads of the block. Afterwards all threads see what the others have written.
   __device__ void Sync() const { __syncthreads(); }
 
-  // Bit i tells what lane i of this warp came with. All lanes must come.
+  // Returns a word in which bit i is the vote of lane i of this warp. All lanes must call it.
   __device__ uint32_t Ballot(bool vote) const { return __ballot_sync(0xFFFFFFFFu, vote); }
-  // The largest of what the lanes of this warp came with. All lanes must come.
+  // Returns the largest value of the lanes of this warp. All lanes must call it.
   __device__ int32_t LargestOfWarp(int32_t value) const { return __reduce_max_sync(0xFFFFFFFFu, value); }
   __device__ static int CountOnes(uint32_t word) { return __popc(word); }
 
-  // Atomic, in the block's memory or the device's.
+  // These functions are atomic. `to` is in the memory of the block or of the device.
   __device__ void Add(uint32_t* to, uint32_t value) const { atomicAdd(to, value); }
   __device__ void Add(uint64_t* to, uint64_t value) const {
     static_assert(sizeof(unsigned long long) == sizeof(uint64_t), "atomicAdd knows no other type of 64 bits");

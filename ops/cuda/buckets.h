@@ -1,4 +1,5 @@
-// Bodies of the kernels that quantize buckets and add them up: the operations of compress/levels.h, in the CPU's order.
+// Bodies of the kernels that quantize buckets and add them up. They perform the operations of compress/levels.h in the
+// same order as the CPU.
 #ifndef OPS_CUDA_BUCKETS_H_
 #define OPS_CUDA_BUCKETS_H_
 
@@ -16,17 +17,17 @@
 
 namespace tf_strategies::cuda {
 
-inline constexpr int64_t kChunk = 1024;  // elements whose levels a block of threads keeps
+inline constexpr int64_t kChunk = 1024;  // elements whose levels a block of threads holds at once
 static_assert(kChunk % 8 == 0, "a chunk ends with a whole byte");
 
-// What the threads of a block share.
+// The memory that the threads of a block share.
 struct BucketMemory {
   int32_t largest;
   double sums[compress::kMeanSums];
   int8_t levels[kChunk];
 };
 
-// The part `j` of the kMeanSums sums of the magnitudes of values [n].
+// Returns sum `j` of the kMeanSums partial sums of the magnitudes of values [n].
 TFS_HOST_DEVICE inline double PartOfMean(const float* values, int64_t n, int j) {
   const int64_t whole = n / compress::kMeanSums * compress::kMeanSums;
   double sum = 0;
@@ -38,7 +39,7 @@ TFS_HOST_DEVICE inline double PartOfMean(const float* values, int64_t n, int j) 
   return sum;
 }
 
-// The scale of values [n], for all threads of the block.
+// Returns the scale of values [n] on all threads of the block.
 template <typename Block>
 TFS_DEVICE float ScaleOfBucket(const Block& block, compress::Method method, const float* values, int64_t n,
                                BucketMemory* memory) {
@@ -58,8 +59,8 @@ TFS_DEVICE float ScaleOfBucket(const Block& block, compress::Method method, cons
   return compress::ScaleOf(method, memory->largest, needs_mean ? compress::MeanOf(memory->sums, n) : 0);
 }
 
-// Of gradient [first, first + n), n <= kChunk, in a bucket of this scale. A thread makes the words of one block of Philox and with
-// them up to four levels.
+// Computes levels [n] of gradient [first, first + n), which lies in a bucket with this scale; n <= kChunk. In each round
+// a thread computes one block of Philox and, with its words, up to four levels.
 template <typename Block>
 TFS_DEVICE void LevelsOfChunk(const Block& block, compress::Method method, const float* gradient,
                               int64_t first, int64_t n, float scale, compress::Seed seed, int8_t* levels) {
@@ -88,7 +89,7 @@ TFS_DEVICE void LevelsOfChunk(const Block& block, compress::Method method, const
   }
 }
 
-// Packs levels [n], each thread whole bytes, as compress::PackLevels does.
+// Packs levels [n] as compress::PackLevels does. Each thread writes whole bytes.
 template <typename Block>
 TFS_DEVICE void PackChunk(const Block& block, int bits, const int8_t* levels, int64_t n, uint8_t* to) {
   const int of_byte = 8 / bits;
@@ -100,7 +101,7 @@ TFS_DEVICE void PackChunk(const Block& block, int bits, const int8_t* levels, in
   }
 }
 
-// Writes the body of gradient [layout.count]: each block of threads takes buckets.
+// Writes the body of the message for gradient [layout.count]. Each block of threads processes whole buckets.
 template <typename Block>
 TFS_DEVICE void QuantizeBuckets(const Block& block, compress::Method method,
                                 const compress::QuantizedLayout& layout, const float* gradient,
@@ -122,13 +123,14 @@ TFS_DEVICE void QuantizeBuckets(const Block& block, compress::Method method,
   }
 }
 
-// The bucket of element i. Where 32 bits do, for divisions of 64 would take longer than all else.
+// Returns the bucket of element i. It divides with 32 bits if possible, because a division with 64 bits takes longer
+// than the rest of the kernel.
 TFS_HOST_DEVICE inline int64_t BucketOf(const compress::QuantizedLayout& layout, int64_t i) {
   if (layout.count <= UINT32_MAX) return static_cast<uint32_t>(i) / static_cast<uint32_t>(layout.bucket);
   return i / layout.bucket;
 }
 
-// sum [layout.count] becomes what the body says, added to what it was or, of the first body, to 0.
+// Adds the values of a body to sum [layout.count], or stores them there if it is the first body.
 template <typename Block>
 TFS_DEVICE void AddBody(const Block& block, const uint8_t* body, const compress::QuantizedLayout& layout,
                         bool is_first, float* sum) {

@@ -1,4 +1,4 @@
-// Device memory for programs: tests and measurements. The launchers allocate nothing.
+// Device memory for tests and benchmarks. The launchers allocate no memory.
 #ifndef OPS_CUDA_DEVICE_ARRAY_CUH_
 #define OPS_CUDA_DEVICE_ARRAY_CUH_
 
@@ -14,7 +14,7 @@ namespace tf_strategies::cuda {
 
 inline void CheckCuda(cudaError_t error) { TFS_CHECK_EQ(std::string(cudaGetErrorString(error)), "no error"); }
 
-// Why no kernel can run here, or nothing.
+// Returns the reason why no kernel can run on this machine, or "".
 inline std::string WhyNoDevice() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -22,7 +22,8 @@ inline std::string WhyNoDevice() {
   return devices == 0 ? "no GPU" : "";
 }
 
-// Elements in device memory, copied from and to the host. Waits for the device: not for what is timed.
+// Holds elements in device memory, and copies them from and to the host. The copies wait for the device, so they must
+// not be part of a measurement.
 template <typename Element>
 class DeviceArray {
  public:

@@ -1,4 +1,4 @@
-// The sum of lists of entries on a GPU: what compress::SumEntries does once the messages are decoded.
+// Adds up lists of entries on a GPU, as compress::SumEntries does after it has decoded the messages.
 #ifndef OPS_CUDA_ENTRIES_CUH_
 #define OPS_CUDA_ENTRIES_CUH_
 
@@ -10,16 +10,18 @@
 
 namespace tf_strategies::cuda {
 
-// sum [count] becomes the sum of `lists` lists, 0 where there are none, each element added up in the order of the lists: the same bits
-// as on the CPU, but that a NaN may have another payload. Puts the work into the stream, one kernel a list, and returns at once.
+// Sets sum [count] to the sum of `lists` lists. Elements without an entry become 0. Each element is added up in the
+// order of the lists, so the bits are those of the CPU, except that a NaN may have another payload. The function adds
+// one kernel for each list to the stream, and returns at once.
 //
-//   ends     [lists] in host memory, read before this returns: list i has the entries from ends[i - 1] (the first from 0) to ends[i]
-//   indices  [ends[lists - 1]] in device memory. In each list strictly ascending in [0, count); this is not checked here: they come
-//            from compress::TopK, cuda::TopK or compress::ReadIndices, which see to it
+//   ends     [lists] in host memory, read before the function returns. List i has the entries from ends[i - 1] (0 for the
+//            first list) to ends[i].
+//   indices  [ends[lists - 1]] in device memory. In each list they must ascend strictly, in [0, count). This is not
+//            checked; compress::TopK, cuda::TopK and compress::ReadIndices ensure it.
 //   values   [ends[lists - 1]] in device memory
 //   sum      [count] in device memory
 //
-// Returns InvalidArgument for a count, or ends that descend, Internal for what CUDA reports of the launches.
+// Returns InvalidArgument if count is wrong or ends descend, and Internal for errors of the launches.
 Status SumLists(const int64_t* ends, int64_t lists, const int64_t* indices, const float* values,
                 int64_t count, float* sum, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The elements of a gradient, and their sums with a residual, bit by bit as the CPU forms them.
+// Converts the elements of a gradient and adds them to a residual, with the same bits as the CPU.
 #ifndef OPS_CUDA_GRADIENT_H_
 #define OPS_CUDA_GRADIENT_H_
 
@@ -26,7 +26,7 @@ struct Float32 {
   TFS_HOST_DEVICE static float Widen(Element value) { return value; }
 };
 
-// As SoftwareFloat16Format::Load of half.h.
+// Does the same as SoftwareFloat16Format::Load in half.h.
 struct Float16 {
   using Element = uint16_t;
   TFS_HOST_DEVICE static float Widen(Element half) {
@@ -43,8 +43,9 @@ struct BFloat16 {
   TFS_HOST_DEVICE static float Widen(Element half) { return FloatOf(uint32_t{half} << 16); }
 };
 
-// gradient + residual. A GPU makes one NaN of all; TopK ranks them by their bits, so here they are those of x86: the NaN that went in,
-// made quiet, the gradient's first, and -NaN where infinities cancel.
+// Returns gradient + residual. TopK orders NaNs by their bits, but a GPU has only one NaN as a result. So this function
+// returns the NaN that x86 would return: the gradient's NaN, otherwise the residual's, made quiet; and -NaN if infinities
+// cancel.
 TFS_HOST_DEVICE inline float SumOf(float gradient, float residual) {
   constexpr uint32_t kQuiet = 0x00400000, kCancelled = 0xFFC00000;
   const float sum = gradient + residual;

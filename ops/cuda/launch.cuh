@@ -1,4 +1,4 @@
-// What all launchers need: how many blocks fill the device, and whether a launch was taken.
+// Functions of all launchers: the number of blocks that fill the device, and the Status of a launch.
 #ifndef OPS_CUDA_LAUNCH_CUH_
 #define OPS_CUDA_LAUNCH_CUH_
 
@@ -11,15 +11,15 @@
 
 namespace tf_strategies::cuda {
 
-inline constexpr int kThreads = 256;  // of a block, where there are many
+inline constexpr int kThreads = 256;  // the threads of a block in kernels with many blocks
 
 inline Status StatusOf(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return Status::Ok();
   return Internal(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
-// As many blocks of `threads` as `items` need at `items_of_block` each, but no more than the current device runs of this kernel at
-// once: kernels go round.
+// Computes the number of blocks of `threads` threads for `items` items, with `items_of_block` items in each block. The
+// number is at most what the current device can run at once, because kernels loop over their items.
 template <typename... Parameters>
 Status BlocksFor(void (*kernel)(Parameters...), int threads, int64_t items, int64_t items_of_block,
                  int* blocks) {

@@ -1,4 +1,4 @@
-// Body of the kernel that adds a list of entries to a vector.
+// The body of the kernel that adds a list of entries to a vector.
 #ifndef OPS_CUDA_LISTS_H_
 #define OPS_CUDA_LISTS_H_
 
@@ -8,7 +8,7 @@
 
 namespace tf_strategies::cuda {
 
-// sum[indices[i]] += values[i] for i in [begin, end), among which no index comes twice.
+// Adds values[i] to sum[indices[i]] for i in [begin, end). No index may occur twice.
 template <typename Block>
 TFS_DEVICE void AddList(const Block& block, const int64_t* indices, const float* values, int64_t begin,
                         int64_t end, float* sum) {

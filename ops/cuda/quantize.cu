@@ -14,7 +14,7 @@ namespace {
 using compress::Method;
 using compress::QuantizedLayout;
 
-constexpr int kThreadsOfBucket = 128;  // four elements each, of a bucket of 512
+constexpr int kThreadsOfBucket = 128;  // each thread has four elements of a bucket of 512
 
 __global__ void __launch_bounds__(kThreadsOfBucket)
     QuantizeKernel(Method method, QuantizedLayout layout, const float* gradient, compress::Seed seed,

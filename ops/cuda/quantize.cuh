@@ -1,4 +1,5 @@
-// Quantization on a GPU: the bodies of compress/quantize.h, byte by byte those of the CPU, and their sum.
+// Quantizes gradients on a GPU, to the bodies of the messages of compress/quantize.h, and adds them up. The bytes are
+// those of the CPU.
 #ifndef OPS_CUDA_QUANTIZE_CUH_
 #define OPS_CUDA_QUANTIZE_CUH_
 
@@ -12,26 +13,31 @@
 
 namespace tf_strategies::cuda {
 
-// What a body takes: a message of compress/quantize.h without its header, which the host writes.
+// Returns the size of a body. A body is a message of compress/quantize.h without its header, which the host writes.
 int64_t BodyBytes(compress::Method method, int64_t count, int64_t bucket);
 
-// Writes gradient [count] to the BodyBytes at `body`, both in device memory; `body` has any alignment. Puts the work into the stream
-// and returns at once. A block of threads takes a bucket: where there are fewer than multiprocessors, some idle. The mean of a bucket
-// of `sign` is added up by eight threads, in the CPU's order.
-// Returns InvalidArgument for a method, count or bucket that cannot be, Internal for what CUDA reports of the launch.
+// Quantizes gradient [count] and writes the BodyBytes() bytes at `body`, which may have any alignment. Both are in device
+// memory. The function adds the work to the stream, and returns at once.
+//
+// A block of threads processes one bucket at a time, so some multiprocessors idle if there are fewer buckets. For the
+// method `sign`, eight threads add up the mean of a bucket, in the same order as the CPU.
+//
+// Returns InvalidArgument if method, count or bucket are wrong, and Internal for errors of the launch.
 Status Quantize(compress::Method method, const float* gradient, int64_t count, int64_t bucket,
                 compress::Seed seed, uint8_t* body, cudaStream_t stream);
 
-// The body of a message, in device memory at any alignment. It has the BodyBytes: whoever received it has checked that.
+// The body of a message, in device memory with any alignment. The receiver must have checked that it has BodyBytes()
+// bytes.
 struct Body {
   compress::Method method;
   int64_t bucket;
   const uint8_t* bytes;
 };
 
-// sum [count], in device memory, becomes the sum of bodies [n], 0 where there are none, each element added up in the order of the
-// bodies: the same bits as on the CPU, but that a NaN may have another payload. bodies: in host memory, read before this returns.
-// Puts the work into the stream, one kernel a body, and returns at once. Errors as above.
+// Sets sum [count], in device memory, to the sum of bodies [n], or to 0 if n is 0. Each element is added up in the order
+// of the bodies, so the bits are those of the CPU, except that a NaN may have another payload. The function adds one
+// kernel for each body to the stream, and returns at once. It reads `bodies`, in host memory, before it returns. Errors
+// are those of Quantize.
 Status SumBodies(const Body* bodies, int64_t n, int64_t count, float* sum, cudaStream_t stream);
 
 }  // namespace tf_strategies::cuda

@@ -1,5 +1,6 @@
-// Bodies of the kernels that find the key of the k-th largest sum: a key is the bits of a magnitude, looked at digit by digit from
-// the highest on. Before each digit a histogram of it is counted, of those keys that agree with what is known.
+// Bodies of the kernels that find the key of the k-th largest sum. A key consists of the bits of a magnitude. Its digits
+// are found one after the other, beginning with the highest. For each digit, the kernels count a histogram over the keys
+// that have the digits found so far.
 #ifndef OPS_CUDA_RADIX_SELECT_H_
 #define OPS_CUDA_RADIX_SELECT_H_
 
@@ -20,16 +21,16 @@ struct Digit {
 };
 inline constexpr Digit kDigits[] = {{31, 20}, {20, 10}, {10, 0}};
 inline constexpr int kDigitCount = 3;
-inline constexpr int kBins = 1 << 11;  // of the widest digit
+inline constexpr int kBins = 1 << 11;  // enough for the widest digit
 
-// What is known of the k-th largest key: all after the last digit.
+// The k-th largest key, as far as it is known. After the last digit it is complete.
 struct Threshold {
-  int32_t key;    // its digits so far, then zeros
-  int64_t taken;  // how many are selected of those that agree with these digits: the ones of lowest index
+  int32_t key;    // the digits found so far, then zeros
+  int64_t taken;  // how many keys with these digits are selected: those with the lowest indices
 };
 
-// Digit 0 is not counted, for the others tell how many are left for it: a gradient may be all zeros, and then all threads would
-// wait for one counter.
+// Counts the digit of a key. The value 0 is not counted, because its number follows from the other values. If a gradient
+// were all zeros, all threads would wait for one counter.
 template <typename Block>
 TFS_DEVICE void CountKey(const Block& block, int32_t key, int32_t known, Digit digit, uint32_t* bins) {
   if (key >> digit.above != known >> digit.above) return;
@@ -51,8 +52,10 @@ TFS_DEVICE void AddBins(const Block& block, const uint32_t* bins, uint64_t* hist
   }
 }
 
-// residual [count] becomes the sums; their first digits are counted. largest: [Batches(count)], the largest key of each. bins: [kBins]
-// of the block. histogram: [kBins].
+// Sets residual [count] to the sums, and counts their first digits.
+//
+// largest: [Batches(count)], becomes the largest key of each batch. bins: [kBins], in the memory of the block.
+// histogram: [kBins].
 template <typename Format, typename Block>
 TFS_DEVICE void AddAndCount(const Block& block, const typename Format::Element* gradient, float* residual,
                             int64_t count, int32_t* largest, uint32_t* bins, uint64_t* histogram) {
@@ -80,7 +83,7 @@ TFS_DEVICE void AddAndCount(const Block& block, const typename Format::Element* 
   AddBins(block, bins, histogram);
 }
 
-// Counts the digit of those sums [count] that agree with the threshold so far.
+// Counts the digit of the sums [count] that have the digits found so far.
 template <typename Block>
 TFS_DEVICE void CountDigit(const Block& block, const float* sums, int64_t count, const int32_t* largest,
                            Digit digit, const Threshold* threshold, uint32_t* bins, uint64_t* histogram) {
@@ -96,8 +99,9 @@ TFS_DEVICE void CountDigit(const Block& block, const float* sums, int64_t count,
   AddBins(block, bins, histogram);
 }
 
-// Adds to the threshold the digit that its histogram tells: of k entries with the first digit, else of as many as are left. One
-// block. shared: [Threads()] of the block.
+// Finds the next digit of the threshold in its histogram. The first digit is that of the k-th largest key; later digits
+// belong to the `taken`-th largest key of those with equal digits. Runs in one block. shared: [Threads()], in the memory
+// of the block.
 template <typename Block>
 TFS_DEVICE void ChooseDigit(const Block& block, const uint64_t* histogram, Digit digit, int64_t k,
                             Threshold* threshold, int64_t* shared) {
@@ -106,14 +110,14 @@ TFS_DEVICE void ChooseDigit(const Block& block, const uint64_t* histogram, Digit
   const int64_t wanted = is_first ? k : threshold->taken;
   const int values = 1 << (digit.above - digit.shift);
   const int share = (values + block.Threads() - 1) / block.Threads();
-  // Each thread has a share of the digit's values, the first the highest.
+  // Each thread has a share of the digit's values. The first thread has the highest values.
   const int high = values - 1 - block.Thread() * share;
   const int low = high - share;
   int64_t mine = 0;
   for (int value = high; value > low && value > 0; --value) mine += static_cast<int64_t>(histogram[value]);
   int64_t before = SumBefore(block, mine, shared);
   const int64_t all = shared[block.Threads() - 1];
-  if (wanted == 0) {  // above every key
+  if (wanted == 0) {  // the threshold is above every key
     if (block.Thread() == 0) *threshold = {known | (values - 1) << digit.shift, 0};
   } else if (wanted > all) {
     if (block.Thread() == 0) *threshold = {known, wanted - all};

@@ -1,4 +1,4 @@
-// Sums over the threads of a block.
+// Computes sums over the threads of a block.
 #ifndef OPS_CUDA_SCAN_H_
 #define OPS_CUDA_SCAN_H_
 
@@ -8,12 +8,14 @@
 
 namespace tf_strategies::cuda {
 
-// Returns the sum of the values of all threads before this one. shared: [Threads()], of the block; afterwards its last element
-// is the sum over all threads. In log2(Threads()) steps: Hillis and Steele 1986.
+// Returns the sum of the values of all threads before this one, in log2(Threads()) steps. shared: [Threads()], in the
+// memory of the block. Afterwards its last element is the sum over all threads.
+//
+// Source: Hillis and Steele 1986, "Data parallel algorithms".
 template <typename Block>
 TFS_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* shared) {
   const int thread = block.Thread();
-  block.Sync();  // what an earlier call left may still be read
+  block.Sync();  // threads may still read the result of an earlier call
   shared[thread] = value;
   block.Sync();
   for (int reach = 1; reach < block.Threads(); reach *= 2) {

@@ -1,5 +1,5 @@
-// Bodies of the kernels that write down what is selected, ordered by index: each warp counts in its segments of the vector, the
-// counts are added up, and each warp then knows where its entries go.
+// Bodies of the kernels that write the selected entries in the order of their indices. Each warp counts the entries in
+// its segments of the vector. The counts are added up. Then each warp knows the positions of its entries.
 #ifndef OPS_CUDA_SEGMENTS_H_
 #define OPS_CUDA_SEGMENTS_H_
 
@@ -16,16 +16,16 @@ namespace tf_strategies::cuda {
 inline constexpr int64_t kSegment = 512;  // elements
 static_assert(kSegment % kBatch == 0, "a segment has whole batches");
 
-// Of a segment; once added up, of all segments before.
+// The counts of a segment or, after AddUpSegments, of all segments before it.
 struct Counts {
-  int64_t above;  // sums larger than the threshold
-  int64_t equal;
+  int64_t above;  // sums whose key is above the threshold
+  int64_t equal;  // sums whose key is the threshold
 };
 
 TFS_HOST_DEVICE inline int64_t Segments(int64_t count) { return (count + kSegment - 1) / kSegment; }
 
-// Calls visit(first) for the batches of a segment that may have keys of at least `key`, in their order; first is where this lane's
-// part begins.
+// Calls visit(first) for the batches of a segment that may have keys of at least `key`, in ascending order. `first` is the
+// first element of this lane's part.
 template <typename Block, typename Visit>
 TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, const int32_t* largest,
                            int32_t key, const Visit& visit) {
@@ -36,7 +36,7 @@ TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, c
   }
 }
 
-// counts: [Segments(count) + 1], of which the last is not written.
+// Counts the entries of all segments. counts: [Segments(count) + 1]; the last element is not written.
 template <typename Block>
 TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t count, const int32_t* largest,
                               const Threshold* threshold, Counts* counts) {
@@ -56,7 +56,8 @@ TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t cou
   });
 }
 
-// counts [Segments(count) + 1] become those of all segments before each; the last those of all. One block. shared: [Threads()].
+// Replaces each element of counts [Segments(count) + 1] by the sum of all elements before it. The last element becomes
+// the sum of all segments. Runs in one block. shared: [Threads()].
 template <typename Block>
 TFS_DEVICE void AddUpSegments(const Block& block, int64_t count, Counts* counts, int64_t* shared) {
   const int64_t segments = Segments(count);
@@ -80,8 +81,10 @@ TFS_DEVICE void AddUpSegments(const Block& block, int64_t count, Counts* counts,
   if (block.Thread() == block.Threads() - 1) counts[segments] = before;
 }
 
-// Writes what is selected to indices [k] and values [k], and clears it from the residual, and what is not finite too.
-// residual: [count], the sums. counts: added up.
+// Writes the selected entries to indices [k] and values [k]. Sets the selected elements of the residual to 0, and also
+// those that are not finite.
+//
+// residual: [count], the sums. counts: the result of AddUpSegments.
 template <typename Block>
 TFS_DEVICE void TakeSegments(const Block& block, float* residual, int64_t count, const int32_t* largest,
                              const Threshold* threshold, const Counts* counts, int64_t* indices,

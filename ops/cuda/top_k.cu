@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kAlignment = 16;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kThreadsAlone = 1024;  // of a block that works alone
+constexpr int kThreadsAlone = 1024;  // the threads of a block in kernels with one block
 
 template <typename Format>
 __global__ void __launch_bounds__(kThreads)
