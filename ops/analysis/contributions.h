@@ -1,4 +1,4 @@
-// Sets of ranks, as the symbolic execution of verify.h carries them in place of numbers.
+// Sets of ranks, which the symbolic execution of verify.h uses in place of numbers.
 #ifndef OPS_ANALYSIS_CONTRIBUTIONS_H_
 #define OPS_ANALYSIS_CONTRIBUTIONS_H_
 
@@ -7,7 +7,7 @@
 
 namespace tf_strategies::schedule {
 
-// Exact, for ranks below 64 * kWords.
+// An exact set, for ranks below 64 * kWords.
 template <int kWords>
 struct ExactSet {
   uint64_t words[kWords] = {};
@@ -18,7 +18,7 @@ struct ExactSet {
     return set;
   }
 
-  // Returns false when the sets share a rank.
+  // Adds another set. Returns false if the sets share a rank.
   bool Add(const ExactSet& other) {
     uint64_t shared = 0;
     for (int i = 0; i < kWords; ++i) {
@@ -28,8 +28,8 @@ struct ExactSet {
     return shared == 0;
   }
 
-  // How this set departs from the expected one: "lacks rank 3", "holds unduly rank 3", or "" when it does
-  // not.
+  // Describes the first difference from the expected set: "lacks rank 3", "must not have rank 3", or "" if the sets are
+  // equal.
   std::string Departure(const ExactSet& expected) const {
     for (int rank = 0; rank < 64 * kWords; ++rank) {
       const uint64_t bit = uint64_t{1} << (rank % 64);
@@ -47,7 +47,7 @@ struct ExactSet {
   }
 };
 
-// A sum of pseudo-random numbers, one a rank, for any number of ranks. Cannot see a shared rank while adding.
+// A sum of pseudo-random numbers, one for each rank, for any number of ranks. Add does not detect a shared rank.
 struct Fingerprint {
   uint64_t sum = 0;
 

@@ -10,18 +10,18 @@
 namespace tf_strategies::schedule {
 namespace {
 
-// One piece of an action: a message as it is sent or as it is received.
+// A message, on the side of its sender or of its receiver. An action consists of one or more operations.
 struct Operation {
   int rank = 0;
   int step = 0;
   ActionKind kind = ActionKind::kSend;
   double bytes = 0;
-  int waits = 0;         // how many operations and arrivals it still needs
-  int counterpart = -1;  // of a send: the reception
+  int waits = 0;         // the number of operations and arrivals that it waits for
+  int counterpart = -1;  // for a send: the reception
   std::vector<int> successors;
 };
 
-// Plays all operations of a group in the order of time.
+// Simulates all operations of a group in the order of time.
 class Player {
  public:
   Player(int size, int64_t element_bytes, const CostModel& model, const BuildRank& build)
@@ -99,7 +99,7 @@ class Player {
     Rank& rank = ranks_[schedule.rank];
     rank.steps.resize(schedule.steps.size());
     for (size_t step = 0; step < schedule.steps.size(); ++step) {
-      for (const bool sends : {true, false}) {  // sends read what the step finds
+      for (const bool sends : {true, false}) {  // sends read the data from before the step
         for (const Action& action : schedule.steps[step]) {
           if ((action.kind == ActionKind::kSend) != sends) continue;
           for (const Range& piece : Pieces(action.range)) {

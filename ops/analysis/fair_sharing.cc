@@ -8,7 +8,7 @@
 namespace tf_strategies::schedule {
 namespace {
 
-// Shares that differ by rounding alone are one.
+// Shares that differ only by rounding are considered equal.
 constexpr double kSame = 1 + 1e-12;
 
 }  // namespace
@@ -69,7 +69,7 @@ const std::vector<int>& FairSharing::Update() {
   return changed_;
 }
 
-// Gathers all links and flows that hang together with `link`.
+// Collects all links and flows that are connected with `link`.
 void FairSharing::CollectComponent(int link) {
   component_links_ = {link};
   component_flows_.clear();
@@ -94,7 +94,7 @@ void FairSharing::CollectComponent(int link) {
   }
 }
 
-// Each round fills the links that offer the smallest share.
+// Each round fills the links with the smallest share for each flow.
 void FairSharing::Fill() {
   std::vector<int>& links = component_links_;
   for (size_t unfixed = component_flows_.size(); unfixed > 0;) {

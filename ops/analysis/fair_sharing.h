@@ -1,8 +1,9 @@
-// How fast messages flow that share links: the max-min fair rates.
+// Computes the max-min fair rates of flows that share links.
 //
-// No flow can be faster without one that is no faster than it becoming slower. Found by progressive filling:
-// all rates rise together, a flow stops where one of its links is full. This is what long flows of a network
-// with fair queueing or with TCP come close to, and what simulators of grids use; it knows no packets.
+// With these rates, no flow can become faster unless another flow, whose rate is not higher, becomes slower. They are
+// found by progressive filling: all rates increase together, and the rate of a flow is fixed when one of its links is
+// full. Long flows in a network with fair queueing or TCP approximate these rates, and simulators of grids use them. The
+// model does not have packets.
 //
 // Source: Bertsekas and Gallager, "Data Networks", 2nd edition, 1992, section 6.5.2; Velho, Schnorr, Casanova
 //   and Legrand, "On the validity of flow-level TCP network models for grid and cloud simulations", 2013.
@@ -16,18 +17,20 @@
 
 namespace tf_strategies::schedule {
 
-// Not thread-safe. Rates and bandwidths in bytes a second.
+// Not thread-safe. Rates and bandwidths are in bytes per second.
 class FairSharing {
  public:
-  // flows: they are numbered from 0 to flows - 1.
+  // flows: the number of flows. They are numbered from 0.
   FairSharing(const std::vector<Link>& links, int flows);
 
-  // A flow that is not under way begins, over one link at least; one that is ends.
+  // Begins a flow over at least one link. The flow must not have begun.
   void Begin(int flow, const Path& path);
+
+  // Ends a flow that has begun.
   void End(int flow);
 
-  // Finds the rates again of all flows that share links, directly or through others, with those that began or
-  // ended since the last call. Returns the flows whose rate has changed, until the next call.
+  // Computes new rates after flows have begun or ended, for all flows that share links with them, directly or through
+  // other flows. Returns the flows whose rate has changed. The result is valid until the next call.
   const std::vector<int>& Update();
 
   double rate(int flow) const { return flows_[flow].rate; }
@@ -36,7 +39,7 @@ class FairSharing {
  private:
   struct Flow {
     Path path;
-    std::array<int, 8> place{};  // where it stands in the lists of its links
+    std::array<int, 8> place{};  // its position in the list of each of its links
     double rate = 0;
     bool fixed = false;
     int64_t seen = 0;
@@ -44,8 +47,8 @@ class FairSharing {
   struct LinkState {
     double bandwidth = 0;
     std::vector<int> flows;
-    double left = 0;  // while filling: what no fixed flow takes
-    int open = 0;     // while filling: flows that are not fixed
+    double left = 0;  // while filling: the bandwidth that the fixed flows leave
+    int open = 0;     // while filling: the number of flows that are not fixed
     int64_t seen = 0;
   };
 

@@ -59,7 +59,7 @@ Status CheckAction(const Schedule& schedule, size_t step, size_t index) {
   return Status::Ok();
 }
 
-// Receptions of a step may not overlap, except additions to one and the same range.
+// Checks that receptions of a step do not overlap. Only additions to exactly the same range may.
 Status CheckReceptions(const Schedule& schedule, size_t step) {
   const Step& actions = schedule.steps[step];
   std::vector<size_t> receptions;

@@ -1,7 +1,7 @@
-// The schedules of all ranks of a group, checked one by one and packed: what verify runs.
+// GroupProgram: the schedules of all ranks of a group, in packed form, for verification and simulation.
 //
-// A *channel* is a pair (sender, receiver). A packed action takes 8 bytes, so that a ring of 4097 ranks (67
-// million actions) fits in memory: ranges and channels are numbered and kept once.
+// A *channel* is a pair (sender, receiver). Ranges and channels are numbered and stored once. So a packed action takes 8
+// bytes, and a ring of 4097 ranks (67 million actions) fits in memory.
 #ifndef OPS_ANALYSIS_GROUP_PROGRAM_H_
 #define OPS_ANALYSIS_GROUP_PROGRAM_H_
 
@@ -15,7 +15,7 @@
 
 namespace tf_strategies::schedule {
 
-// Yields the schedule of one rank; called more than once for the same rank, with the same result.
+// Returns the schedule of one rank. It is called several times for a rank, and must return the same result.
 using BuildRank = std::function<Schedule(int rank)>;
 
 struct PackedAction {
@@ -28,8 +28,8 @@ struct PackedAction {
 struct Channel {
   int sender = 0;
   int receiver = 0;
-  int64_t sends = 0;       // how many the sender lists
-  int64_t receptions = 0;  // how many the receiver lists
+  int64_t sends = 0;       // the number of sends in the sender's schedule
+  int64_t receptions = 0;  // the number of receptions in the receiver's schedule
 };
 
 struct GroupProgram {
@@ -40,16 +40,14 @@ struct GroupProgram {
   std::vector<Range> ranges;
 };
 
-// Builds all schedules and holds each against the contract of step.h as far as it can be seen alone: peers
-// and ranges are valid, nothing is empty, receptions of a step do not overlap. Errors name rank, step and
-// action.
+// Builds and packs all schedules. It checks the parts of the contract of step.h that concern a single rank: peers and
+// ranges are valid, nothing is empty, and receptions of a step do not overlap. Errors name rank, step and action.
 Status PackGroup(int size, int64_t count, const BuildRank& build, GroupProgram* program);
 
-// "send [0,4) to rank 2", "add [0,4) from rank 1", "copy [0,4) from rank 1".
+// Returns "send [0,4) to rank 2", "add [0,4) from rank 1", "copy [0,4) from rank 1".
 std::string DescribeAction(const Action& action);
 
-// "rank 3, step 1, action 0 (send [0,4) to rank 2)" for the index-th action of a rank, counted over all
-// steps.
+// Returns "rank 3, step 1, action 0 (send [0,4) to rank 2)" for action `index` of a rank, counted over all steps.
 std::string DescribePlace(const BuildRank& build, int rank, int64_t index);
 
 }  // namespace tf_strategies::schedule

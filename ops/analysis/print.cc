@@ -9,7 +9,7 @@
 namespace tf_strategies::schedule {
 
 std::string FormatGroup(const std::string& title, int size, const BuildRank& build) {
-  // Columns line up over the whole table; a line does not end in blanks.
+  // Columns are aligned over the whole table. Lines do not end with spaces.
   std::vector<Schedule> schedules;
   size_t width = 0;
   for (int rank = 0; rank < size; ++rank) {

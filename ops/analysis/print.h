@@ -1,4 +1,4 @@
-// Schedules as text for people.
+// Prints schedules as text.
 #ifndef OPS_ANALYSIS_PRINT_H_
 #define OPS_ANALYSIS_PRINT_H_
 
@@ -8,7 +8,7 @@
 
 namespace tf_strategies::schedule {
 
-// A table of all ranks: a line for each step, and what the rank sends and adds in all. Ends with a newline.
+// Returns a table of all ranks, with a line for each step and the totals of each rank. It ends with a newline.
 std::string FormatGroup(const std::string& title, int size, const BuildRank& build);
 
 }  // namespace tf_strategies::schedule

@@ -11,8 +11,9 @@ namespace tf_strategies::schedule {
 
 class Repetition {
  public:
-  // Call once in a period. Returns whether the state is that of the last call.
-  // state: everything that determines what follows, relative to the clock `now`.
+  // Returns true if the state is that of the last call. Call it once in each period.
+  //
+  // state: all values that determine the future, relative to the clock `now`.
   // carried: the bytes that each link has carried so far.
   bool Seen(std::vector<double> state, std::vector<double> carried, double now) {
     period_ = now - last_now_;
@@ -31,10 +32,10 @@ class Repetition {
     return repeats;
   }
 
-  // After a state that cannot repeat.
+  // Call it after a state that cannot repeat.
   void Forget() { last_state_.clear(); }
 
-  // After Seen returned true: the length of the period, and the bytes of each link in it.
+  // After Seen has returned true: the length of the period, and the bytes that each link carries in it.
   double period() const { return period_; }
   const std::vector<double>& carried() const { return in_period_; }
 

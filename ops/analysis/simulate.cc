@@ -61,7 +61,7 @@ class Simulation {
   struct Event {
     double seconds;
     int rank;
-    uint32_t version;  // of a send: a later version replaces it
+    uint32_t version;  // for a send: a later version replaces this event
     EventKind kind;
     // The earliest event is on top. Ties are ordered by rank, so that runs are deterministic.
     bool operator<(const Event& other) const {
@@ -171,7 +171,7 @@ class Simulation {
     TakeArrivals(channel.receiver);
   }
 
-  // Returns whether this was the last action of the step, so that the next step has started.
+  // Returns true if this was the last action of the step, so that the next step has started.
   bool Finish(int id, size_t index) {
     SimulatedRank& rank = ranks_[id];
     rank.progress[index - rank.begin] = SimulatedRank::Progress::kDone;
@@ -225,7 +225,7 @@ class Simulation {
     skipped_seconds_ += steps * repetition_.period();
   }
 
-  // Everything that determines what follows, relative to the clock and to the step of rank 0.
+  // Returns all values that determine the future, relative to the clock and to the step of rank 0.
   std::vector<double> State() const {
     std::vector<double> state;
     state.reserve(8 * ranks_.size() + arrived_.size());

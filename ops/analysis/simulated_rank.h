@@ -23,7 +23,7 @@ struct SimulatedRank {
   // Moves to the same point of a later step, which is like the current one.
   void Skip(int64_t count);
 
-  // Appends everything that determines what follows, relative to the clock and to the step of a leader.
+  // Appends all values that determine the future, relative to the clock and to the step of a leader.
   void AppendState(int64_t leader_steps, double now, std::vector<double>* state) const;
 
   size_t begin = 0;  // the current step is actions [begin, end)

@@ -74,8 +74,8 @@ class SymbolicRun {
   static constexpr auto kSend = static_cast<uint32_t>(ActionKind::kSend);
   static constexpr auto kReceiveReduce = static_cast<uint32_t>(ActionKind::kReceiveReduce);
 
-  // The state of a channel. `ranges` are those of the messages that one side has posted and the other has
-  // not yet; `payload` is the data that was sent and not yet applied.
+  // The state of a channel. `ranges` are the ranges of messages that only one side has posted. `payload` is the data that
+  // was sent and not yet applied.
   struct Link {
     int64_t sends = 0;
     int64_t receptions = 0;
@@ -85,7 +85,7 @@ class SymbolicRun {
     size_t first_payload = 0;
   };
 
-  // The position of a rank: its step is actions [begin, end); those before `blocked` are matched.
+  // The position of a rank. Its current step has the actions [begin, end). The actions before `blocked` are matched.
   struct Standing {
     size_t begin = 0;
     size_t end = 0;

@@ -9,7 +9,7 @@ constexpr double kMicrosecond = 1e-6;
 constexpr double kGigabyte = 1e9;
 constexpr double kGigabit = 1e9 / 8;
 
-// A process a host, 10 Gbit/s.
+// One process on each host, 10 Gbit/s.
 Topology AlphaBeta() {
   Topology topology;
   topology.name = "alpha_beta";
@@ -33,7 +33,7 @@ Topology Pcie() {
   return topology;
 }
 
-// 8 GPUs with 150 GB/s each to a switch inside the host, one 100 Gbit/s NIC.
+// 8 GPUs, each with 150 GB/s to a switch within the host, and one 100 Gbit/s NIC.
 Topology Nvlink() {
   Topology topology;
   topology.name = "nvlink";
@@ -46,7 +46,7 @@ Topology Nvlink() {
   return topology;
 }
 
-// The same in racks of 16 hosts, whose uplinks carry a quarter of what their NICs can.
+// The same in racks of 16 hosts. An uplink has a quarter of the bandwidth of the NICs of its rack.
 Topology NvlinkTree() {
   Topology topology = Nvlink();
   topology.name = "nvlink_tree";

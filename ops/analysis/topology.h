@@ -1,11 +1,10 @@
-// What a cluster's network looks like, for simulate.h: hosts with ranks on them, links with a bandwidth, and
-// the links that a message takes.
+// The network of a cluster, for simulate.h: hosts with ranks, links with a bandwidth, and the path of each message.
 //
 //   rank --port--> [bus of the host] --NIC--> [rack's uplink] --> [rack's downlink] --NIC--> [bus] --port--> rank
 //
-// A message inside a host takes the ports and the bus alone; one inside a rack no uplink. Each way of a port,
-// a NIC and an uplink is a link of its own (full duplex); a bus carries both ways together. A bandwidth of 0
-// means that there is no such limit, hence no link.
+// A message within a host uses only the ports and the bus. A message within a rack uses no uplink. Each direction of a
+// port, a NIC and an uplink is a separate link (full duplex). A bus has one link for both directions. A bandwidth of 0
+// means that there is no limit, and no link.
 #ifndef OPS_ANALYSIS_TOPOLOGY_H_
 #define OPS_ANALYSIS_TOPOLOGY_H_
 
@@ -15,29 +14,29 @@
 
 namespace tf_strategies::schedule {
 
-// Bandwidths in bytes a second, latencies in seconds a message.
+// Bandwidths are in bytes per second. Latencies are in seconds for each message.
 struct Topology {
   std::string name;
-  int per_host = 1;                      // ranks (GPUs) of a host; rank r is on host r / per_host
-  double host_latency = 0;               // of a message inside a host
-  double port_bandwidth = 0;             // of a rank, each way
+  int per_host = 1;                      // the ranks (GPUs) of a host; rank r is on host r / per_host
+  double host_latency = 0;               // for messages within a host
+  double port_bandwidth = 0;             // of a rank, in each direction
   double bus_bandwidth = 0;              // of a host, shared by all messages that begin or end there
-  double network_latency = 0;            // of a message between hosts
-  double nic_bandwidth = 0;              // of a host, each way
-  int hosts_per_rack = 0;                // 0: one switch that blocks nothing
-  double rack_latency = 0;               // more, between racks
-  double oversubscription = 1;           // a full rack's NICs over its uplink
-  double gamma = 0;                      // seconds a byte reduced; a rank adds one message at a time
-  bool receivers_without_limit = false;  // as the alpha-beta model has it: no link on the receiver's side
+  double network_latency = 0;            // for messages between hosts
+  double nic_bandwidth = 0;              // of a host, in each direction
+  int hosts_per_rack = 0;                // 0: one non-blocking switch for all hosts
+  double rack_latency = 0;               // is added for messages between racks
+  double oversubscription = 1;           // the NICs of a full rack divided by its uplink
+  double gamma = 0;                      // seconds for each byte reduced; a rank adds one message at a time
+  bool receivers_without_limit = false;  // no links on the receiver's side, as in the alpha-beta model
 };
 
 // The presets. "alpha_beta" is the model of Thakur, Rabenseifner and Gropp 2005, without any sharing.
 const std::vector<Topology>& Topologies();
 
-// Returns nullptr when no preset has that name.
+// Returns the preset with this name, or nullptr.
 const Topology* FindTopology(const std::string& name);
 
-// The links that a message takes, by number.
+// The links that a message uses, by number.
 struct Path {
   std::array<int, 8> links{};
   int length = 0;
@@ -50,10 +49,11 @@ struct Link {
   double bandwidth = 0;
 };
 
-// A topology over a number of ranks.
+// A topology for a number of ranks.
 class Network {
  public:
-  // size >= 1, per_host >= 1; the last host and the last rack may have fewer ranks, with links as the others.
+  // size: at least 1, as is per_host. The last host and the last rack may have fewer ranks; their links are like the
+  // others.
   Network(const Topology& topology, int size);
 
   const std::vector<Link>& links() const { return links_; }
@@ -61,7 +61,7 @@ class Network {
   double Latency(int from, int to) const;
 
  private:
-  // Adds a link for each of `places`; returns the number of the first, -1 without a bandwidth.
+  // Adds a link for each of `places` places. Returns the number of the first, or -1 if the bandwidth is 0.
   int AddLinks(const std::string& name, int places, double bandwidth);
 
   const Topology topology_;

@@ -34,8 +34,8 @@ std::string Usage() {
          "  --size P   ranks, 1 to " +
          std::to_string(kLargestSize) +
          "\n"
-         "  --count N  elements of the buffer (pairwise_all_to_all: that each rank has), " +
-         std::to_string(kDefaultCount) + " unless told\n";
+         "  --count N  elements of the buffer (for pairwise_all_to_all, of each rank); default " +
+         std::to_string(kDefaultCount) + "\n";
 }
 
 int Refuse(const std::string& why) {
@@ -43,7 +43,7 @@ int Refuse(const std::string& why) {
   return 2;
 }
 
-// The whole text is one integer in [least, most].
+// Parses a text that must be one integer in [least, most].
 bool ParseInteger(const std::string& text, int64_t least, int64_t most, int64_t* value) {
   char* end = nullptr;
   errno = 0;

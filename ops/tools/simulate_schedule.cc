@@ -1,4 +1,4 @@
-// Predicts the seconds of all-reduces over clusters that need not exist; prints CSV. benchmarks/simulate.py draws it.
+// Predicts the time of all-reduces over simulated clusters, and prints it as CSV. benchmarks/simulate.py draws it.
 //
 //   simulate_schedule --algorithms ring,binary_blocks --topologies alpha_beta,nvlink --sizes 8,24 --bytes 1024,1048576
 #include <cerrno>
@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kElementBytes = 4;
 constexpr int64_t kLargestSize = 4096;
 constexpr int64_t kLargestBytes = int64_t{1} << 34;
-// The executor's way takes all operations of all ranks at once, a hundred bytes each.
+// The limit for 'executor', which holds all operations of all ranks in memory, about a hundred bytes each.
 constexpr int64_t kLargestExecutorSize = 128;
 const char* const kExecutor = "executor";
 const std::string kHierarchical = "hierarchical";
@@ -70,7 +70,7 @@ std::vector<std::string> Split(const std::string& text) {
   return parts;
 }
 
-// All parts are whole numbers in [least, most].
+// Parses integers that are separated by commas. Returns false if a part is not an integer in [least, most].
 bool ParseIntegers(const std::string& text, int64_t least, int64_t most, std::vector<int64_t>* values) {
   for (const std::string& part : Split(text)) {
     char* end = nullptr;
@@ -83,14 +83,14 @@ bool ParseIntegers(const std::string& text, int64_t least, int64_t most, std::ve
   return true;
 }
 
-// The all-reduce across hosts that "hierarchical" or "hierarchical:NAME" means; nullptr for other names.
+// Returns the all-reduce across hosts for "hierarchical" or "hierarchical:NAME", and nullptr for other names.
 const Algorithm* Across(const std::string& name) {
   if (name == kHierarchical) return FindAlgorithm("binary_blocks");
   if (name.rfind(kHierarchical + ":", 0) != 0) return nullptr;
   return FindAlgorithm(name.substr(kHierarchical.size() + 1));
 }
 
-// What a communicator on that topology says of itself.
+// Returns the group that a communicator on this topology would have.
 Group GroupOn(const Topology& topology, int size) {
   if (size <= topology.per_host) return Group(size, size, Wire::kSharedMemory);
   return Group(size, size % topology.per_host == 0 ? topology.per_host : 1, Wire::kNetwork);
@@ -104,7 +104,7 @@ void PrintRow(const std::string& topology, const std::string& algorithm, const G
   std::fflush(stdout);
 }
 
-// The link that is used for the largest part of the time.
+// Prints the simulated time, and the link that is in use for the largest part of the time.
 void PrintSimulated(const Topology& topology, const std::string& algorithm, int64_t bytes,
                     const GroupProgram& program) {
   const Simulated simulated = Simulate(program, kElementBytes, topology);
@@ -121,7 +121,7 @@ void PrintSimulated(const Topology& topology, const std::string& algorithm, int6
            simulated.messages, busiest, busy);
 }
 
-// What the communicator does on one host: chunks of 64 Ki elements, steps overlap.
+// Prints the prediction for a communicator on one host, with chunks of 64 Ki elements and overlapping steps.
 void PrintExecutor(const std::string& algorithm, int size, int64_t bytes, const BuildRank& build) {
   CostModel model;
   model.chunk_elements = 64 << 10;
@@ -131,14 +131,14 @@ void PrintExecutor(const std::string& algorithm, int size, int64_t bytes, const 
            nullptr, 0);
 }
 
-// One schedule on all topologies that it fits, verified before. A hierarchical one is built for each number of ranks a
-// host, and not where that is 1 or does not divide the size.
+// Verifies a schedule, and predicts its time on all topologies. A hierarchical schedule is built for the number of ranks
+// per host. Topologies in which this is 1 or does not divide the size are left out.
 Status Play(const std::string& algorithm, int size, int64_t bytes,
             const std::vector<std::string>& topologies) {
   const int64_t count = bytes / kElementBytes;
   const Algorithm* const across = Across(algorithm);
   GroupProgram program;
-  int packed_per_host = 0;  // what the program was packed for; 1 for all that are not hierarchical
+  int packed_per_host = 0;  // per_host of the packed program; 1 if it is not hierarchical
   for (const std::string& name : topologies) {
     const Topology* const topology = name == kExecutor ? nullptr : FindTopology(name);
     const int per_host = across == nullptr ? 1 : topology == nullptr ? 1 : topology->per_host;
