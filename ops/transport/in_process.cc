@@ -172,7 +172,7 @@ class InProcessTransport final : public Transport {
     }
     const Received received{message.tag.signature, message.bytes};
     if (message.bytes > posted.bytes) {
-      posted.done(Mismatch("a message of " + std::to_string(message.bytes) + " bytes came where " +
+      posted.done(Mismatch("received a message of " + std::to_string(message.bytes) + " bytes where " +
                            std::to_string(posted.bytes) + " were expected"),
                   received);
     } else {

@@ -54,7 +54,7 @@ class StopVotes:
         training, place = messages.integer(message, "training"), messages.integer(message, "place")
         vote = self._votes.get(training)
         if vote is None:
-            raise ValueError(f"nobody asked where training {training} can stop")
+            raise ValueError(f"no member has asked to stop training {training}")
         vote.places[rank] = place
         decision = vote.decision(self._life.roster.size)
         if decision is not None:
