@@ -128,8 +128,10 @@ class ConnectedWorkers:
             method = compare_on_first()
             return None if method is None else method(*args)
 
-        self._communicator.judge(topic, ask)
-        weakref.finalize(compare_on_first().__self__, self._communicator.judge, topic, None).atexit = False
+        self._communicator.set_comparer(topic, ask)
+        weakref.finalize(
+            compare_on_first().__self__, self._communicator.set_comparer, topic, None
+        ).atexit = False
         return topic
 
     def compare(self, topic: str, key: str, payload: Any) -> None:

@@ -8,7 +8,7 @@ star). The stream carries small JSON messages; tensors never pass here. From the
     remote_link     a member's stream (gRPC)      server        the streams of all members (gRPC)
     local_link      the same for rank 0 itself
     stopping        where a member stops when one of the group wants to
-    monitor, leavers                              what a member waits in, and waits for members that have left
+    monitor, leavers                              watch the collective of a member, and wait for members that have left
     agreement       the settings that all members must share
     channel_options, messages                     settings and the encoding of the wire
 """

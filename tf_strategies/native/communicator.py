@@ -190,10 +190,10 @@ class Communicator:
         finally:
             stopping.end(number)
 
-    def judge(self, topic: str, judge: Any) -> None:
+    def set_comparer(self, topic: str, comparer: Any) -> None:
         """Does the same as `ControlPlane.set_comparer`."""
         if self._control is not None:
-            self._control.set_comparer(topic, judge)
+            self._control.set_comparer(topic, comparer)
 
     def compare(self, topic: str, key: str, payload: Any) -> None:
         """Does the same as `ControlPlane.compare`, or nothing if the group is closed or has failed."""

@@ -17,7 +17,7 @@ _ADDRESS_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A failure that the data plane saw, before the control plane has judged it."""
+    """A failure that the data plane saw, before the control plane has decided on the cause."""
 
     code: Code
     message: str

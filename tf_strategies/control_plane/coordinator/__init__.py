@@ -11,7 +11,7 @@ One thread runs all parts, so they need no locks. From the top down:
     stall_inspector    detects waits that cannot end
     leaving            members that leave, and how long rank 0 waits for them
     group_life         the phase of the group, and the failure that ends it
-    verdict            decides on the cause of a failure that all members report
+    failure_decision   decides on the cause of a failure that all members report
     roster             the list of members
 """
 

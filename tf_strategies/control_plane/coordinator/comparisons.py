@@ -9,7 +9,7 @@ from tf_strategies.control_plane.coordinator.group_life import GroupLife
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import Code
 
-__all__ = ["Comparer", "Comparisons", "FirstWords"]
+__all__ = ["Comparer", "Comparisons", "FirstPayloads"]
 
 # The limit of keys for which some members have sent nothing yet. They may never do so.
 _MOST_OPEN = 1024
@@ -19,7 +19,7 @@ _MOST_OPEN = 1024
 Comparer = Callable[[str, Tuple[str, str], Tuple[Any, Any]], Optional[str]]
 
 
-class FirstWords:
+class FirstPayloads:
     """Keeps the first payload of each key until all members have sent theirs.
 
     Args:
@@ -71,7 +71,7 @@ class Comparisons:
 
     def __init__(self, life: GroupLife) -> None:
         self._life = life
-        self._first_payloads = FirstWords(life.roster.size)
+        self._first_payloads = FirstPayloads(life.roster.size)
         self.comparers: dict[str, Comparer] = {}
 
     def on_compare(self, rank: int, message: Message) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.coordinator.failure_decision import FailureDecision
 from tf_strategies.control_plane.coordinator.group_life import GroupLife
-from tf_strategies.control_plane.coordinator.verdict import Verdict
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import Code
 
@@ -20,7 +20,7 @@ class FailureReports:
 
     def __init__(self, life: GroupLife) -> None:
         self._life = life
-        self._decision: Verdict | None = None
+        self._decision: FailureDecision | None = None
 
     @property
     def pending(self) -> bool:
@@ -34,7 +34,7 @@ class FailureReports:
         if not self._life.running or self._decision is not None:
             return
         asked = [present for present, _ in self._life.roster.present()]
-        self._decision = Verdict(rank, failure, instance, peer, asked)
+        self._decision = FailureDecision(rank, failure, instance, peer, asked)
         self._life.roster.send_to_all({"type": "describe", "instance": instance})
 
     def on_described(self, rank: int, message: Message) -> None:

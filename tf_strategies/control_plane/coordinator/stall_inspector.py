@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from tf_strategies.control_plane.coordinator.failure_decision import describe_by_text
 from tf_strategies.control_plane.coordinator.roster import Roster, Waiting
-from tf_strategies.control_plane.coordinator.verdict import describe_by_text
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code

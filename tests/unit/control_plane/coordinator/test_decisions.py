@@ -1,4 +1,4 @@
-"""Tests what the coordinator decides with, without processes: gatherings, verdicts, stalls, comparisons."""
+"""Tests what the coordinator decides with, without processes: gatherings, causes of failures, stalls, comparisons."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
-from tf_strategies.control_plane.coordinator import roster, stall_inspector, verdict
-from tf_strategies.control_plane.coordinator.comparisons import FirstWords
+from tf_strategies.control_plane.coordinator import failure_decision, roster, stall_inspector
+from tf_strategies.control_plane.coordinator.comparisons import FirstPayloads
 from tf_strategies.control_plane.coordinator.exchanges import Gathering
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (roster, stall_inspector, verdict):
+    for module in (roster, stall_inspector, failure_decision):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -72,21 +72,21 @@ def test_a_gathering_knows_who_is_missing():
     assert gathering.missing(3) == [0, 2]
 
 
-# ---- verdicts
+# ---- decisions
 
 
-def test_a_verdict_waits_for_all_or_for_its_time(clock):
-    found = verdict.Verdict(0, Failure(Code.MISMATCH, "m"), 3, -1, asked=[0, 1])
+def test_a_decision_waits_for_all_or_for_its_time(clock):
+    found = failure_decision.FailureDecision(0, Failure(Code.MISMATCH, "m"), 3, -1, asked=[0, 1])
     assert not found.ready()
     found.texts = {0: "x", 1: "y"}
     assert found.ready()
     found.texts = {0: "x"}
-    clock.now += verdict.COLLECT_SECONDS
+    clock.now += failure_decision.COLLECT_SECONDS
     assert found.ready()
 
 
 def test_a_mismatch_without_a_visible_difference_keeps_the_local_message(clock):
-    found = verdict.Verdict(1, Failure(Code.MISMATCH, "sizes differ"), 3, 2, asked=[0, 1, 2])
+    found = failure_decision.FailureDecision(1, Failure(Code.MISMATCH, "sizes differ"), 3, 2, asked=[0, 1, 2])
     found.texts = dict.fromkeys(range(3), "all_reduce 'g'")
     code, text = found.conclude(NAMES)
     assert code == Code.MISMATCH
@@ -94,14 +94,14 @@ def test_a_mismatch_without_a_visible_difference_keeps_the_local_message(clock):
 
 
 def test_one_that_does_not_answer_is_named(clock):
-    found = verdict.Verdict(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, -1, asked=[0, 1])
+    found = failure_decision.FailureDecision(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, -1, asked=[0, 1])
     found.texts = {0: "barrier"}
     assert f"{NAMES[1]}: no answer" in found.conclude(NAMES).message
 
 
 @pytest.mark.parametrize("answers", [{2: "reduce 'g'"}, {}])
 def test_a_deadline_names_the_one_in_no_collective_and_not_the_one_that_waits_too(clock, answers):
-    found = verdict.Verdict(
+    found = failure_decision.FailureDecision(
         0, Failure(Code.DEADLINE_EXCEEDED, f"waited for {NAMES[1]}"), 3, 1, asked=[0, 1, 2]
     )
     found.texts = {0: "reduce 'g'", 1: "reduce 'g'", **answers}
@@ -114,13 +114,13 @@ def test_a_deadline_names_the_one_in_no_collective_and_not_the_one_that_waits_to
 
 
 def test_a_deadline_while_all_wait_keeps_the_local_message(clock):
-    found = verdict.Verdict(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, 1, asked=[0, 1])
+    found = failure_decision.FailureDecision(0, Failure(Code.DEADLINE_EXCEEDED, "late"), 3, 1, asked=[0, 1])
     found.texts, found.waited = {0: "reduce", 1: "reduce"}, {0: 10.0, 1: 4.0}
     assert found.conclude(NAMES).message.startswith(f"{NAMES[0]} reports: late")
 
 
 def test_a_report_about_no_instance_describes_none(clock):
-    found = verdict.Verdict(0, Failure(Code.INTERNAL, "broken wire"), -1, 1, asked=[0, 1])
+    found = failure_decision.FailureDecision(0, Failure(Code.INTERNAL, "broken wire"), -1, 1, asked=[0, 1])
     text = found.conclude(NAMES).message
     assert text == f"{NAMES[0]} reports: broken wire (the other side is {NAMES[1]}); see the workers' logs"
 
@@ -129,7 +129,7 @@ def test_a_report_about_no_instance_describes_none(clock):
     "why, told", [("", "its script ended"), ("ValueError: x", "its script ended with ValueError: x")]
 )
 def test_a_broken_connection_to_one_that_said_farewell_is_told_as_its_leave(clock, why, told):
-    found = verdict.Verdict(1, Failure(Code.UNAVAILABLE, "UCX says no"), 3, 2, asked=[0, 1])
+    found = failure_decision.FailureDecision(1, Failure(Code.UNAVAILABLE, "UCX says no"), 3, 2, asked=[0, 1])
     found.texts = {1: "all_reduce 'g'", 0: "nothing"}
     code, text = found.conclude(NAMES, {2: why})
     assert code == Code.UNAVAILABLE
@@ -223,7 +223,7 @@ def test_one_that_left_and_is_not_waited_for_is_no_failure(clock):
 
 
 def test_the_first_word_on_a_key_is_compared_with_each_later_one():
-    words = FirstWords(3)
+    words = FirstPayloads(3)
     assert words.add("t", "k", 1, "one") is None
     assert words.add("t", "other", 2, "apart") is None
     assert words.add("t", "k", 1, "again") is None
@@ -233,7 +233,7 @@ def test_the_first_word_on_a_key_is_compared_with_each_later_one():
 
 
 def test_words_that_some_never_speak_to_are_forgotten():
-    words = FirstWords(2)
+    words = FirstPayloads(2)
     for key in range(3000):
         assert words.add("t", str(key), 0, key) is None
     assert words.add("t", "2999", 1, "new") == (0, 2999)

@@ -21,7 +21,7 @@ _REMEDY = {
 }
 
 
-class Verdict:
+class FailureDecision:
     """Collects the descriptions of a collective that one member has reported, and decides on the cause.
 
     Args:
