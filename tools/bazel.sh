@@ -30,7 +30,7 @@ build | run | test | coverage)
     --jobs="${BAZEL_JOBS:-2}" --local_ram_resources=4096 --symlink_prefix=/ --dynamic_mode=off
     --color=no --curses=no --show_progress_rate_limit=10
     --repo_env=LIBUCX="$LIBUCX" --repo_env=GTEST_PREFIX="$prefix"
-    --cxxopt=-std=c++17 --copt=-Wall --copt=-Wextra --copt=-Werror --copt=-O2
+    --cxxopt=-std=c++17 --copt=-Wall --copt=-Wextra --copt=-Werror --copt=-O2 --per_file_copt=tests/.*@-O0
   )
   ;;&
 query | cquery | fetch)
