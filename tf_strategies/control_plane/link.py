@@ -11,10 +11,11 @@ class Link(Protocol):
     """An open stream; it calls OnMessage and OnClosed, which its opener gave it, on a thread of its own.
 
     Attributes:
-        refused: whether it was closed because the other end does not know the secret.
+        refused: the environment variable for which it was closed, because the two ends disagree about the secret or TLS; "" for
+            another reason.
     """
 
-    refused: bool
+    refused: str
 
     def send(self, message: Message) -> None:
         """Queues a message; never blocks or raises, also when the stream is broken."""
