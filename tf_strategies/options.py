@@ -23,7 +23,7 @@ _CHUNK_RANGE = (_KIB, 1 << 30)
 
 @dataclasses.dataclass(frozen=True, init=False)
 class CommunicationOptions:
-    """Options of all-reduce and the other collectives. They must be equal on all workers, but for `timeout` and `security`.
+    """Options of all-reduce and the other collectives. They must be equal on all workers, but for `timeout`.
 
     Args:
         algorithm: the algorithm of all-reduce. "auto" chooses by the number of workers, the bytes and the wire. The others are
@@ -82,8 +82,7 @@ class CommunicationOptions:
 
     def digest_fields(self) -> dict[str, Any]:
         """Returns the options that must agree between the workers of a group, by name."""
-        own = ("timeout", "security")
-        return {name: value for name, value in dataclasses.asdict(self).items() if name not in own}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "timeout"}
 
 
 @dataclasses.dataclass(frozen=True, init=False)
