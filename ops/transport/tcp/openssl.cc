@@ -45,7 +45,6 @@ Status Fill(void* handle, Api* api) {
   TFS_FIND(SSL_CTX_ctrl);
   TFS_FIND(SSL_CTX_set_num_tickets);
   TFS_FIND(SSL_CTX_set_ciphersuites);
-  TFS_FIND(SSL_CTX_set_default_read_buffer_len);
   TFS_FIND(SSL_CTX_set_default_passwd_cb);
   TFS_FIND(SSL_CTX_load_verify_locations);
   TFS_FIND(SSL_CTX_use_certificate_chain_file);

@@ -24,8 +24,7 @@ constexpr int kVerifyPeer = 0x01, kVerifyFailIfNoPeerCertificate = 0x02;
 constexpr int kErrorWantRead = 2, kErrorWantWrite = 3;
 constexpr long kVerifyOk = 0;
 constexpr int kTls13 = 0x0304;
-constexpr int kControlMode = 33, kControlReadAhead = 41, kControlSessionCache = 44,
-              kControlLeastVersion = 123;
+constexpr int kControlMode = 33, kControlSessionCache = 44, kControlLeastVersion = 123;
 constexpr long kModePartialWrite = 0x01, kModeMovingBuffer = 0x02;
 constexpr int kBioTypeSource = 0x0400 | 100;
 constexpr int kBioControlFlush = 11;
@@ -38,7 +37,6 @@ struct Api {
   long (*SSL_CTX_ctrl)(SslContext*, int command, long number, void* pointer);
   int (*SSL_CTX_set_num_tickets)(SslContext*, size_t);
   int (*SSL_CTX_set_ciphersuites)(SslContext*, const char*);
-  void (*SSL_CTX_set_default_read_buffer_len)(SslContext*, size_t);
   void (*SSL_CTX_set_default_passwd_cb)(SslContext*, int (*)(char*, int, int, void*));
   int (*SSL_CTX_load_verify_locations)(SslContext*, const char* file, const char* folder);
   int (*SSL_CTX_use_certificate_chain_file)(SslContext*, const char*);

@@ -5,8 +5,6 @@ namespace {
 
 // AES-128-GCM first: with AES instructions it is the fastest.
 constexpr char kCiphers[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
-// The bytes that one system call reads: several records.
-constexpr size_t kReadBufferBytes = size_t{256} << 10;
 
 int NoPassword(char*, int, int, void*) { return -1; }
 
@@ -35,8 +33,6 @@ Status TlsContext::Restrict() {
   if (!restricted) return Internal("OpenSSL cannot be told to use TLS 1.3 alone: " + TakeReason(api_));
   api_.SSL_CTX_ctrl(context_, kControlSessionCache, 0, nullptr);
   api_.SSL_CTX_ctrl(context_, kControlMode, kModePartialWrite | kModeMovingBuffer, nullptr);
-  api_.SSL_CTX_ctrl(context_, kControlReadAhead, 1, nullptr);
-  api_.SSL_CTX_set_default_read_buffer_len(context_, kReadBufferBytes);
   api_.SSL_CTX_set_verify(context_, kVerifyPeer | kVerifyFailIfNoPeerCertificate, nullptr);
   api_.SSL_CTX_set_default_passwd_cb(context_, NoPassword);
   return Status::Ok();

@@ -12,14 +12,15 @@ namespace tf_strategies::tcp {
 namespace {
 
 constexpr size_t kRecordBytes = 16 << 10;           // the longest that TLS has, before it is encrypted
-constexpr size_t kOutputBytes = size_t{256} << 10;  // that are encrypted before a system call sends them
-constexpr size_t kMostOutputBytes = kOutputBytes + (64 << 10);
+constexpr size_t kInputBytes = 64 << 10;            // that a system call reads beyond what OpenSSL asks for
+constexpr size_t kMostOutputBytes = 128 << 10;      // that are encrypted and not sent
 constexpr size_t kMostReadBytes = size_t{1} << 20;  // before others have their turn
 
 }  // namespace
 
 TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, int socket, Clock::time_point deadline)
     : context_(std::move(context)), api_(context_->api()), socket_(socket), deadline_(deadline) {
+  input_.resize(kInputBytes);
   output_.reserve(kMostOutputBytes);
   small_.reserve(kRecordBytes);
 }
@@ -68,7 +69,7 @@ Status TlsStream::Read(const iovec* parts, int count, size_t* bytes) {
       const int got = api_.SSL_read(ssl_, to, static_cast<int>(std::min<size_t>(left, INT_MAX)));
       if (got <= 0) {
         const int error = api_.SSL_get_error(ssl_, got);
-        has_input_ = false;
+        has_input_ = error == openssl::kErrorWantWrite;
         if (error == openssl::kErrorWantRead || error == openssl::kErrorWantWrite) return Flush();
         if (*bytes > 0) {  // they are delivered, and the next read fails
           has_input_ = true;
@@ -205,11 +206,22 @@ openssl::BioMethod* TlsStream::SocketMethod(const openssl::Api& api) {
   return method;
 }
 
+// OpenSSL reads the head of a record, then its body. So the system call reads ahead.
 int TlsStream::ReadSocket(char* data, int bytes) {
   api_.BIO_clear_flags(bio_, openssl::kBioRetryFlags);
-  for (;;) {
-    const ssize_t got = recv(socket_, data, static_cast<size_t>(bytes), MSG_DONTWAIT);
-    if (got > 0) return static_cast<int>(got);
+  const auto wanted = static_cast<size_t>(bytes);
+  while (read_ == input_end_) {
+    iovec parts[] = {{data, wanted}, {input_.data(), input_.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    const ssize_t got = recvmsg(socket_, &message, MSG_DONTWAIT);
+    if (got > 0) {
+      const size_t direct = std::min(static_cast<size_t>(got), wanted);
+      read_ = 0;
+      input_end_ = static_cast<size_t>(got) - direct;
+      return static_cast<int>(direct);
+    }
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       api_.BIO_set_flags(bio_, openssl::kBioReadRetry);
@@ -218,6 +230,10 @@ int TlsStream::ReadSocket(char* data, int bytes) {
     socket_status_ = Unavailable(got == 0 ? "it was closed by the peer" : std::strerror(errno));
     return static_cast<int>(got);
   }
+  const size_t taken = std::min(wanted, input_end_ - read_);
+  std::memcpy(data, input_.data() + read_, taken);
+  read_ += taken;
+  return static_cast<int>(taken);
 }
 
 // Keeps what is to be sent. Flush sends it.

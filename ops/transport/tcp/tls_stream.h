@@ -48,11 +48,13 @@ class TlsStream final : public Stream {
   openssl::Ssl* ssl_ = nullptr;
   openssl::Bio* bio_ = nullptr;  // belongs to ssl_
   bool established_ = false;
-  bool has_input_ = false;  // the last read found more than it had room for
-  Status socket_status_;    // of the socket, once it has ended
-  Status failed_;           // of TLS
-  std::vector<char> output_;
-  size_t sent_ = 0;  // bytes of output_
+  bool has_input_ = false;   // the last read found more than it had room for
+  Status socket_status_;     // of the socket, once it has ended
+  Status failed_;            // of TLS
+  std::vector<char> input_;  // encrypted, from read_ to input_end_
+  size_t read_ = 0, input_end_ = 0;
+  std::vector<char> output_;  // encrypted, from sent_
+  size_t sent_ = 0;
   std::vector<char> small_;
 };
 
