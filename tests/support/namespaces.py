@@ -27,7 +27,7 @@ with open(path, "wb") as file:
     while True:
         try:
             file.write(taken.recv(1 << 17))
-        except TimeoutError:
+        except socket.timeout:
             if os.path.exists(until):
                 break
 """

@@ -50,7 +50,9 @@ def _with_tls(opened: socket.socket, tls: TlsFiles) -> str:
     except ssl.SSLError as error:
         if error.reason in _NOT_TLS:
             return "this task uses TLS, and it does not"
-        return f"the TLS handshake failed: {_words(error)}" if error.reason else ""
+        # A server that has no room for the connection, or that ends, closes it: that is no disagreement.
+        ended = isinstance(error, ssl.SSLEOFError) or not error.reason
+        return "" if ended else f"the TLS handshake failed: {_words(error)}"
     with wrapped:
         try:
             wrapped.sendall(_PREFACE)

@@ -7,8 +7,8 @@
 namespace tf_strategies::tcp::openssl {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOwnSymbolsFirst = 0;  // the sanitizers do not allow it
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(RTLD_DEEPBIND)
+constexpr int kOwnSymbolsFirst = 0;  // sanitizers do not allow it, and only glibc has it
 #else
 constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
 #endif

@@ -144,6 +144,20 @@ def test_a_task_that_is_not_there_is_no_disagreement(files: Dict[str, Optional[T
             assert tls_probe.disagreement(ports.addresses[0], files[each]) == ""
 
 
+def test_a_server_that_closes_at_once_is_no_disagreement(files: Dict[str, Optional[TlsFiles]]) -> None:
+    """Strangers that fill its connections must not make a member give up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def close_each() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=close_each, daemon=True).start()
+        for each in ("none", "first"):
+            assert tls_probe.disagreement(f"127.0.0.1:{server.getsockname()[1]}", files[each]) == ""
+
+
 def test_a_notice_reaches_the_watch_once_it_is_given() -> None:
     heard: List[Any] = []
     with ReservedPorts(3) as ports:
