@@ -64,13 +64,17 @@ Status TlsStream::Read(const iovec* parts, int count, size_t* bytes) {
     auto* to = static_cast<char*>(parts[part].iov_base);
     size_t left = parts[part].iov_len;
     while (left > 0) {
-      if (*bytes >= kMostReadBytes) return Flush();
+      if (*bytes >= kMostReadBytes) return Status::Ok();
       api_.ERR_clear_error();
       const int got = api_.SSL_read(ssl_, to, static_cast<int>(std::min<size_t>(left, INT_MAX)));
       if (got <= 0) {
         const int error = api_.SSL_get_error(ssl_, got);
         has_input_ = error == openssl::kErrorWantWrite;
-        if (error == openssl::kErrorWantRead || error == openssl::kErrorWantWrite) return Flush();
+        if (error == openssl::kErrorWantRead || error == openssl::kErrorWantWrite) {
+          (void)Flush()
+              .ok();  // a peer that reads no more may have said something before: an error is that of the next write
+          return Status::Ok();
+        }
         if (*bytes > 0) {  // they are delivered, and the next read fails
           has_input_ = true;
           failed_ = Failed("");
@@ -90,39 +94,44 @@ Status TlsStream::Write(const iovec* parts, int count, size_t* bytes) {
   *bytes = 0;
   TFS_RETURN_IF_ERROR(Handshake());
   if (!established_) return Status::Ok();
-  size_t offset = 0;
-  for (int part = 0; part < count;) {
+  Position at;
+  while (at.part < count) {
     if (output_.size() + 2 * kRecordBytes > kMostOutputBytes) {
       TFS_RETURN_IF_ERROR(Flush());
       if (HasOutput()) return Status::Ok();
     }
-    const auto* from = static_cast<const char*>(parts[part].iov_base) + offset;
-    const size_t left = parts[part].iov_len - offset;
-    if (left >= kRecordBytes || part + 1 == count) {
-      const size_t taken = std::min(left, kRecordBytes);
-      TFS_RETURN_IF_ERROR(WriteRecord(from, taken));
-      *bytes += taken;
-      offset += taken;
-      if (taken < left) continue;
+    const auto* from = static_cast<const char*>(parts[at.part].iov_base) + at.offset;
+    size_t record = std::min(parts[at.part].iov_len - at.offset, kRecordBytes);
+    if (record == kRecordBytes || at.part + 1 == count) {
+      at.Advance(parts, record);
     } else {
-      small_.clear();  // a head and the start of its payload, or several short messages
-      while (part < count && small_.size() < kRecordBytes) {
-        const size_t more = std::min(parts[part].iov_len - offset, kRecordBytes - small_.size());
-        const auto* begin = static_cast<const char*>(parts[part].iov_base) + offset;
-        small_.insert(small_.end(), begin, begin + more);
-        offset += more;
-        if (offset < parts[part].iov_len) break;
-        offset = 0;
-        ++part;
-      }
-      TFS_RETURN_IF_ERROR(WriteRecord(small_.data(), small_.size()));
-      *bytes += small_.size();
-      continue;
+      from = small_.data();
+      record = Gather(parts, count, &at);
     }
-    offset = 0;
-    ++part;
+    TFS_RETURN_IF_ERROR(WriteRecord(from, record));
+    *bytes += record;
   }
   return Flush();
+}
+
+// Copies parts together, a head and the start of its payload or several short messages, to one record. Returns its bytes.
+size_t TlsStream::Gather(const iovec* parts, int count, Position* at) {
+  small_.clear();
+  while (at->part < count && small_.size() < kRecordBytes) {
+    const iovec& part = parts[at->part];
+    const size_t more = std::min(part.iov_len - at->offset, kRecordBytes - small_.size());
+    const auto* begin = static_cast<const char*>(part.iov_base) + at->offset;
+    small_.insert(small_.end(), begin, begin + more);
+    at->Advance(parts, more);
+  }
+  return small_.size();
+}
+
+void TlsStream::Position::Advance(const iovec* parts, size_t bytes) {
+  offset += bytes;
+  if (offset < parts[part].iov_len) return;
+  offset = 0;
+  ++part;
 }
 
 Status TlsStream::CheckDeadline() {

@@ -32,7 +32,15 @@ class TlsStream final : public Stream {
  private:
   TlsStream(std::shared_ptr<const TlsContext> context, int socket, Clock::time_point deadline);
 
+  // The next byte of some parts.
+  struct Position {
+    int part = 0;
+    size_t offset = 0;
+    void Advance(const iovec* parts, size_t bytes);  // at most to the next part
+  };
+
   Status Handshake();
+  size_t Gather(const iovec* parts, int count, Position* at);
   Status WriteRecord(const void* data, size_t bytes);
   Status Flush();
   Status Failed(const std::string& what);
