@@ -9,14 +9,13 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple
 
+from tf_strategies.control_plane.distrust import REFUSED_SECONDS, DistrustError, Refusal
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
-from tf_strategies.secret import SECRET_FILE
-from tf_strategies.tls import TLS_FOLDER
 
 _log = logging.getLogger("tf_strategies")
 
@@ -24,27 +23,6 @@ _FAREWELL_SECONDS = 2.0
 _EXTRA_SECONDS = 5.0  # the coordinator's own deadline, which names who is missing, comes first
 _RETRY_SECONDS = (0.1, 1.0)
 _FIRST_PROGRESS_SECONDS = 5.0
-_REFUSED_SECONDS = (
-    10.0  # an earlier job with another secret or certificate may still be ending at the address
-)
-
-
-_REMEDIES = {
-    SECRET_FILE: f"give all tasks the same file as {SECRET_FILE}",
-    TLS_FOLDER: f"set {TLS_FOLDER} on all tasks, to certificates of one authority, or on none",
-}
-
-
-class DistrustError(BootstrapError):
-    """Reports that this task and rank 0 disagree about the secret or TLS.
-
-    Attributes:
-        variable: the environment variable to correct.
-    """
-
-    def __init__(self, variable: str, mine: str, first: str, reason: str) -> None:
-        super().__init__(f"{mine} does not trust {first}: {reason}; {_REMEDIES[variable]}")
-        self.variable = variable
 
 
 class Callbacks(NamedTuple):
@@ -114,14 +92,17 @@ class Member:
         deadline = start + self._timeout + (_EXTRA_SECONDS if self._rank == 0 else 0.0)
         pause, next_progress = _RETRY_SECONDS[0], _FIRST_PROGRESS_SECONDS
         mine, first = self._names[self._rank], self._names[0]
+        refusal: Refusal | None = None
         while True:
             reason = self._attempt(open_link, deadline)
             if reason is None:
                 self._monitor.start()
                 return
             waited = time.monotonic() - start
-            if self._link is not None and self._link.refused and waited + pause >= _REFUSED_SECONDS:
-                raise DistrustError(self._link.refused, mine, first, reason)
+            if self._link is not None and self._link.refused:
+                refusal = Refusal(self._link.refused, reason, waited)
+            if refusal is not None and waited + pause >= REFUSED_SECONDS and refusal.counts(waited):
+                raise DistrustError(refusal.variable, mine, first, refusal.reason)
             if waited + pause >= self._timeout:
                 raise BootstrapError(
                     f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start what "
