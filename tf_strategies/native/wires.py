@@ -17,7 +17,6 @@ __all__ = ["Wire", "open_wire"]
 
 _log = logging.getLogger("tf_strategies")
 
-
 # Values of UCX_TLS that open shared memory alone, to be tried in this order: UCX opens nothing where one kind that it was told
 # to use cannot be had, as in containers that forbid it. Without "self" it is known to work when it is open.
 _MEMORY = ("sm", "sysv,cma", "posix,cma")
@@ -175,8 +174,8 @@ class TcpWire:
         secret: bytes,
         tls_folder: str = "",
     ) -> None:
-        self._names, self._hosts, self._timeout, self._secret = names, hosts, timeout, secret
-        self._tls_folder = tls_folder
+        self._names, self._hosts, self._timeout = names, hosts, timeout
+        self._secret, self._tls_folder = secret, tls_folder
         self._mesh = TcpMesh(hosts[rank])
 
     def address(self) -> dict[str, Any]:
