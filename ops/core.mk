@@ -49,7 +49,7 @@ OPTIMIZING = $(OPTIMIZE)
 $(CORE_BUILD)/tests/%.o: OPTIMIZING = $(OPTIMIZE_TESTS)
 CXXFLAGS += -std=c++17 $(OPTIMIZING) -fPIC -pthread -Wall -Wextra $(WERROR) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 LDFLAGS += -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE))
-UCX_LIBS := -L$(LIBUCX)/lib -lucp -lucs -Wl,-rpath,$(LIBUCX)/lib
+UCX_LIBS := -L$(LIBUCX)/lib -lucp -lucs -Wl,-rpath,$(LIBUCX)/lib -ldl
 GTEST_LIBS := $(firstword $(wildcard $(GTEST)/lib/*/libgtest_main.a $(GTEST)/lib/libgtest_main.a)) \
               $(firstword $(wildcard $(GTEST)/lib/*/libgtest.a $(GTEST)/lib/libgtest.a))
 

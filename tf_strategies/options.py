@@ -11,6 +11,7 @@ from tf_strategies.errors import OptionsError
 
 ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical")
 TRANSPORTS = ("auto", "shared_memory", "tcp", "ucx")
+SECURITIES = ("auto", "tls")
 PLACEMENTS = ("bytes", "round_robin")
 SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
 
@@ -38,6 +39,10 @@ class CommunicationOptions:
             "ucx" lets UCX choose, also between hosts: RDMA, TCP of its own, or what UCX_TLS names. It has no authentication:
             whoever reaches its ports can write into the process, so use it only on a network that nobody else reaches. If UCX_TLS
             is set in the environment, "auto" means "ucx".
+        security: "auto" uses TLS between the workers if the environment variable TF_STRATEGIES_TLS names a folder with
+            certificates, on all workers or on none. "tls" requires the variable. With TLS, both ends of every connection show a
+            certificate, and everything between hosts is encrypted. See docs/security.md. `transport="ucx"` between hosts is
+            refused then, because UCX does not encrypt.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -52,6 +57,7 @@ class CommunicationOptions:
     chunk_bytes: int | None
     timeout: float
     transport: str
+    security: str
 
     def __init__(
         self,
@@ -61,6 +67,7 @@ class CommunicationOptions:
         chunk_bytes: int | None = None,
         timeout: float = 600.0,
         transport: str = "auto",
+        security: str = "auto",
     ) -> None:
         values = {
             "algorithm": _choice("algorithm", algorithm, ALGORITHMS),
@@ -68,6 +75,7 @@ class CommunicationOptions:
             "chunk_bytes": None if chunk_bytes is None else _bytes("chunk_bytes", chunk_bytes, _CHUNK_RANGE),
             "timeout": _seconds("timeout", timeout),
             "transport": _choice("transport", transport, TRANSPORTS),
+            "security": _choice("security", security, SECURITIES),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)

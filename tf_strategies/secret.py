@@ -8,15 +8,22 @@ import logging
 import os
 import re
 import secrets
-import stat
 import tempfile
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping
 
 from tf_strategies.addresses import split_address
 from tf_strategies.errors import ClusterConfigError
+from tf_strategies.private_file import read_private_file
 
-__all__ = ["SECRET_FILE", "read_secret", "temporary_secret_file", "warn_of_servers", "warn_without_secret"]
+__all__ = [
+    "SECRET_FILE",
+    "read_secret",
+    "temporary_secret_file",
+    "warn_of_servers",
+    "warn_once",
+    "warn_without_secret",
+]
 
 SECRET_FILE = "TF_STRATEGIES_SECRET_FILE"  # the environment variable
 _SECRET_BYTES = 32
@@ -43,35 +50,12 @@ def read_secret(environ: Mapping[str, str] = os.environ) -> bytes:
     name = environ.get(SECRET_FILE, "")
     if not name:
         return b""
-    try:
-        with Path(name).open("rb") as file:
-            _check_access(name, os.fstat(file.fileno()))
-            content = file.read(_MOST_FILE_BYTES)
-    except OSError as error:
-        raise ClusterConfigError(
-            f"{SECRET_FILE} names {name}, which cannot be read: {error.strerror}; {_WRITE_ONE}"
-        ) from None
+    content = read_private_file(name, SECRET_FILE, _WRITE_ONE, most_bytes=_MOST_FILE_BYTES)
     if not _HEXADECIMAL.fullmatch(content):
         raise ClusterConfigError(
             f"{name} ({SECRET_FILE}) must hold {2 * _SECRET_BYTES} hexadecimal digits; {_WRITE_ONE}"
         )
     return bytes.fromhex(content.decode("ascii"))
-
-
-def _check_access(name: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise ClusterConfigError(f"{name} ({SECRET_FILE}) is no regular file; {_WRITE_ONE}")
-    if found.st_uid not in (0, os.geteuid()):
-        raise ClusterConfigError(
-            f"{name} ({SECRET_FILE}) belongs to user {found.st_uid}; it must belong to the user of this process, "
-            f"{os.geteuid()}, or to root"
-        )
-    allowed = 0o740 if found.st_uid == 0 else 0o700
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o777 & ~allowed:
-        raise ClusterConfigError(
-            f"{name} ({SECRET_FILE}) has mode {mode:04o}, so that other users can read or change it; run: chmod 600 {name}"
-        )
 
 
 @contextlib.contextmanager
@@ -90,7 +74,7 @@ def warn_without_secret(addresses: Iterable[str]) -> None:
     Args:
         addresses: "host:port" of each task.
     """
-    _warn_once(
+    warn_once(
         addresses,
         "no secret is set, and other hosts can reach %s: whoever reaches the ports of this job can join it or end it; set "
         f"{SECRET_FILE} on all tasks (docs/security.md)",
@@ -103,14 +87,20 @@ def warn_of_servers(addresses: Iterable[str]) -> None:
     Args:
         addresses: "host:port" of each task.
     """
-    _warn_once(
+    warn_once(
         addresses,
         "TensorFlow's servers run any graph for whoever reaches them, and other hosts can reach %s: let only hosts of this job "
         "through the firewall (docs/security.md)",
     )
 
 
-def _warn_once(addresses: Iterable[str], warning: str) -> None:
+def warn_once(addresses: Iterable[str], warning: str) -> None:
+    """Logs a warning, once in a process, if other hosts can reach an address.
+
+    Args:
+        addresses: "host:port" of each task.
+        warning: has a %s for the first address that is not a loopback address.
+    """
     reachable = next((each for each in addresses if not _is_loopback(split_address(each)[0])), None)
     if reachable is not None and warning not in _given:
         _given.add(warning)

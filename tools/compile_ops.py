@@ -188,7 +188,7 @@ def _link(
 ) -> None:
     command = [*compiler, "-shared", "-pthread", "-Wl,--version-script=ops/exports.map", "-Wl,-z,defs"]
     command += [str(path) for path in objects]
-    command += [*found.link_flags, f"-L{found.ucx / 'lib'}", "-lucp", "-lucs"]
+    command += [*found.link_flags, f"-L{found.ucx / 'lib'}", "-lucp", "-lucs", "-ldl"]
     to_site_packages = "/".join([".."] * 4)
     command.append(f"-Wl,-rpath,$ORIGIN/{to_site_packages}/libucx/lib")
     if editable:

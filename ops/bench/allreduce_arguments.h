@@ -22,6 +22,7 @@ struct Arguments {
   std::string serve;  // the folder for orders and answers; see contestant.h
   bool copy = false;
   bool own_tcp = false;
+  std::string tls;                        // the folder of the certificates; with own_tcp
   std::vector<std::vector<int>> sockets;  // with own_tcp: by rank, the sockets to all ranks
   UcxOptions ucx;
   CommunicatorOptions options;
@@ -55,6 +56,9 @@ inline Arguments Parse(int argc, char** argv) {
       if (value.find("tcp") != std::string::npos) arguments.ucx.net_devices = "lo";
     } else if (flag == "--chunk") {
       arguments.options.chunk_bytes = std::atoll(value.c_str());
+    } else if (flag == "--tls") {
+      arguments.tls = value;
+      arguments.own_tcp = true;
     } else if (flag == "--serve") {
       arguments.serve = value;
     } else if (flag == "--seconds") {

@@ -1,8 +1,9 @@
 // allreduce_bench: times the core's all-reduce between processes of this machine, without TensorFlow.
 //
-//   allreduce_bench [--ranks P] [--algorithm NAME] [--transports UCX_TLS] [--own-tcp] [--chunk BYTES] [--seconds S] [BYTES ...]
+//   allreduce_bench [--ranks P] [--algorithm NAME] [--transports UCX_TLS] [--own-tcp] [--tls FOLDER] [--chunk BYTES] [--seconds S] [BYTES ...]
 //
-// With --own-tcp the ranks use the TCP transport of this project on loopback, in place of UCX.
+// With --own-tcp the ranks use the TCP transport of this project on loopback, in place of UCX; with --tls too, over TLS with the
+// ca.crt, task.crt and task.key of a folder.
 //
 // Prints, for each message size (float32 sum), the median and the least time of one call on rank 0 in microseconds, and
 // the bus bandwidth 2(P-1)/P x bytes / median.
@@ -176,7 +177,7 @@ Status ConnectTcp(int rank, const Arguments& arguments, CommunicatorOptions* opt
     for (const int socket : arguments.sockets[other]) close(socket);
   }
   options->wire = schedule::Wire::kNetwork;
-  return MakeTcpTransport(rank, arguments.sockets[rank], transport);
+  return MakeTcpTransport(rank, arguments.sockets[rank], {arguments.tls}, transport);
 }
 
 void RunRank(int rank, const Arguments& arguments, Board* board) {

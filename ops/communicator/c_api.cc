@@ -146,19 +146,21 @@ int tfs_transport_of_worker(int64_t worker, int rank, int size, const char* addr
   return tf_strategies::Keep(connected, std::move(made), transport);
 }
 
-int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport) {
+int tfs_transport_of_sockets(int rank, int size, const int* sockets, const char* tls_folder,
+                             int64_t* transport) {
   std::unique_ptr<tf_strategies::Transport> made;
-  const Status taken = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, &made);
+  const Status taken = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, {tls_folder}, &made);
   return tf_strategies::Keep(taken, std::move(made), transport);
 }
 
 int tfs_transport_by_host(int64_t worker, int rank, int size, const char* addresses,
-                          const int64_t* address_sizes, const int* sockets, int64_t* transport) {
+                          const int64_t* address_sizes, const int* sockets, const char* tls_folder,
+                          int64_t* transport) {
   std::unique_ptr<tf_strategies::Transport> within, between, made;
   std::vector<bool> is_within;
   for (int r = 0; r < size; ++r) is_within.push_back(sockets[r] < 0);
   // The sockets first: they are taken over whatever comes.
-  Status status = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, &between);
+  Status status = tf_strategies::MakeTcpTransport(rank, {sockets, sockets + size}, {tls_folder}, &between);
   const Status connected = tf_strategies::ConnectWorker(
       worker, rank, tf_strategies::Split(addresses, address_sizes, size), is_within, &within);
   if (status.ok()) status = connected;

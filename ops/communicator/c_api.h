@@ -32,13 +32,16 @@ TFS_EXPORT int tfs_transport_of_worker(int64_t worker, int rank, int size, const
                                        const int64_t* address_sizes, const uint8_t* same_host,
                                        int64_t* transport);
 
-// Takes ownership of the sockets, also on failure. sockets: [size] TCP connections by rank, -1 for this rank.
-TFS_EXPORT int tfs_transport_of_sockets(int rank, int size, const int* sockets, int64_t* transport);
+// Takes ownership of the sockets, also on failure. sockets: [size] TCP connections by rank, -1 for this rank. tls_folder: where
+// ca.crt, task.crt and task.key are; "" for connections without TLS.
+TFS_EXPORT int tfs_transport_of_sockets(int rank, int size, const int* sockets, const char* tls_folder,
+                                        int64_t* transport);
 
 // Takes the worker and the sockets over, also when it fails. sockets: [size] TCP connections to the ranks of other hosts, -1 for
-// those of this one, which have addresses; addresses, address_sizes: as above, 0 bytes for a rank that has a socket.
+// those of this one, which have addresses; addresses, address_sizes, tls_folder: as above, 0 bytes for a rank that has a socket.
 TFS_EXPORT int tfs_transport_by_host(int64_t worker, int rank, int size, const char* addresses,
-                                     const int64_t* address_sizes, const int* sockets, int64_t* transport);
+                                     const int64_t* address_sizes, const int* sockets, const char* tls_folder,
+                                     int64_t* transport);
 
 // Takes the transport over, also when it fails. ranks_per_host: the ranks of each host, which follow one another, or 1;
 // ranks_here: those of this host; by_network: 1 where not all bytes go through shared memory, the same on all ranks, as is

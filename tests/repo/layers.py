@@ -52,8 +52,10 @@ _FOUNDATION = {
     "errors",
     "handshake",
     "options",
+    "private_file",
     "secret",
     "texts",
+    "tls",
 }
 PARTS = {
     "_version": set(),
@@ -62,7 +64,9 @@ PARTS = {
     "texts": set(),
     "addresses": set(),
     "handshake": set(),
-    "secret": {"addresses", "errors"},
+    "private_file": {"errors"},
+    "secret": {"addresses", "errors", "private_file"},
+    "tls": {"errors", "private_file", "secret"},
     "options": {"errors"},
     "cluster": {"addresses", "errors"},
     "_tf": {"errors", "tensorflow"},

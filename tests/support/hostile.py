@@ -67,10 +67,14 @@ class Stranger:
             f"ipv4:{address}", options=[("grpc.max_send_message_length", -1)]
         )
 
+    def opened(self) -> socket.socket:
+        """Opens a connection for the caller."""
+        return socket.create_connection(self._place, _SECONDS)
+
     def connect(self, first: bytes = b"") -> None:
         """Opens a connection, sends `first` as far as it is taken, and keeps it open."""
         with contextlib.suppress(OSError):
-            opened = socket.create_connection(self._place, _SECONDS)
+            opened = self.opened()
             self._sockets.append(opened)
             opened.settimeout(1.0)
             opened.sendall(first)

@@ -7,11 +7,30 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 from types import TracebackType
 
 _COMMAND_SECONDS = 20
 _NEW_NETWORK, _NEW_MOUNTS, _SLAVE_TO_ALL, _DETACH = 0x40000000, 0x00020000, 1 << 19 | 1 << 14, 2
+
+_CAPTURE = """
+import os, socket, sys
+link, path, until = sys.argv[1:]
+taken = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+taken.bind((link, 0))
+taken.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+taken.settimeout(0.1)
+print("ready", flush=True)
+with open(path, "wb") as file:
+    while True:
+        try:
+            file.write(taken.recv(1 << 17))
+        except socket.timeout:
+            if os.path.exists(until):
+                break
+"""
 
 
 def missing() -> str:
@@ -50,6 +69,15 @@ class TwoHosts:
     def answer_nothing_on(self, index: int, ports: str) -> None:
         """Drops what a host sends from these TCP ports ("40000-40010"), as a firewall does that drops what comes to them."""
         _run("-n", self._names[index], "rule", "add", "ipproto", "tcp", "sport", ports, "blackhole")
+
+    def capture(self, index: int, path: Path, until: str) -> subprocess.Popen:
+        """Starts to write all that crosses the link, as a host sees it, to a file. It ends when the file `until` exists."""
+        program = ["ip", "netns", "exec", self._names[index], sys.executable, "-c", _CAPTURE]
+        started = subprocess.Popen(
+            [*program, f"tfs{index}", str(path), until], stdout=subprocess.PIPE, text=True
+        )
+        assert started.stdout is not None and started.stdout.readline() == "ready\n"
+        return started
 
     def listening(self, index: int) -> list[str]:
         """Returns the addresses and ports that TCP sockets of a host listen on: "10.213.7.1:22022"."""

@@ -21,6 +21,7 @@ def test_defaults():
         "chunk_bytes": None,
         "timeout": 600.0,
         "transport": "auto",
+        "security": "auto",
     }
 
 
@@ -45,6 +46,8 @@ def test_whole_numbers_of_numpy_are_accepted_as_plain_ones():
         ("algorithm", 1),
         ("transport", "rdma"),
         ("transport", []),
+        ("security", "ssl"),
+        ("security", True),
         ("bytes_per_pack", 0),
         ("bytes_per_pack", -1),
         ("bytes_per_pack", 1.5),

@@ -7,13 +7,16 @@ from typing import Any, Callable, Mapping
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.agreement import terms_of
 from tf_strategies.control_plane.coordinator import Coordinator
+from tf_strategies.control_plane.distrust import DistrustError
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.member import Callbacks, Member
 from tf_strategies.control_plane.messages import Failure, encode
+from tf_strategies.control_plane.notices import NoticeWatch, give_notice
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
+from tf_strategies.tls import TLS_FOLDER, TlsFiles
 
 _SETTLE_SECONDS = 12.0  # longer than the coordinator's own limits
 
@@ -26,14 +29,15 @@ class ControlPlane:
         size: the number of ranks.
     """
 
-    def __init__(self, cluster: Cluster, member: Member, secret: bytes) -> None:
+    def __init__(self, cluster: Cluster, member: Member, secret: bytes, tls: TlsFiles | None) -> None:
         self.rank = _rank(cluster)
-        self._secret = secret
+        self._secret, self._tls = secret, tls
         self.size = cluster.size
         self._cluster = cluster
         self._member = member
         self._coordinator: Coordinator | None = None
         self._server: ControlServer | None = None
+        self._notices: NoticeWatch | None = None
 
     @classmethod
     def join(
@@ -46,6 +50,7 @@ class ControlPlane:
         on_abort: Callable[[int, str], None],
         describe: Callable[[int], str],
         waiting: Callable[[], tuple[int, float, str] | None],
+        tls: TlsFiles | None = None,
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
@@ -62,6 +67,7 @@ class ControlPlane:
             describe: returns a description of the last collective of this rank on an instance, for messages.
             waiting: returns the collective in which this rank waits, as its instance, the seconds so far and a
                 description; None if it does not wait.
+            tls: the certificate of this task; None for connections without TLS. All workers must have one, or none.
 
         Returns:
             The membership of this rank.
@@ -76,14 +82,17 @@ class ControlPlane:
         member = Member(
             rank, tuple(map(str, tasks)), names, terms, timeout, Callbacks(on_abort, describe, waiting)
         )
-        plane = cls(cluster, member, secret)
+        plane = cls(cluster, member, secret, tls)
         try:
             if rank == 0:
                 plane._serve(names[0], terms, timeout)
             member.join(plane._open_link)
-        except BaseException:
+        except BaseException as error:
             plane.close()
+            if isinstance(error, DistrustError) and error.variable == TLS_FOLDER:
+                give_notice(cluster.address_of(cluster.task), str(error))
             raise
+        plane._stop_notices()
         return plane
 
     @property
@@ -183,6 +192,7 @@ class ControlPlane:
         Args:
             why: the error that ended this rank, for the messages of ranks that wait for it; "" if there was none.
         """
+        self._stop_notices()
         self._member.close(why)
         if self._coordinator is not None:
             self._coordinator.wait_settled(_SETTLE_SECONDS)
@@ -198,13 +208,26 @@ class ControlPlane:
         self._coordinator.start()
         if self.size > 1:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
-            self._server = ControlServer(name, address, self.size, self._secret, self._coordinator.post)
+            self._server = ControlServer(
+                name, address, self.size, self._secret, self._coordinator.post, self._tls
+            )
+            missing = {
+                rank: self._cluster.address_of(task) for rank, task in enumerate(self._cluster.worker_tasks)
+            }
+            self._notices = NoticeWatch(
+                {rank: at for rank, at in missing.items() if rank}, self._coordinator.post_notice
+            )
+
+    def _stop_notices(self) -> None:
+        if self._notices is not None:
+            self._notices.stop()
+            self._notices = None
 
     def _open_link(self, on_message: OnMessage, on_closed: OnClosed) -> Link:
         if self._coordinator is not None:
             return LocalLink(self._coordinator, on_message)
         address = self._cluster.address_of(self._cluster.worker_tasks[0])
-        return RemoteLink(address, self._secret, on_message, on_closed)
+        return RemoteLink(address, self._secret, on_message, on_closed, self._tls)
 
 
 def _rank(cluster: Cluster) -> int:

@@ -13,10 +13,11 @@ class Link(Protocol):
     It calls the functions OnMessage and OnClosed of its opener on its own thread.
 
     Attributes:
-        refused: whether the stream was closed because the two ends have different secrets.
+        refused: the environment variable to correct, if the stream was closed because the two ends disagree about the secret or
+            TLS; "" otherwise.
     """
 
-    refused: bool
+    refused: str
 
     def send(self, message: Message) -> None:
         """Queues a message. It never blocks or raises, even if the stream is broken."""

@@ -14,7 +14,7 @@ _log = logging.getLogger("tf_strategies")
 class LocalLink:
     """The member's end. The coordinator's end is a `_LocalConnection`."""
 
-    refused = False
+    refused = ""
 
     def __init__(self, coordinator: Coordinator, on_message: OnMessage) -> None:
         self._coordinator = coordinator

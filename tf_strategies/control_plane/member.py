@@ -9,13 +9,13 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple
 
+from tf_strategies.control_plane.distrust import REFUSED_SECONDS, DistrustError, Refusal
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
-from tf_strategies.secret import SECRET_FILE
 
 _log = logging.getLogger("tf_strategies")
 
@@ -23,7 +23,6 @@ _FAREWELL_SECONDS = 2.0
 _EXTRA_SECONDS = 5.0  # the coordinator's error comes first, because it names the missing members
 _RETRY_SECONDS = (0.1, 1.0)
 _FIRST_PROGRESS_SECONDS = 5.0
-_REFUSED_SECONDS = 10.0  # an earlier job with another secret may still use the address
 
 
 class Callbacks(NamedTuple):
@@ -100,16 +99,17 @@ class Member:
         deadline = start + self._timeout + (_EXTRA_SECONDS if self._rank == 0 else 0.0)
         pause, next_progress = _RETRY_SECONDS[0], _FIRST_PROGRESS_SECONDS
         mine, first = self._names[self._rank], self._names[0]
+        refusal: Refusal | None = None
         while True:
             reason = self._attempt(open_link, deadline)
             if reason is None:
                 self._monitor.start()
                 return
             waited = time.monotonic() - start
-            if self._link is not None and self._link.refused and waited + pause >= _REFUSED_SECONDS:
-                raise BootstrapError(
-                    f"{mine} does not trust {first}: {reason}; give all tasks the same file as {SECRET_FILE}"
-                )
+            if self._link is not None and self._link.refused:
+                refusal = Refusal(self._link.refused, reason, waited)
+            if refusal is not None and waited + pause >= REFUSED_SECONDS and refusal.counts(waited):
+                raise DistrustError(refusal.variable, mine, first, refusal.reason)
             if waited + pause >= self._timeout:
                 raise BootstrapError(
                     f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start the missing "

@@ -8,9 +8,11 @@ import threading
 from typing import Any, Callable, Iterator
 
 from tf_strategies.addresses import split_address
-from tf_strategies.control_plane import channel_options, stream_handshake
+from tf_strategies.control_plane import channel_options, stream_handshake, tls_probe
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.handshake import AuthenticationError, Session
+from tf_strategies.secret import SECRET_FILE
+from tf_strategies.tls import CLUSTER_NAME, TLS_FOLDER, TlsFiles
 
 channel_options.set_environment_defaults()
 import grpc  # noqa: E402  (reads its environment when it is imported)
@@ -28,9 +30,10 @@ class RemoteLink:
         secret: of the cluster; b"" if it has none.
         on_message: called with each message, on the link's own thread.
         on_closed: called once with the reason when the stream has ended, on that thread too.
+        tls: the certificate of this task; None for a connection without TLS.
 
     Attributes:
-        refused: whether the other end does not know the secret.
+        refused: the environment variable that the two ends disagree about, for the secret or TLS; "" if it is none.
 
     Raises:
         OSError: when the host's name cannot be resolved (now).
@@ -42,15 +45,18 @@ class RemoteLink:
         secret: bytes,
         on_message: Callable[[RemoteLink, Message], None],
         on_closed: Callable[[RemoteLink, str], None],
+        tls: TlsFiles | None = None,
     ) -> None:
         self._on_message = on_message
         self._on_closed = on_closed
-        self.refused = False
+        self.refused = ""
+        self._address, self._tls = address, tls
+        self._session: Session | None = None
         self._secret = secret
         self._connecting = stream_handshake.connect(secret)
         self._authenticated: queue.SimpleQueue[tuple[bytes, Session] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._channel = grpc.insecure_channel(_target(address), options=channel_options.member_options())
+        self._channel = _open_channel(_target(address), tls)
         self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
         self._thread = threading.Thread(
             target=self._read, args=(self._call,), name="tf_strategies member", daemon=True
@@ -89,11 +95,11 @@ class RemoteLink:
     def _read(self, call: Any) -> None:
         reason = "it ended the connection"
         try:
-            session = self._authenticate(call)
+            self._session = session = self._authenticate(call)
             for data in call:
                 self._on_message(self, decode(session.open(data)))
         except AuthenticationError as error:
-            self.refused, reason = True, str(error)
+            self.refused, reason = SECRET_FILE, str(error)
         except StopIteration:
             pass
         except ValueError as error:
@@ -101,6 +107,7 @@ class RemoteLink:
         except grpc.RpcError as error:
             reason = _one_line(error)
             error.__traceback__ = None  # the error is the call itself, which this would keep alive
+            reason = self._tls_disagreement() or reason
         finally:
             self._end_requests()
             self._on_closed(self, reason)
@@ -110,9 +117,27 @@ class RemoteLink:
         self._authenticated.put((proof, session))
         return session
 
+    def _tls_disagreement(self) -> str:
+        """Returns why TLS keeps the two ends from talking, and notes that; "" if it is something else."""
+        if self._session is not None:
+            return ""
+        found = tls_probe.disagreement(self._address, self._tls)
+        if found:
+            self.refused = TLS_FOLDER
+        return found
+
     def _end_requests(self) -> None:
         self._authenticated.put(None)
         self._outgoing.put(None)
+
+
+def _open_channel(target: str, tls: TlsFiles | None) -> Any:
+    options = channel_options.member_options()
+    if tls is None:
+        return grpc.insecure_channel(target, options=options)
+    credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)
+    options.append(("grpc.ssl_target_name_override", CLUSTER_NAME))
+    return grpc.secure_channel(target, credentials, options=options)
 
 
 def _target(address: str) -> str:

@@ -18,6 +18,7 @@ from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import AuthenticationError, Session
+from tf_strategies.tls import TlsFiles
 
 channel_options.set_environment_defaults()
 import grpc  # noqa: E402  (reads its environment when it is imported)
@@ -43,6 +44,7 @@ class ControlServer:
         address: its "host:port" of TF_CONFIG.
         size: the number of ranks.
         secret: of the cluster; b"" if it has none. A stream whose other end does not know it is ended.
+        tls: the certificate of this task; None for connections without TLS.
         post: receives every message of every stream, and None when a stream ends. Whoever has handled a message calls `handled`
             of the stream.
 
@@ -50,7 +52,15 @@ class ControlServer:
         BootstrapError: when the address cannot be listened on.
     """
 
-    def __init__(self, name: str, address: str, size: int, secret: bytes, post: Post) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        size: int,
+        secret: bytes,
+        post: Post,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self._name, self._secret, self._post = name, secret, post
         self._strangers = 0
         self._silent = _SilentStreams(size + _SPARE_STREAMS)
@@ -63,10 +73,19 @@ class ControlServer:
         )
         for target in _listenable(name, address):
             try:
-                self._server.add_insecure_port(target)
+                self._listen(target, tls)
             except RuntimeError as error:
                 raise BootstrapError(_cannot_listen(name, target, str(error))) from error
         self._server.start()
+
+    def _listen(self, target: str, tls: TlsFiles | None) -> None:
+        if tls is None:
+            self._server.add_insecure_port(target)
+            return
+        credentials = grpc.ssl_server_credentials(
+            [(tls.key, tls.certificate)], root_certificates=tls.authority, require_client_auth=True
+        )
+        self._server.add_secure_port(target, credentials)
 
     def stop(self) -> None:
         """Ends all streams and the server; bounded, and starts no thread."""

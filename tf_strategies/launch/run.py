@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NoReturn, Sequence
 
 from tf_strategies.addresses import split_address
+from tf_strategies.launch.certificates import temporary_certificates
 from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
 from tf_strategies.launch.environment import THREAD_VARIABLES, environments, fair_threads
 from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.ports import ReservedPorts
 from tf_strategies.launch.supervisor import Patience, Supervisor, say
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
+from tf_strategies.tls import TLS_FOLDER
 
 _USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
 _DESCRIPTION = "Runs a script in every process of a training cluster, with TF_CONFIG set for each."
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with contextlib.ExitStack() as held:
             plan = _plan(arguments, held)
-            environ = _with_secret(arguments, held)
+            environ = _with_secrets(arguments, held)
             envs = environments(plan, environ, arguments.threads, arguments.gpus_per_worker)
             command = _command(arguments)
             kept = held.pop_all()
@@ -96,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="between the signal to end and SIGKILL (default 5)",
     )
+    add("--tls", action="store_true", help="TLS between the workers, with new certificates (one machine)")
     add("-m", dest="module", action="store_true", help="run a module instead of a script")
     add("script", help="the script or module")
     add("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -128,11 +131,18 @@ def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[Pla
     return [planned for planned in plan if planned.host == here]
 
 
-def _with_secret(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
-    """Returns the environment with the file of a secret: the user's, or a new one if all processes are started here."""
+def _with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
+    """Returns the environment with the file of a secret: the user's, or a new one if all processes are started here.
+
+    With --tls it names new certificates, too.
+    """
     environ = dict(os.environ)
     if arguments.hosts is None and not environ.get(SECRET_FILE):
         environ[SECRET_FILE] = held.enter_context(temporary_secret_file())
+    if arguments.tls:
+        if arguments.hosts is not None:
+            raise ValueError(f"--tls makes certificates for one machine; with --hosts set {TLS_FOLDER}")
+        environ[TLS_FOLDER] = held.enter_context(temporary_certificates())
     return environ
 
 

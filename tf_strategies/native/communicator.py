@@ -25,6 +25,7 @@ from tf_strategies.native.wires import open_wire
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.secret import read_secret, warn_without_secret
 from tf_strategies.texts import described
+from tf_strategies.tls import read_tls
 
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
@@ -95,7 +96,7 @@ class Communicator:
         Raises:
             BootstrapError: a worker is missing after `options.timeout` seconds, workers have different options, or
                 the transport cannot be opened.
-            ClusterConfigError: the file of the secret cannot be used.
+            ClusterConfigError: the file of the secret or the certificates of TLS cannot be used.
         """
         if cluster.rank is None:
             raise BootstrapError(
@@ -103,11 +104,14 @@ class Communicator:
             )
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
-        secret = read_secret()
-        if not secret and cluster.size > 1:
+        secret, tls = read_secret(), read_tls(options.security)
+        if not secret and tls is None and cluster.size > 1:
             warn_without_secret(cluster.address_of(task) for task in cluster.worker_tasks)
         hosts_of_config = [split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks]
-        wire = open_wire(names, cluster.rank, hosts_of_config, options.transport, options.timeout, secret)
+        tls_folder = "" if tls is None else tls.folder
+        wire = open_wire(
+            names, cluster.rank, hosts_of_config, options.transport, options.timeout, secret, tls_folder
+        )
         with contextlib.ExitStack() as undo:
             undo.callback(wire.close)
             agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
@@ -116,6 +120,7 @@ class Communicator:
                 options=agreed,
                 timeout=options.timeout,
                 secret=secret,
+                tls=tls,
                 on_abort=self._on_abort,
                 describe=self._describe,
                 waiting=self._waiting,

@@ -85,17 +85,26 @@ def transport_of_worker(worker: int, *, rank: int, addresses: list[bytes], same_
     return transport.value
 
 
-def transport_of_sockets(*, rank: int, sockets: list[int]) -> int:
-    """Takes over the connections to all ranks, -1 for this one, and returns the id of the transport."""
+def transport_of_sockets(*, rank: int, sockets: list[int], tls_folder: str = "") -> int:
+    """Takes over the connections to all ranks, -1 for this one, and returns the id of the transport.
+
+    With `tls_folder` everything on the connections is encrypted, with the certificates there.
+    """
     core, transport = _core(), ctypes.c_int64()
     code = core.tfs_transport_of_sockets(
-        rank, len(sockets), (ctypes.c_int * len(sockets))(*sockets), ctypes.byref(transport)
+        rank,
+        len(sockets),
+        (ctypes.c_int * len(sockets))(*sockets),
+        utf8(tls_folder),
+        ctypes.byref(transport),
     )
     _raise_if_failed(core, code, f"rank {rank} could not use its connections")
     return transport.value
 
 
-def transport_by_host(worker: int, *, rank: int, addresses: list[bytes], sockets: list[int]) -> int:
+def transport_by_host(
+    worker: int, *, rank: int, addresses: list[bytes], sockets: list[int], tls_folder: str = ""
+) -> int:
     """Connects a worker to the ranks of its host, and returns the id of a transport to them and over the sockets to the others.
 
     Args:
@@ -103,6 +112,7 @@ def transport_by_host(worker: int, *, rank: int, addresses: list[bytes], sockets
         rank: this rank.
         addresses: of all ranks; b"" for those that have a socket.
         sockets: of all ranks, taken over; -1 for those of this host.
+        tls_folder: of the certificates for the sockets; "" for no TLS.
     """
     core, size, transport = _core(), len(addresses), ctypes.c_int64()
     code = core.tfs_transport_by_host(
@@ -112,6 +122,7 @@ def transport_by_host(worker: int, *, rank: int, addresses: list[bytes], sockets
         b"".join(addresses),
         (ctypes.c_int64 * size)(*map(len, addresses)),
         (ctypes.c_int * size)(*sockets),
+        utf8(tls_folder),
         ctypes.byref(transport),
     )
     _raise_if_failed(core, code, f"rank {rank} could not connect to its peers")

@@ -11,11 +11,11 @@ from typing import Any, Protocol, Sequence
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host
 from tf_strategies.native.tcp_mesh import TcpMesh, group_key
+from tf_strategies.tls import TLS_FOLDER
 
 __all__ = ["Wire", "open_wire"]
 
 _log = logging.getLogger("tf_strategies")
-
 
 # Values of UCX_TLS that open shared memory alone, to be tried in this order: UCX opens nothing where one kind that it was told
 # to use cannot be had, as in containers that forbid it. Without "self" it is known to work when it is open.
@@ -54,7 +54,13 @@ class Wire(Protocol):
 
 
 def open_wire(
-    names: Sequence[str], rank: int, hosts: Sequence[str], transport: str, timeout: float, secret: bytes
+    names: Sequence[str],
+    rank: int,
+    hosts: Sequence[str],
+    transport: str,
+    timeout: float,
+    secret: bytes,
+    tls_folder: str = "",
 ) -> Wire:
     """Opens the wire of a worker.
 
@@ -65,15 +71,16 @@ def open_wire(
         transport: as in CommunicationOptions. "auto" is "ucx" where UCX_TLS is set.
         timeout: seconds that a connection may take.
         secret: of the cluster; b"" if it has none.
+        tls_folder: of this worker's certificate; "" for connections without TLS.
 
     Raises:
         BootstrapError: the wire cannot be opened.
     """
     if transport == "tcp":
-        return TcpWire(names, hosts, rank, timeout, secret)
+        return TcpWire(names, hosts, rank, timeout, secret, tls_folder)
     if transport == "auto" and "UCX_TLS" not in os.environ:
-        return ByHostWire(names, hosts, rank, timeout, secret)
-    return UcxWire(names, rank, transport, host.net_devices(hosts[rank]))
+        return ByHostWire(names, hosts, rank, timeout, secret, tls_folder)
+    return UcxWire(names, rank, transport, host.net_devices(hosts[rank]), tls_folder)
 
 
 def _require_equal(wire: str, names: Sequence[str], rank: int, addresses: Sequence[dict[str, Any]]) -> None:
@@ -88,8 +95,11 @@ def _require_equal(wire: str, names: Sequence[str], rank: int, addresses: Sequen
 class UcxWire:
     """UCX between all workers. Whoever reaches its ports can write into this process."""
 
-    def __init__(self, names: Sequence[str], rank: int, transport: str, net_devices: str) -> None:
+    def __init__(
+        self, names: Sequence[str], rank: int, transport: str, net_devices: str, tls_folder: str = ""
+    ) -> None:
         self._names, self._is_default = names, transport == "auto"
+        self._must_encrypt = tls_folder != "" and transport != "shared_memory"
         self._worker, self._address, shares_memory = _open_worker(names[rank], transport, net_devices)
         self.memory = "ucx" if shares_memory else ""
 
@@ -105,6 +115,11 @@ class UcxWire:
     ) -> int:
         del epoch
         _require_equal("ucx", self._names, rank, addresses)
+        if self._must_encrypt and not all(same_host):
+            raise BootstrapError(
+                f"{self._names[rank]}: {TLS_FOLDER} is set, and UCX, which cannot encrypt, would connect the hosts; use "
+                "CommunicationOptions(transport='auto') without UCX_TLS in the environment, or transport='tcp'"
+            )
         if self._is_default and not all(same_host):
             _log.warning(
                 "%s: UCX_TLS=%s is set, so UCX connects the hosts, as with transport='ucx': whoever reaches its ports can write "
@@ -151,9 +166,16 @@ class TcpWire:
     memory = ""
 
     def __init__(
-        self, names: Sequence[str], hosts: Sequence[str], rank: int, timeout: float, secret: bytes
+        self,
+        names: Sequence[str],
+        hosts: Sequence[str],
+        rank: int,
+        timeout: float,
+        secret: bytes,
+        tls_folder: str = "",
     ) -> None:
-        self._names, self._hosts, self._timeout, self._secret = names, hosts, timeout, secret
+        self._names, self._hosts, self._timeout = names, hosts, timeout
+        self._secret, self._tls_folder = secret, tls_folder
         self._mesh = TcpMesh(hosts[rank])
 
     def address(self) -> dict[str, Any]:
@@ -164,7 +186,7 @@ class TcpWire:
     ) -> int:
         _require_equal("tcp", self._names, rank, addresses)
         sockets = self.sockets(rank, addresses, [True] * len(same_host), epoch)
-        return core.transport_of_sockets(rank=rank, sockets=sockets)
+        return core.transport_of_sockets(rank=rank, sockets=sockets, tls_folder=self._tls_folder)
 
     def sockets(
         self, rank: int, addresses: Sequence[dict[str, Any]], wanted: Sequence[bool], epoch: int
@@ -190,13 +212,19 @@ class ByHostWire:
     """Shared memory between the workers of a host, by UCX without its TCP, and TCP of our own between all others."""
 
     def __init__(
-        self, names: Sequence[str], hosts: Sequence[str], rank: int, timeout: float, secret: bytes
+        self,
+        names: Sequence[str],
+        hosts: Sequence[str],
+        rank: int,
+        timeout: float,
+        secret: bytes,
+        tls_folder: str = "",
     ) -> None:
-        self._names = names
+        self._names, self._tls_folder = names, tls_folder
         self._tcp: TcpWire | None = None
         self._without_tcp = ""  # why; a group of one host does not mind
         try:
-            self._tcp = TcpWire(names, hosts, rank, timeout, secret)
+            self._tcp = TcpWire(names, hosts, rank, timeout, secret, tls_folder)
         except BootstrapError as error:
             self._without_tcp = str(error)
         self._worker, self._address, self.memory = _open_memory(names[rank])
@@ -223,9 +251,11 @@ class ByHostWire:
             return core.transport_of_worker(self._worker, rank=rank, addresses=near, same_host=shared)
         sockets = self._sockets(rank, addresses, shared, epoch)
         if sum(shared) > 1:
-            return core.transport_by_host(self._worker, rank=rank, addresses=near, sockets=sockets)
+            return core.transport_by_host(
+                self._worker, rank=rank, addresses=near, sockets=sockets, tls_folder=self._tls_folder
+            )
         self.close()
-        return core.transport_of_sockets(rank=rank, sockets=sockets)
+        return core.transport_of_sockets(rank=rank, sockets=sockets, tls_folder=self._tls_folder)
 
     def _sockets(
         self, rank: int, addresses: Sequence[dict[str, Any]], shared: Sequence[bool], epoch: int

@@ -1,10 +1,8 @@
 #include "ops/transport/tcp/incoming.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <new>
 #include <string>
@@ -68,7 +66,7 @@ void Incoming::AskFor(uint32_t key, Reception* reception) {
   ready_(key, reception->bytes);
 }
 
-Status Incoming::Read(int socket, bool* moved) {
+Status Incoming::Read(Stream* stream, bool* moved) {
   for (int reads = 0; reads < kMostReads; ++reads) {
     TFS_RETURN_IF_ERROR(Parse(moved));
     // A payload goes where it belongs; what follows it into the buffer, which is empty or holds the start of a head.
@@ -82,18 +80,10 @@ Status Incoming::Read(int socket, bool* moved) {
     int count = 0;
     if (in_place) parts[count++] = {payload_->to, payload_->left};
     parts[count++] = {buffer_.data() + end_, buffer_.size() - end_};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT);
-    if (got == 0) return Unavailable("it was closed by the peer");
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::Ok();
-      return Unavailable(std::strerror(errno));
-    }
+    size_t bytes = 0;
+    TFS_RETURN_IF_ERROR(stream->Read(parts, count, &bytes));
+    if (bytes == 0) return Status::Ok();
     *moved = true;
-    size_t bytes = static_cast<size_t>(got);
     const size_t wanted = count == 2 ? parts[0].iov_len + parts[1].iov_len : parts[0].iov_len;
     const bool drained = bytes < wanted;
     if (in_place) {

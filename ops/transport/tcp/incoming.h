@@ -12,6 +12,7 @@
 
 #include "ops/base/status.h"
 #include "ops/transport/tcp/frame.h"
+#include "ops/transport/tcp/stream.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies::tcp {
@@ -28,7 +29,7 @@ class Incoming {
   void Receive(uint32_t key, void* data, size_t bytes, Transport::ReceiveDone done);
 
   // Reads what is there. An error is that of the connection: it has ended, or the peer sends nonsense.
-  Status Read(int socket, bool* moved);
+  Status Read(Stream* stream, bool* moved);
 
   // Fails all receptions but those whose messages are here.
   void Fail(const Status& status);

@@ -1,11 +1,7 @@
 #include "ops/transport/tcp/outgoing.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <cerrno>
-#include <cstring>
-#include <string>
 #include <utility>
 
 namespace tf_strategies::tcp {
@@ -20,8 +16,12 @@ void Outgoing::Add(const FrameHead& head, const void* data, Transport::SendDone 
   frames_.push_back({head, static_cast<const char*>(data), std::move(done)});
 }
 
-Status Outgoing::Write(int socket, bool* moved) {
+Status Outgoing::Write(Stream* stream, bool* moved) {
   blocked_ = false;
+  if (frames_.empty()) {
+    size_t nothing = 0;
+    return stream->Write(nullptr, 0, &nothing);
+  }
   size_t written_now = 0;
   while (!frames_.empty() && written_now < kMostBytesAtOnce) {
     iovec parts[kMostParts];
@@ -41,20 +41,13 @@ Status Outgoing::Write(int socket, bool* moved) {
       add(&frame.head, sizeof(FrameHead));
       if (frame.data != nullptr) add(frame.data, frame.head.bytes);
     }
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return Unavailable(std::strerror(errno));
-      blocked_ = true;
-      return Status::Ok();
-    }
+    size_t sent = 0;
+    TFS_RETURN_IF_ERROR(stream->Write(parts, count, &sent));
+    blocked_ = sent < total;
+    if (sent == 0) return Status::Ok();
     *moved = true;
-    written_now += static_cast<size_t>(sent);
-    blocked_ = static_cast<size_t>(sent) < total;
-    Advance(static_cast<size_t>(sent));
+    written_now += sent;
+    Advance(sent);
     if (blocked_) return Status::Ok();
   }
   return Status::Ok();

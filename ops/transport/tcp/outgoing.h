@@ -8,6 +8,7 @@
 
 #include "ops/base/status.h"
 #include "ops/transport/tcp/frame.h"
+#include "ops/transport/tcp/stream.h"
 #include "ops/transport/transport.h"
 
 namespace tf_strategies::tcp {
@@ -17,14 +18,15 @@ class Outgoing {
   // data: [head.bytes] of a frame with a payload, valid until `done` is called; null for others. done may be empty.
   void Add(const FrameHead& head, const void* data, Transport::SendDone done);
 
-  // Writes what the socket takes. Returns whether anything was written. An error is that of the connection.
-  Status Write(int socket, bool* moved);
+  // Writes what the stream takes, and has it send what it took before. Sets *moved if anything was taken. An error is that of the
+  // connection.
+  Status Write(Stream* stream, bool* moved);
 
   // Calls all completions with the error and forgets the frames.
   void Fail(const Status& status);
 
   bool empty() const { return frames_.empty(); }
-  bool blocked() const { return blocked_; }  // whether the socket took less than there was
+  bool blocked() const { return blocked_; }  // whether the stream took less than there was
   void Clear() { frames_.clear(); }
 
  private:

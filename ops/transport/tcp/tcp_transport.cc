@@ -12,177 +12,29 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <deque>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "ops/transport/counters.h"
-#include "ops/transport/tcp/frame.h"
-#include "ops/transport/tcp/incoming.h"
-#include "ops/transport/tcp/outgoing.h"
+#include "ops/transport/tcp/descriptor.h"
+#include "ops/transport/tcp/peer.h"
+#include "ops/transport/tcp/plain_stream.h"
+#include "ops/transport/tcp/tls_context.h"
+#include "ops/transport/tcp/tls_stream.h"
 
 namespace tf_strategies {
 namespace {
 
-using tcp::FrameHead;
-using tcp::FrameKind;
-using tcp::kEagerBytes;
+using tcp::Descriptor;
+using tcp::Peer;
 
 constexpr std::chrono::seconds kFlushTime{2};
 constexpr int kMostEvents = 64;
 // A host that answers nothing for so long is lost. The control plane mostly knows before.
 constexpr int kSilentMs = 30000;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 Status FromErrno(const std::string& what) { return Unavailable(what + ": " + std::strerror(errno)); }
-
-// One connection.
-class Peer {
- public:
-  Peer(int rank, Descriptor socket)
-      : rank_(rank),
-        socket_(std::move(socket)),
-        incoming_([this](uint32_t key, size_t bytes) { SayReady(key, bytes); },
-                  [this](uint32_t key) { return Heard(key); }) {}
-
-  int socket() const { return socket_.get(); }
-  bool lost() const { return !lost_.ok(); }
-  bool has_output() const { return !outgoing_.empty(); }
-  bool blocked() const { return outgoing_.blocked(); }
-
-  void Send(const Tag& tag, const void* data, size_t bytes, Transport::SendDone done) {
-    if (lost()) return done(lost_);
-    const uint32_t key = tcp::KeyOf(tag);
-    FrameHead head;
-    head.key = key;
-    head.signature = tag.signature;
-    head.bytes = bytes;
-    const auto ready = ready_.find(key);
-    const bool is_ready = ready != ready_.end();
-    if (is_ready) {
-      --ready_places_;
-      if (--ready->second == 0) ready_.erase(ready);
-    }
-    if (bytes <= kEagerBytes) {
-      head.kind = FrameKind::kEager;
-    } else if (is_ready) {
-      head.kind = FrameKind::kData;
-    } else {
-      head.kind = FrameKind::kAnnounce;
-      outgoing_.Add(head, nullptr, nullptr);
-      waiting_[key].push_back({head, data, std::move(done)});
-      return;
-    }
-    outgoing_.Add(head, data, std::move(done));
-  }
-
-  void Receive(const Tag& tag, void* data, size_t bytes, Transport::ReceiveDone done) {
-    const uint32_t key = tcp::KeyOf(tag);
-    if (lost() && !incoming_.HasArrived(key)) return done(lost_, Received{});
-    incoming_.Receive(key, data, bytes, std::move(done));
-  }
-
-  bool Write() {
-    bool moved = false;
-    if (broken_) return false;
-    const Status status = outgoing_.Write(socket(), &moved);
-    if (!status.ok()) {  // what the peer has sent before is still read
-      broken_ = true;
-      outgoing_.Fail(Broken(status));
-    }
-    return moved;
-  }
-
-  bool Read() {
-    bool moved = false;
-    const Status status = incoming_.Read(socket(), &moved);
-    if (!status.ok()) Lose(Broken(status));
-    return moved || lost();
-  }
-
-  void Clear() {
-    incoming_.Clear();
-    outgoing_.Clear();
-    waiting_.clear();
-  }
-
- private:
-  struct Waiting {
-    FrameHead head;
-    const void* data;
-    Transport::SendDone done;
-  };
-
-  void SayReady(uint32_t key, size_t bytes) {
-    FrameHead head;
-    head.kind = FrameKind::kReady;
-    head.key = key;
-    head.bytes = bytes;
-    outgoing_.Add(head, nullptr, nullptr);
-  }
-
-  Status Heard(uint32_t key) {
-    const auto found = waiting_.find(key);
-    if (found == waiting_.end()) {
-      if (ready_places_ == tcp::kMostEarlyFrames) {
-        return ResourceExhausted(std::to_string(ready_places_) +
-                                 " places were named for messages that nobody sends");
-      }
-      ++ready_places_;
-      ++ready_[key];
-      return Status::Ok();
-    }
-    Waiting waiting = std::move(found->second.front());
-    found->second.pop_front();
-    if (found->second.empty()) waiting_.erase(found);
-    waiting.head.kind = FrameKind::kData;
-    outgoing_.Add(waiting.head, waiting.data, std::move(waiting.done));
-    return Status::Ok();
-  }
-
-  Status Broken(const Status& status) const {
-    return {status.code(), "the connection to rank " + std::to_string(rank_) + " broke: " + status.message()};
-  }
-
-  void Lose(const Status& status) {
-    if (lost()) return;
-    lost_ = status;
-    incoming_.Fail(status);
-    outgoing_.Fail(status);
-    auto waiting = std::move(waiting_);
-    waiting_.clear();
-    for (auto& [key, sends] : waiting) {
-      for (Waiting& send : sends) send.done(status);
-    }
-  }
-
-  const int rank_;
-  Descriptor socket_;
-  tcp::Outgoing outgoing_;
-  tcp::Incoming incoming_;
-  std::unordered_map<uint32_t, std::deque<Waiting>> waiting_;  // long messages without a place
-  std::unordered_map<uint32_t, int> ready_;                    // places without a message, by key
-  int ready_places_ = 0;                                       // all of them
-  bool broken_ = false;                                        // nothing can be sent
-  Status lost_;
-};
 
 class TcpTransport final : public Transport {
  public:
@@ -194,9 +46,14 @@ class TcpTransport final : public Transport {
     Cancel();
   }
 
-  Status Take(std::vector<int> sockets) {
+  Status Take(std::vector<int> sockets, const TcpTls& tls) {
     std::vector<Descriptor> owned;
     for (const int socket : sockets) owned.emplace_back(socket);
+    if (!tls.folder.empty()) {
+      TFS_RETURN_IF_ERROR(tcp::TlsContext::Open(tls.folder, &context_));
+      established_ = false;
+    }
+    const auto deadline = std::chrono::steady_clock::now() + tls.handshake_time;
     peers_.resize(owned.size());
     watched_for_output_.assign(owned.size(), false);
     if (!Watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeUp)) return FromErrno("epoll");
@@ -212,7 +69,15 @@ class TcpTransport final : public Transport {
       setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
       setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent, sizeof(silent));
       setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-      peers_[peer] = std::make_unique<Peer>(static_cast<int>(peer), std::move(owned[peer]));
+      std::unique_ptr<tcp::Stream> stream;
+      if (context_ == nullptr) {
+        stream = std::make_unique<tcp::PlainStream>(socket);
+      } else {
+        const bool accepts = static_cast<int>(peer) > rank_;
+        TFS_RETURN_IF_ERROR(tcp::TlsStream::Open(context_, socket, accepts, deadline, &stream));
+      }
+      peers_[peer] =
+          std::make_unique<Peer>(static_cast<int>(peer), std::move(owned[peer]), std::move(stream));
     }
     return Status::Ok();
   }
@@ -240,7 +105,9 @@ class TcpTransport final : public Transport {
       ForgetWake();
       return false;
     }
-    bool moved = WriteAll(false);
+    bool moved = Establish();
+    moved = WriteAll(false) || moved;
+    moved = ReadBuffered() || moved;
     epoll_event events[kMostEvents];
     const int count = epoll_wait(events_.get(), events, kMostEvents, 0);
     for (int i = 0; i < count; ++i) {
@@ -251,8 +118,7 @@ class TcpTransport final : public Transport {
       }
       Peer& from = *peers_[peer];
       if ((events[i].events & EPOLLOUT) != 0) moved = from.Write() || moved;
-      if ((events[i].events & ~uint32_t{EPOLLOUT}) != 0) moved = from.Read() || moved;
-      if (from.lost()) Watch(EPOLL_CTL_DEL, from.socket(), 0, peer);
+      if ((events[i].events & ~uint32_t{EPOLLOUT}) != 0) moved = Read(peer) || moved;
     }
     if (moved) WriteAll(true);
     return moved;
@@ -260,9 +126,10 @@ class TcpTransport final : public Transport {
 
   bool Arm() override {
     if (cancelled_) return true;
+    if (!established_ && !begun_) return false;
     for (size_t i = 0; i < peers_.size(); ++i) {
       if (peers_[i] == nullptr || peers_[i]->lost()) continue;
-      if (peers_[i]->has_output() && !peers_[i]->blocked()) return false;
+      if (peers_[i]->has_input() || (peers_[i]->has_output() && !peers_[i]->blocked())) return false;
       WatchOutput(static_cast<uint32_t>(i));
     }
     pollfd event{events_.get(), POLLIN, 0};
@@ -290,7 +157,7 @@ class TcpTransport final : public Transport {
     }
   }
 
-  std::string Describe() const override { return "tcp"; }
+  std::string Describe() const override { return context_ == nullptr ? "tcp" : "tcp (TLS 1.3)"; }
 
   TransportCounters counters() const override { return counters_.Read(); }
 
@@ -315,10 +182,45 @@ class TcpTransport final : public Transport {
 
   // Has the next Wait end when a socket that took less than there was takes more.
   void WatchOutput(uint32_t peer) {
-    const bool wanted = peers_[peer]->blocked();
+    const bool wanted = peers_[peer]->waits_for_output();
     if (wanted == watched_for_output_[peer]) return;
     watched_for_output_[peer] = wanted;
     Watch(EPOLL_CTL_MOD, peers_[peer]->socket(), wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, peer);
+  }
+
+  bool Read(uint32_t peer) {
+    Peer& from = *peers_[peer];
+    if (from.lost()) return false;
+    const bool moved = from.Read();
+    if (from.lost()) Watch(EPOLL_CTL_DEL, from.socket(), 0, peer);
+    return moved;
+  }
+
+  // Reads what streams hold, which the sockets do not announce.
+  bool ReadBuffered() {
+    bool moved = false;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (peers_[i] != nullptr && peers_[i]->has_input()) moved = Read(static_cast<uint32_t>(i)) || moved;
+    }
+    return moved;
+  }
+
+  // Begins the handshakes, and gives up those that last too long.
+  bool Establish() {
+    if (established_) return false;
+    bool moved = false;
+    established_ = true;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (peers_[i] == nullptr || peers_[i]->lost() || peers_[i]->established()) continue;
+      if (!begun_) moved = Read(static_cast<uint32_t>(i)) || moved;
+      if (peers_[i]->CheckDeadline()) {
+        Watch(EPOLL_CTL_DEL, peers_[i]->socket(), 0, static_cast<uint32_t>(i));
+        moved = true;
+      }
+      established_ = established_ && (peers_[i]->lost() || peers_[i]->established());
+    }
+    begun_ = true;
+    return moved;
   }
 
   bool WriteAll(bool but_blocked) {
@@ -347,18 +249,22 @@ class TcpTransport final : public Transport {
   const Descriptor wake_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<bool> watched_for_output_;
+  std::shared_ptr<const tcp::TlsContext> context_;  // null without TLS
+  bool begun_ = false;                              // the handshakes have
+  bool established_ = true;                         // all handshakes have ended
   bool cancelled_ = false;
   WireCounters counters_;
 };
 
 }  // namespace
 
-Status MakeTcpTransport(int rank, std::vector<int> sockets, std::unique_ptr<Transport>* transport) {
+Status MakeTcpTransport(int rank, std::vector<int> sockets, const TcpTls& tls,
+                        std::unique_ptr<Transport>* transport) {
   Descriptor events(epoll_create1(EPOLL_CLOEXEC)), wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const bool opened = events.get() >= 0 && wake.get() >= 0;
   const Status failed = opened ? Status::Ok() : FromErrno("epoll");
   auto made = std::make_unique<TcpTransport>(rank, std::move(events), std::move(wake));
-  const Status taken = made->Take(std::move(sockets));
+  const Status taken = made->Take(std::move(sockets), tls);
   TFS_RETURN_IF_ERROR(failed);
   TFS_RETURN_IF_ERROR(taken);
   *transport = std::move(made);

@@ -9,12 +9,15 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cluster.collective.hierarchical_worker import SHAPES
 from tests.cluster.compression.compressed_traffic_worker import STEPS
+from tests.support import certificates
 from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config, wait_until
+from tf_strategies.tls import TLS_FOLDER
 
 _PORT = 22022
 pytestmark = pytest.mark.any_line
@@ -88,6 +91,29 @@ def test_workers_of_a_host_share_memory_and_those_of_others_are_reached_by_tcp_o
             data = [each for each in sockets if each["connected"] and each["peer"] == theirs]
             control = 2 if index == 0 else int(index >= 2)
             assert len(data) - control == 2, "one connection to each worker of the other host"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("tls", [False, True])
+def test_with_tls_nothing_between_hosts_can_be_read(
+    tls: bool, hosts: TwoHosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TLS_FOLDER, certificates.make(tmp_path / "tls") if tls else "")
+    crossed, done = tmp_path / "crossed", tmp_path / "done"
+    capture = hosts.capture(1, crossed, str(done))
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.collective.wire_worker")
+        assert set(group.wait_all(timeout=120).values()) == {0}
+        wire = "tcp (TLS 1.3)" if tls else "tcp"
+        for index in range(2):
+            assert f"transport {wire}\n" in group[f"worker{index}"].log()
+    done.touch()
+    assert capture.wait(timeout=20) == 0
+    seen = crossed.read_bytes()
+    assert len(seen) > 4 << 20, "a tensor has crossed"
+    tensor = np.arange(20, 40, dtype=np.float32).tobytes()  # of wire_worker's numbers
+    for part in (tensor, b"TFSCTL01", b"transport addresses"):
+        assert (part in seen) is not tls, part
 
 
 def test_data_is_awaited_on_the_address_of_tf_config_alone(hosts: TwoHosts, tmp_path: Path) -> None:

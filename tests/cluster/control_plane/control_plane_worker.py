@@ -25,6 +25,7 @@ from tf_strategies.control_plane import ControlPlane, agreement
 from tf_strategies.control_plane.coordinator import verdict
 from tf_strategies.errors import BootstrapError
 from tf_strategies.secret import read_secret
+from tf_strategies.tls import read_tls
 
 _HOLD_SECONDS = 60.0
 
@@ -72,6 +73,7 @@ class Worker:
                 options=self.plan.get("options", {}),
                 timeout=self.plan.get("timeout", 30.0),
                 secret=read_secret(),
+                tls=read_tls(),
                 on_abort=self.on_abort,
                 describe=self.describe,
                 waiting=self.waiting,

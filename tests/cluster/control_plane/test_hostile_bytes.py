@@ -5,8 +5,10 @@ ATTACKS has a function for each kind. Those of a stranger do not know the secret
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import ssl
 import struct
 from pathlib import Path
 from typing import Callable, Dict
@@ -14,11 +16,13 @@ from typing import Callable, Dict
 import pytest
 
 from tests.cluster.control_plane.groups import JOIN_SECONDS, Group, joined, refusal_of
+from tests.support import certificates
 from tests.support.hostile import Stranger, listening_ports
 from tests.support.leftovers import nothing_left
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, wait_until
 from tf_strategies.control_plane import stream_handshake
 from tf_strategies.secret import SECRET_FILE
+from tf_strategies.tls import TLS_FOLDER
 
 pytestmark = [pytest.mark.any_line, pytest.mark.waits]
 SECRET = bytes(range(32))
@@ -161,6 +165,37 @@ MEMBERS: Dict[str, Callable[[Stranger], object]] = {
 }
 ATTACKS = {**STRANGERS, **MEMBERS}
 
+# ---- at a job with TLS: who knows the secret, and would talk without TLS or with less
+
+
+def _plain(stranger: Stranger) -> None:
+    answers, code = stranger.say(_OPENING)
+    assert (answers, code) == ([], "UNAVAILABLE")
+
+
+def _handshake(stranger: Stranger, most: ssl.TLSVersion, folder: str = "") -> None:
+    """Says a whole hello of a member after a handshake with a certificate of another authority, or without one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode, context.maximum_version = False, ssl.CERT_NONE, most
+    context.set_alpn_protocols(["h2"])
+    if folder:
+        context.load_cert_chain(f"{folder}/task.crt", f"{folder}/task.key")
+    with contextlib.suppress(OSError), context.wrap_socket(stranger.opened()) as wrapped:
+        wrapped.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        assert wrapped.recv(1) == b"", "it is let in"
+
+
+DOWNGRADES: Dict[str, Callable[[Stranger, str], object]] = {
+    "HTTP/2 without TLS": lambda it, _: _plain(it),
+    "nonsense": lambda it, _: it.send_nonsense(10),
+    "torn HTTP/2": lambda it, _: it.send_torn_http2(),
+    "a TLS hello and silence": lambda it, _: it.connect(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
+    "TLS 1.3 without a certificate": lambda it, _: _handshake(it, ssl.TLSVersion.TLSv1_3),
+    "TLS 1.2 without a certificate": lambda it, _: _handshake(it, ssl.TLSVersion.TLSv1_2),
+    "TLS 1.3, another authority": lambda it, other: _handshake(it, ssl.TLSVersion.TLSv1_3, other),
+    "TLS 1.2, another authority": lambda it, other: _handshake(it, ssl.TLSVersion.TLSv1_2, other),
+}
+
 
 def attack(stranger: Stranger) -> None:
     for kind, run in ATTACKS.items():
@@ -201,6 +236,20 @@ def test_a_running_job_is_unharmed_by_strangers_at_its_port(group, tmp_path):
         go.touch()
         assert [worker.wait(20) for worker in workers] == [0, 0, 0]
     assert all("aborts=0" in worker.log() and "GATHERED" in worker.log() for worker in workers)
+
+
+def test_a_job_with_tls_forms_while_strangers_try_less(group, tmp_path, monkeypatch):
+    other = certificates.make(tmp_path / "another authority")
+    monkeypatch.setenv(TLS_FOLDER, certificates.make(tmp_path / "tls"))
+    first = group.start(0, ["barrier"], timeout=90)
+    wait_for_listening(first, group.addresses[0])
+    with Stranger(group.addresses[0], seed=3) as stranger:
+        for kind, run in DOWNGRADES.items():
+            print(f"attack: {kind}", flush=True)
+            run(stranger, other)
+        others = [group.start(rank, ["barrier"], timeout=90) for rank in (1, 2)]
+        assert all(worker.wait(90) == 0 for worker in [first, *others])
+    assert "aborts=0" in first.log()
 
 
 def test_workers_without_the_secret_are_told_what_to_set(group, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@
 
 #include "ops/base/check.h"
 #include "ops/transport/tcp/incoming.h"
+#include "ops/transport/tcp/plain_stream.h"
 #include "tests/core/fuzz/frame_script.h"
 #include "tests/core/fuzz/place.h"
 #include "tests/core/fuzz/target.h"
@@ -100,7 +101,10 @@ class Run {
 
   bool Read() {
     bool moved = false;
-    if (error_.ok()) error_ = incoming_.Read(mine_, &moved);
+    if (error_.ok()) {
+      tcp::PlainStream stream(mine_);
+      error_ = incoming_.Read(&stream, &moved);
+    }
     return moved && error_.ok();
   }
 

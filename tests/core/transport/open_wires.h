@@ -14,6 +14,7 @@
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/transport.h"
 #include "ops/transport/ucx.h"
+#include "tests/core/transport/certificates.h"
 #include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
@@ -37,18 +38,19 @@ inline Transports Ucx(int size, const UcxOptions& options, bool same_host) {
   return transports;
 }
 
-inline Transports Tcp(int size) {
+// tls: the folder of the certificates; "" for none.
+inline Transports Tcp(int size, const std::string& tls = "") {
   const auto sockets = SocketsOfAll(size);
   Transports transports(size);
   for (int rank = 0; rank < size; ++rank) {
-    const Status status = MakeTcpTransport(rank, sockets[rank], &transports[rank]);
+    const Status status = MakeTcpTransport(rank, sockets[rank], {tls}, &transports[rank]);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
   return transports;
 }
 
-// host: of each of the first `size` ranks.
-inline Transports ByHost(const std::vector<int>& host, int size) {
+// host: of each of the first `size` ranks. tls: as above.
+inline Transports ByHost(const std::vector<int>& host, int size, const std::string& tls = "") {
   auto sockets = SocketsOfAll(size);
   std::vector<std::unique_ptr<UcxWorker>> workers(size);
   for (auto& worker : workers) {
@@ -70,7 +72,7 @@ inline Transports ByHost(const std::vector<int>& host, int size) {
     std::unique_ptr<Transport> within, between;
     for (const Status& status :
          {UcxWorker::Connect(std::move(workers[rank]), rank, addresses, is_within, &within),
-          MakeTcpTransport(rank, sockets[rank], &between),
+          MakeTcpTransport(rank, sockets[rank], {tls}, &between),
           MakeByHostTransport(std::move(within), std::move(between), is_within, &transports[rank])}) {
       EXPECT_TRUE(status.ok()) << status.ToString();
     }

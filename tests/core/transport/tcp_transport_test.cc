@@ -18,6 +18,7 @@
 
 #include "ops/transport/tcp/frame.h"
 #include "tests/core/support/sanitized.h"
+#include "tests/core/transport/open_wires.h"
 #include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
@@ -42,14 +43,24 @@ bool Drive(const std::vector<Transport*>& transports, const std::function<bool()
   return done();
 }
 
-std::vector<std::unique_ptr<Transport>> Pair() {
-  const auto sockets = SocketsOfAll(2);
-  std::vector<std::unique_ptr<Transport>> transports(2);
-  for (int rank : {0, 1}) EXPECT_TRUE(MakeTcpTransport(rank, sockets[rank], &transports[rank]).ok());
-  return transports;
-}
+// On connections without TLS and with it.
+class TcpPairTest : public ::testing::TestWithParam<bool> {
+ protected:
+  // Both ends know one another: a message has come.
+  static Transports Pair() {
+    Transports transports = Tcp(2, GetParam() ? CertificateFolder() : "");
+    char byte = 0;
+    bool came = false;
+    transports[0]->Send(1, {7, 7, 0}, &byte, 1, [](const Status&) {});
+    transports[1]->Receive(0, {7, 7, 0}, &byte, 1, [&](const Status&, const Received&) { came = true; });
+    EXPECT_TRUE(Drive({transports[0].get(), transports[1].get()}, [&] { return came; }));
+    return transports;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(PlainAndTls, TcpPairTest, ::testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "tls" : "plain"); });
 
-TEST(TcpTransportTest, LongMessagesFindTheirPlacesInWhateverOrderTheyAreNamed) {
+TEST_P(TcpPairTest, LongMessagesFindTheirPlacesInWhateverOrderTheyAreNamed) {
   auto transports = Pair();
   constexpr int kMessages = 12;
   std::vector<std::vector<char>> sent, received(kMessages, std::vector<char>(kLong));
@@ -81,7 +92,7 @@ TEST(TcpTransportTest, LongMessagesFindTheirPlacesInWhateverOrderTheyAreNamed) {
   }
 }
 
-TEST(TcpTransportTest, ShortAndLongMessagesOfOneTagKeepTheirOrder) {
+TEST_P(TcpPairTest, ShortAndLongMessagesOfOneTagKeepTheirOrder) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {
     auto transports = Pair();
@@ -112,7 +123,7 @@ TEST(TcpTransportTest, ShortAndLongMessagesOfOneTagKeepTheirOrder) {
 }
 
 // It is there already: who has sent all may go. What had not come is an error.
-TEST(TcpTransportTest, WhatHadComeBeforeItsSenderLeftIsReceived) {
+TEST_P(TcpPairTest, WhatHadComeBeforeItsSenderLeftIsReceived) {
   auto transports = Pair();
   const auto sent = Pattern(4000, 1);
   std::vector<char> received(4000), never(kLong);
@@ -379,7 +390,7 @@ TEST(TcpTransportTest, ARankWithoutAConnectionIsAnError) {
 }
 
 // What a peer still sends, and its end, do not keep the thread awake that waits to be told of its own end.
-TEST(TcpTransportTest, AWaitAfterCancelSleeps) {
+TEST_P(TcpPairTest, AWaitAfterCancelSleeps) {
   auto transports = Pair();
   transports[0]->Wake();
   transports[0]->Cancel();

@@ -209,31 +209,37 @@ TEST_P(TransportTest, CountsMessagesAndBytes) {
   EXPECT_EQ(transports[1]->counters().messages_received, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryWire, TransportTest,
-                         ::testing::Values(Wire{"eager", [](int size) { return InProcess(size, 1 << 30); }},
-                                           Wire{"rendezvous", [](int size) { return InProcess(size, 0); }},
-                                           Wire{"ucx_shared_memory",
-                                                [](int size) {
-                                                  return Ucx(size, {"sm,self", ""}, true);
-                                                }},
-                                           Wire{"ucx_tcp",
-                                                [](int size) {
-                                                  return Ucx(size, {"tcp,self", "lo"}, true);
-                                                }},
-                                           Wire{"ucx_tcp_between_hosts",
-                                                [](int size) {
-                                                  return Ucx(size, {"tcp,self", "lo"}, false);
-                                                }},
-                                           Wire{"tcp", Tcp},
-                                           Wire{"by_host_within",  // 0 and 1 | 2
-                                                [](int size) {
-                                                  return ByHost(std::vector<int>{0, 0, 1}, size);
-                                                }},
-                                           Wire{"by_host_between",  // 0 | 1 and 2
-                                                [](int size) {
-                                                  return ByHost(std::vector<int>{0, 1, 1}, size);
-                                                }}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    EveryWire, TransportTest,
+    ::testing::Values(Wire{"eager", [](int size) { return InProcess(size, 1 << 30); }},
+                      Wire{"rendezvous", [](int size) { return InProcess(size, 0); }},
+                      Wire{"ucx_shared_memory",
+                           [](int size) {
+                             return Ucx(size, {"sm,self", ""}, true);
+                           }},
+                      Wire{"ucx_tcp",
+                           [](int size) {
+                             return Ucx(size, {"tcp,self", "lo"}, true);
+                           }},
+                      Wire{"ucx_tcp_between_hosts",
+                           [](int size) {
+                             return Ucx(size, {"tcp,self", "lo"}, false);
+                           }},
+                      Wire{"tcp", [](int size) { return Tcp(size); }},
+                      Wire{"tls", [](int size) { return Tcp(size, CertificateFolder()); }},
+                      Wire{"by_host_within",  // 0 and 1 | 2
+                           [](int size) {
+                             return ByHost(std::vector<int>{0, 0, 1}, size);
+                           }},
+                      Wire{"by_host_between",  // 0 | 1 and 2
+                           [](int size) {
+                             return ByHost(std::vector<int>{0, 1, 1}, size);
+                           }},
+                      Wire{"by_host_between_over_tls",
+                           [](int size) {
+                             return ByHost(std::vector<int>{0, 1, 1}, size, CertificateFolder());
+                           }}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Ucx, ReportsWhatItUses) {
   auto shared = Ucx(2, {"sm,self", ""}, true);

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
+from tests.support import certificates
 from tests.support.tcp_sockets import own_tcp_sockets
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core
@@ -27,12 +29,12 @@ def without_ucx_tls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def opened(transports: Sequence[str], hosts: Sequence[str] = ()) -> Iterator[List[Wire]]:
+def opened(transports: Sequence[str], hosts: Sequence[str] = (), tls: str = "") -> Iterator[List[Wire]]:
     hosts = hosts or [HOST] * len(transports)
     with contextlib.ExitStack() as stack:
         wires = []
         for rank, transport in enumerate(transports):
-            wires.append(open_wire(names(len(hosts)), rank, hosts, transport, SECONDS, b""))
+            wires.append(open_wire(names(len(hosts)), rank, hosts, transport, SECONDS, b"", tls))
             stack.callback(wires[-1].close)
         yield wires
 
@@ -158,3 +160,36 @@ def test_ucx_between_hosts_is_warned_of_where_the_environment_chose_it(
     assert len(caplog.records) == warnings
     for record in caplog.records:
         assert "UCX_TLS=tcp,self is set, so UCX connects the hosts" in record.getMessage()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return certificates.make(tmp_path_factory.mktemp("tls") / "made")
+
+
+@pytest.mark.parametrize(
+    ("transport", "hosts", "found"),
+    [("tcp", "aa", "tcp (TLS 1.3)"), ("auto", "aab", "tcp (TLS 1.3)"), ("auto", "aa", "none yet")],
+)
+def test_tls_is_for_what_leaves_the_memory_of_a_host(
+    transport: str, hosts: str, found: str, tls: str
+) -> None:
+    with opened([transport] * len(hosts), tls=tls) as wires:
+        assert connect(wires, hosts) == dict.fromkeys(range(len(hosts)), found)
+
+
+def test_ucx_between_hosts_is_refused_with_tls(tls: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp,self")
+    for transport in ("ucx", "auto"):
+        with opened([transport] * 2, tls=tls) as wires:
+            for text in connect(wires, "ab").values():
+                assert (
+                    "TF_STRATEGIES_TLS is set, and UCX, which cannot encrypt, would connect the hosts" in text
+                )
+                assert "transport='tcp'" in text
+
+
+def test_certificates_that_the_core_cannot_read_are_named(tmp_path: Path) -> None:
+    with opened(["tcp"] * 2, tls=str(tmp_path)) as wires:
+        for text in connect(wires, "aa").values():
+            assert f"{tmp_path}/ca.crt cannot be used for TLS" in text

@@ -50,7 +50,7 @@ class Coordinator:
         self._votes = StopVotes(life)
         self._stalls = StallInspector(life.roster)
         self._leaving = Leaving(life, self._reports)
-        self._inbox: queue.SimpleQueue[tuple[Connection, Message | None] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)
         self._handlers: dict[str, Callable[[int, Message], None]] = {
             "exchange": self._exchanges.on_exchange,
@@ -75,7 +75,11 @@ class Coordinator:
 
     def post(self, connection: Connection, message: Message | None) -> None:
         """Queues a message of a member, or None if its stream has ended. It is thread-safe and never blocks."""
-        self._inbox.put((connection, message))
+        self._inbox.put(functools.partial(self._handle, connection, message))
+
+    def post_notice(self, rank: int, text: str) -> None:
+        """Queues the reason for which a missing rank cannot join. It is thread-safe and never blocks."""
+        self._inbox.put(functools.partial(self._joining.on_notice, rank, text))
 
     def wait_settled(self, timeout: float) -> bool:
         """Waits until no member needs the coordinator.
@@ -103,7 +107,7 @@ class Coordinator:
                 event = self._inbox.get(timeout=max(0.0, next_tick - time.monotonic()))
                 if event is None:
                     return
-                work = functools.partial(self._handle, *event)
+                work = event
             except queue.Empty:
                 next_tick = time.monotonic() + _TICK_SECONDS
                 work = self._tick

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.agreement import disagreement, valid_terms
-from tf_strategies.control_plane.coordinator.group_life import GroupLife, refuse
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase, refuse
 from tf_strategies.control_plane.coordinator.roster import Entry
 from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Failure, Message
@@ -75,6 +75,13 @@ class Joining:
         )
         _log.warning("%s", reason)
         refuse(connection, reason)
+
+    def on_notice(self, rank: int, text: str) -> None:
+        """Fails a group that is forming, because a rank that is missing has said why it cannot join."""
+        roster = self._roster
+        if self._life.phase is Phase.JOINING and rank not in roster.entries:
+            reason = f"{roster.names[0]} waits in vain for {roster.names[rank]}, which has given up: {text}"
+            self._life.fail(Failure(Code.MISMATCH, reason))
 
     def watch(self) -> None:
         """Fails the group if members are late, and logs the missing members from time to time."""
