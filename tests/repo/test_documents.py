@@ -38,6 +38,14 @@ def test_the_index_names_every_page() -> None:
     assert pages - set(re.findall(r"\(([\w]+\.md)\)", index)) == set()
 
 
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    marks = "^(<{7}|>{7}) "
+    found = subprocess.run(
+        ["git", "grep", "-nE", marks], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1, found.stdout + found.stderr  # 1: nothing was found
+
+
 def test_the_readme_is_short() -> None:
     lines = (REPOSITORY / "README.md").read_text().splitlines()
     assert len(lines) <= 150

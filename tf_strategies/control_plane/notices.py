@@ -21,6 +21,7 @@ __all__ = ["NoticeWatch", "give_notice"]
 _MAGIC = b"TFSWHY01 "
 _MOST_BYTES = 600
 _GIVE_SECONDS = 2.0
+_FIRST_SECONDS = 5.0  # no worker gives up earlier, and most groups have formed
 _PAUSE_SECONDS = 0.5
 _LOOK_SECONDS = 0.4
 
@@ -52,15 +53,21 @@ def give_notice(address: str, text: str, seconds: float = _GIVE_SECONDS) -> bool
 
 
 class NoticeWatch:
-    """Looks for notices on a thread of its own, until it is stopped.
+    """Looks for notices on a thread of its own, from some seconds after the start until it is stopped.
 
     Args:
         addresses: "host:port" by rank.
         on_notice: called with a rank and its line, on that thread.
+        first_after: the seconds before it looks for the first time.
     """
 
-    def __init__(self, addresses: Mapping[int, str], on_notice: Callable[[int, str], None]) -> None:
-        self._addresses, self._on_notice = addresses, on_notice
+    def __init__(
+        self,
+        addresses: Mapping[int, str],
+        on_notice: Callable[[int, str], None],
+        first_after: float = _FIRST_SECONDS,
+    ) -> None:
+        self._addresses, self._on_notice, self._first_after = addresses, on_notice, first_after
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tf_strategies notices", daemon=True)
         self._thread.start()
@@ -71,7 +78,9 @@ class NoticeWatch:
         self._thread.join(2 * _LOOK_SECONDS)
 
     def _run(self) -> None:
-        while not self._stopped.wait(_PAUSE_SECONDS):
+        pause = self._first_after
+        while not self._stopped.wait(pause):
+            pause = _PAUSE_SECONDS
             for rank, text in _look(self._addresses, self._stopped).items():
                 self._on_notice(rank, text)
 

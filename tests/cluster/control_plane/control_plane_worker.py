@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, agreement
-from tf_strategies.control_plane.coordinator import verdict
+from tf_strategies.control_plane.coordinator import failure_decision
 from tf_strategies.errors import BootstrapError
 from tf_strategies.secret import read_secret
 from tf_strategies.tls import read_tls
@@ -66,7 +66,7 @@ class Worker:
     def run(self) -> int:
         gc.disable()  # what only the collector would free counts as remaining
         agreement.__version__ = self.plan.get("version", agreement.__version__)
-        verdict.COLLECT_SECONDS = self.plan.get("collect_seconds", verdict.COLLECT_SECONDS)
+        failure_decision.COLLECT_SECONDS = self.plan.get("collect_seconds", failure_decision.COLLECT_SECONDS)
         try:
             plane = ControlPlane.join(
                 Cluster.from_tf_config(),

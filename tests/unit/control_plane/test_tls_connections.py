@@ -161,7 +161,9 @@ def test_a_server_that_closes_at_once_is_no_disagreement(files: Dict[str, Option
 def test_a_notice_reaches_the_watch_once_it_is_given() -> None:
     heard: List[Any] = []
     with ReservedPorts(3) as ports:
-        watch = NoticeWatch(dict(enumerate(ports.addresses)), lambda *what: heard.append(what))
+        watch = NoticeWatch(
+            dict(enumerate(ports.addresses)), lambda *what: heard.append(what), first_after=0.0
+        )
         try:
             assert give_notice(ports.addresses[1], "worker 1\nuses \x1b[2J TLS", seconds=SECONDS)
             wait_until(lambda: heard, SECONDS, "the notice")
