@@ -20,8 +20,8 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
+from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
-from tf_strategies.native.wires import open_wire
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.secret import read_secret, warn_without_secret
 from tf_strategies.texts import described
@@ -107,13 +107,17 @@ class Communicator:
         secret, tls = read_secret(), read_tls(options.security)
         if not secret and tls is None and cluster.size > 1:
             warn_without_secret(cluster.address_of(task) for task in cluster.worker_tasks)
-        hosts_of_config = [split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks]
-        tls_folder = "" if tls is None else tls.folder
-        wire = open_wire(
-            names, cluster.rank, hosts_of_config, options.transport, options.timeout, secret, tls_folder
+        settings = Settings(
+            names=names,
+            hosts=[split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks],
+            rank=cluster.rank,
+            timeout=options.timeout,
+            secret=secret,
+            tls_folder="" if tls is None else tls.folder,
         )
+        endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
-            undo.callback(wire.close)
+            undo.callback(endpoint.close)
             agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
             self._control = ControlPlane.join(
                 cluster,
@@ -126,19 +130,20 @@ class Communicator:
                 waiting=self._waiting,
             )
             undo.callback(self._control.close)
-            mine = {**wire.address(), "host": host.identity()}
+            mine = {**endpoint.address(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
             hosts = [each["host"] for each in theirs]
             ranks_per_host = host.ranks_per_host(hosts)
             if options.algorithm == "hierarchical" and ranks_per_host == 1 and self.size > 1:
                 raise BootstrapError(_not_hierarchical(hosts))
             same_host = [each == mine["host"] for each in hosts]
-            transport = wire.connect(self.rank, theirs, same_host, self._control.epoch)
+            transport = endpoint.connect(theirs, same_host, self._control.epoch)
             self.id = core.open_communicator(
                 transport,
                 ranks_per_host=ranks_per_host,
                 ranks_here=sum(same_host),
-                by_network=not wire.memory or len({(each["host"], each["memory"]) for each in theirs}) > 1,
+                by_network=not endpoint.memory
+                or len({(each["host"], each["memory"]) for each in theirs}) > 1,
                 peer_names=names,
                 algorithm=options.algorithm,
                 chunk_bytes=options.chunk_bytes,

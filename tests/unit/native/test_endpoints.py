@@ -14,7 +14,10 @@ from tests.support import certificates
 from tests.support.tcp_sockets import own_tcp_sockets
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core
-from tf_strategies.native.wires import ByHostWire, TcpWire, UcxWire, Wire, open_wire
+from tf_strategies.native.endpoints import Endpoint, Settings, open_endpoint
+from tf_strategies.native.endpoints.by_host import ByHostEndpoint
+from tf_strategies.native.endpoints.tcp import TcpEndpoint
+from tf_strategies.native.endpoints.ucx import UcxEndpoint
 
 pytestmark = pytest.mark.any_line
 
@@ -29,33 +32,34 @@ def without_ucx_tls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def opened(transports: Sequence[str], hosts: Sequence[str] = (), tls: str = "") -> Iterator[List[Wire]]:
+def opened(transports: Sequence[str], hosts: Sequence[str] = (), tls: str = "") -> Iterator[List[Endpoint]]:
     hosts = hosts or [HOST] * len(transports)
     with contextlib.ExitStack() as stack:
-        wires = []
+        endpoints = []
         for rank, transport in enumerate(transports):
-            wires.append(open_wire(names(len(hosts)), rank, hosts, transport, SECONDS, b"", tls))
-            stack.callback(wires[-1].close)
-        yield wires
+            settings = Settings(names(len(hosts)), hosts, rank, SECONDS, tls_folder=tls)
+            endpoints.append(open_endpoint(transport, settings))
+            stack.callback(endpoints[-1].close)
+        yield endpoints
 
 
 def names(size: int) -> List[str]:
     return [f"worker {rank}" for rank in range(size)]
 
 
-def connect(wires: Sequence[Wire], host_of: str) -> Dict[int, Any]:
+def connect(endpoints: Sequence[Endpoint], host_of: str) -> Dict[int, Any]:
     """Returns the text of each rank's error, or what its communicator calls its transport, after all have connected."""
-    addresses = [wire.address() for wire in wires]
+    addresses = [endpoint.address() for endpoint in endpoints]
     found: Dict[int, Any] = {}
 
     def run(rank: int) -> None:
         try:
             same_host = [each == host_of[rank] for each in host_of]
-            found[rank] = wires[rank].connect(rank, addresses, same_host, 7)
+            found[rank] = endpoints[rank].connect(addresses, same_host, 7)
         except BootstrapError as error:
             found[rank] = str(error)
 
-    threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(wires))]
+    threads = [threading.Thread(target=run, args=[rank]) for rank in range(len(endpoints))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -85,52 +89,52 @@ def listening() -> set:
 
 
 def test_each_transport_has_its_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = {"auto": ByHostWire, "tcp": TcpWire, "ucx": UcxWire, "shared_memory": UcxWire}
-    with opened(list(kinds)) as wires:
-        assert {name: type(wire) for name, wire in zip(kinds, wires)} == kinds
+    kinds = {"auto": ByHostEndpoint, "tcp": TcpEndpoint, "ucx": UcxEndpoint, "shared_memory": UcxEndpoint}
+    with opened(list(kinds)) as endpoints:
+        assert {name: type(endpoint) for name, endpoint in zip(kinds, endpoints)} == kinds
     monkeypatch.setenv("UCX_TLS", "tcp,self")
     with opened(["auto", "tcp"]) as (chosen, ours):
-        assert isinstance(chosen, UcxWire), "who sets UCX_TLS wants UCX"
-        assert isinstance(ours, TcpWire), "tcp is TCP of our own whatever the environment says"
+        assert isinstance(chosen, UcxEndpoint), "who sets UCX_TLS wants UCX"
+        assert isinstance(ours, TcpEndpoint), "tcp is TCP of our own whatever the environment says"
 
 
 def test_one_host_shares_memory_and_listens_on_nothing() -> None:
     before = listening()
-    with opened(["auto"] * 2) as wires:
-        ports = {(HOST, wire.address()["port"]) for wire in wires}
+    with opened(["auto"] * 2) as endpoints:
+        ports = {(HOST, endpoint.address()["port"]) for endpoint in endpoints}
         assert listening() - before == ports, "UCX has no TCP, and ours is on the address of TF_CONFIG alone"
-        assert connect(wires, "aa") == dict.fromkeys(range(2), "none yet")
+        assert connect(endpoints, "aa") == dict.fromkeys(range(2), "none yet")
         assert listening() == before
 
 
 def test_several_hosts_are_connected_by_tcp_and_nobody_listens_afterwards() -> None:
     before = listening()
-    with opened(["auto"] * 3) as wires:
-        assert connect(wires, "aab") == dict.fromkeys(range(3), "tcp")
+    with opened(["auto"] * 3) as endpoints:
+        assert connect(endpoints, "aab") == dict.fromkeys(range(3), "tcp")
         assert listening() == before
 
 
 def test_workers_of_one_host_that_share_no_memory_are_connected_by_tcp() -> None:
-    with opened(["auto"] * 3) as wires:
-        wires[1].memory = ""
-        wires[2].memory = "another kind"
-        assert connect(wires, "aaa") == dict.fromkeys(range(3), "tcp")
+    with opened(["auto"] * 3) as endpoints:
+        endpoints[1].memory = ""
+        endpoints[2].memory = "another kind"
+        assert connect(endpoints, "aaa") == dict.fromkeys(range(3), "tcp")
 
 
 def test_an_address_of_another_machine_is_an_error_between_hosts_alone() -> None:
-    with opened(["auto"] * 2, [ELSEWHERE, HOST]) as wires:
-        assert connect(wires, "aa") == dict.fromkeys(range(2), "none yet")
-    with opened(["auto"] * 2, [ELSEWHERE, HOST]) as wires:
-        found = connect(wires, "ab")
+    with opened(["auto"] * 2, [ELSEWHERE, HOST]) as endpoints:
+        assert connect(endpoints, "aa") == dict.fromkeys(range(2), "none yet")
+    with opened(["auto"] * 2, [ELSEWHERE, HOST]) as endpoints:
+        found = connect(endpoints, "ab")
     for rank in range(2):
         assert f"worker 0 cannot listen for data on {ELSEWHERE}: " in found[rank]
         assert "transport='ucx'" in found[rank]
 
 
 def test_a_worker_alone_needs_neither_memory_nor_an_address() -> None:
-    with opened(["auto"], [ELSEWHERE]) as wires:
-        wires[0].memory = ""
-        assert connect(wires, "a") == {0: "tcp"}
+    with opened(["auto"], [ELSEWHERE]) as endpoints:
+        endpoints[0].memory = ""
+        assert connect(endpoints, "a") == {0: "tcp"}
 
 
 def test_workers_that_differ_in_ucx_tls_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,9 +142,9 @@ def test_workers_that_differ_in_ucx_tls_are_told(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("UCX_TLS", "tcp,self")
         with opened(["auto"], [HOST, HOST]) as second:
             addresses = [first[0].address(), second[0].address()]
-            for rank, wire in enumerate([first[0], second[0]]):
+            for endpoint in (first[0], second[0]):
                 with pytest.raises(BootstrapError, match="set UCX_TLS on all workers, or on none"):
-                    wire.connect(rank, addresses, [True, False], 7)
+                    endpoint.connect(addresses, [True, False], 7)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +159,8 @@ def test_ucx_between_hosts_is_warned_of_where_the_environment_chose_it(
 ) -> None:
     monkeypatch.setenv("UCX_TLS", "tcp,self")
     caplog.set_level(logging.WARNING, "tf_strategies")
-    with opened([transport] * 2) as wires:
-        connect(wires, hosts)
+    with opened([transport] * 2) as endpoints:
+        connect(endpoints, hosts)
     assert len(caplog.records) == warnings
     for record in caplog.records:
         assert "UCX_TLS=tcp,self is set, so UCX connects the hosts" in record.getMessage()
@@ -174,15 +178,15 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_tls_is_for_what_leaves_the_memory_of_a_host(
     transport: str, hosts: str, found: str, tls: str
 ) -> None:
-    with opened([transport] * len(hosts), tls=tls) as wires:
-        assert connect(wires, hosts) == dict.fromkeys(range(len(hosts)), found)
+    with opened([transport] * len(hosts), tls=tls) as endpoints:
+        assert connect(endpoints, hosts) == dict.fromkeys(range(len(hosts)), found)
 
 
 def test_ucx_between_hosts_is_refused_with_tls(tls: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TLS", "tcp,self")
     for transport in ("ucx", "auto"):
-        with opened([transport] * 2, tls=tls) as wires:
-            for text in connect(wires, "ab").values():
+        with opened([transport] * 2, tls=tls) as endpoints:
+            for text in connect(endpoints, "ab").values():
                 assert (
                     "TF_STRATEGIES_TLS is set, and UCX, which cannot encrypt, would connect the hosts" in text
                 )
@@ -190,6 +194,6 @@ def test_ucx_between_hosts_is_refused_with_tls(tls: str, monkeypatch: pytest.Mon
 
 
 def test_certificates_that_the_core_cannot_read_are_named(tmp_path: Path) -> None:
-    with opened(["tcp"] * 2, tls=str(tmp_path)) as wires:
-        for text in connect(wires, "aa").values():
+    with opened(["tcp"] * 2, tls=str(tmp_path)) as endpoints:
+        for text in connect(endpoints, "aa").values():
             assert f"{tmp_path}/ca.crt cannot be used for TLS" in text

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 import pytest
 
 from tf_strategies.errors import BootstrapError
-from tf_strategies.native.tcp_mesh import TcpMesh, group_key
+from tf_strategies.native.endpoints.mesh import TcpMesh, group_key
 
 pytestmark = pytest.mark.any_line
 

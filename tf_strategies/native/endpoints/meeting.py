@@ -1,10 +1,8 @@
-"""Connects the ranks of a group by TCP, each pair once, and makes sure that both ends belong to the group.
+"""Runs the handshakes of one rank while the ranks of a group connect by TCP.
 
-A rank listens on its address of TF_CONFIG alone. It connects to the lower ranks, and is connected to by the higher ones. Both
-ends of a connection prove that they know the key of the group before anything else is read (tf_strategies/handshake.py); the
-connecting end says its rank and the other's.
-
-Nothing blocks: one loop serves all connections, and each wait has a deadline.
+Both ends of a connection prove that they know the key of the group before anything else is read (tf_strategies/handshake.py).
+The connecting end says its rank and that of the other end. Nothing blocks: one loop serves all connections, and each wait has a
+deadline.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import hmac
 import os
 import selectors
 import socket
@@ -20,151 +17,41 @@ import struct
 import time
 from typing import Generator, Sequence
 
-from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, Accepting, Connecting
 
-__all__ = ["TcpMesh", "group_key"]
+__all__ = ["Meeting"]
 
 _HELLO = struct.Struct("!8sII")  # magic, from rank, to rank
 _MAGIC = b"TFSTCP01"
-_HANDSHAKE_SECONDS = 10.0  # for a connection that was opened; then it is closed
+_HANDSHAKE_SECONDS = 10.0  # from the opening of a connection; then it is closed
 _RETRY_SECONDS = 0.2
 _MOST_STRANGERS = 64  # connections that have not proved anything, beside those of the ranks
-_BACKLOG = 128
-_PORTS = "TF_STRATEGIES_PORTS"  # the environment variable
 
-# Yields how many bytes it wants next, and is sent them. Returns the rank of the other end.
-_Talk = Generator[int, bytes, int]
-
-
-def group_key(secret: bytes, epoch: int) -> bytes:
-    """Returns the key of the data connections of one group.
-
-    Args:
-        secret: of the cluster; empty where it has none.
-        epoch: the number of the group, which no other has.
-    """
-    return hmac.digest(secret, b"tf_strategies data %d" % epoch, "sha256")
+# A handshake. It yields the number of bytes that it needs next, is sent them, and returns the rank of the other end.
+_Handshake = Generator[int, bytes, int]
 
 
 @dataclasses.dataclass
 class _Connection:
-    """A connection in the making.
+    """A connection whose handshake has not ended.
 
     Attributes:
-        talk: what is said; None until a connection that this rank opens is open.
-        wanted: the bytes that `talk` waits for.
-        to: the rank that this one connects to, or -1.
+        handshake: None until a connection that this rank opens is open.
+        to: the rank that this one connects to; -1 if the other end has connected.
         until: time.monotonic() of the latest end of the handshake.
+        wanted: the number of bytes that the handshake waits for.
+        heard: those of them that have come.
     """
 
     socket: socket.socket
-    talk: _Talk | None
+    handshake: _Handshake | None
     to: int
     until: float
     wanted: int = 0
     heard: bytes = b""
 
 
-class TcpMesh:
-    """Listens for the connections of a group, and makes them.
-
-    Args:
-        host: of this task in TF_CONFIG.
-
-    Attributes:
-        port: where this rank listens, for the others.
-
-    Raises:
-        BootstrapError: this machine cannot listen on the address.
-    """
-
-    def __init__(self, host: str) -> None:
-        try:
-            self._listener = _listen(host, _ports(os.environ.get(_PORTS, "0-0")))
-        except OSError as error:
-            raise BootstrapError(f"cannot listen for data on {host}: {error.strerror or error}") from None
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._listener.close()
-
-    def connect(
-        self,
-        rank: int,
-        addresses: Sequence[tuple[str, int] | None],
-        names: Sequence[str],
-        key: bytes,
-        timeout: float,
-    ) -> list[int]:
-        """Returns a connected socket for each rank, by file descriptor, and -1 for this one. The caller owns them.
-
-        Args:
-            rank: this rank.
-            addresses: host and port of each rank; None for a rank that needs no connection, and gets -1.
-            names: of the ranks, for messages.
-            key: of the group.
-            timeout: seconds.
-
-        Raises:
-            BootstrapError: some rank could not be connected in time; names it, its address and the reason.
-        """
-        meeting = _Meeting(self._listener, rank, addresses, key)
-        with contextlib.closing(meeting):
-            missing = meeting.run(time.monotonic() + timeout)
-            if missing:
-                raise BootstrapError(_unreachable(names[rank], missing, meeting.addresses, names, timeout))
-            return meeting.detach()
-
-
-def _ports(text: str) -> range:
-    """Returns the ports of a range such as "40000-40100".
-
-    Raises:
-        BootstrapError: it is no range of ports.
-    """
-    first, _, last = text.partition("-")
-    if first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 1 << 16:
-        return range(int(first), int(last) + 1)
-    raise BootstrapError(f'{_PORTS} must be a range of ports such as "40000-40100"; got {text!r}')
-
-
-def _listen(host: str, ports: range) -> socket.socket:
-    """Returns a socket that listens on the first of these ports that is free; on any for port 0."""
-    family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-    for port in ports:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4])
-            listener.listen(_BACKLOG)
-            return listener
-        except OSError as error:
-            listener.close()
-            if error.errno != errno.EADDRINUSE or port == ports[-1]:
-                raise
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-
-
-def _unreachable(
-    mine: str,
-    missing: dict[int, str],
-    addresses: dict[int, tuple[str, int]],
-    names: Sequence[str],
-    timeout: float,
-) -> str:
-    rank, reason = next(iter(missing.items()))
-    host, port = addresses[rank]
-    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return (
-        f"{mine} has no data connection with {names[rank]} (data port {host}:{port}){more} after {timeout:g} s: {reason}; let "
-        "the firewall pass TCP between the hosts on all ports, or on those of TF_STRATEGIES_PORTS"
-    )
-
-
-class _Meeting:
+class Meeting:
     """Runs the handshakes of one rank.
 
     Attributes:
@@ -239,23 +126,23 @@ class _Meeting:
                 opened.close()
                 return
             opened.setblocking(False)
-            talk = self._answer(opened)
-            connection = _Connection(opened, talk, -1, time.monotonic() + _HANDSHAKE_SECONDS)
+            handshake = self._answer(opened)
+            connection = _Connection(opened, handshake, -1, time.monotonic() + _HANDSHAKE_SECONDS)
             self._open[opened] = connection
             self._selector.register(opened, selectors.EVENT_READ)
-            self._talk(connection, talk, b"")
+            self._advance(connection, handshake, b"")
 
     def _go_on(self, connection: _Connection) -> None:
         try:
-            talk = connection.talk
-            if talk is None:
+            handshake = connection.handshake
+            if handshake is None:
                 code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
                     self._end(connection, os.strerror(code))
                     return
                 self._selector.modify(connection.socket, selectors.EVENT_READ)
-                connection.talk = talk = self._introduce(connection.socket, connection.to)
-                self._talk(connection, talk, b"")
+                connection.handshake = handshake = self._introduce(connection.socket, connection.to)
+                self._advance(connection, handshake, b"")
                 return
             heard = connection.socket.recv(connection.wanted - len(connection.heard))
             if not heard:
@@ -263,24 +150,24 @@ class _Meeting:
                 return
             connection.heard += heard
             if len(connection.heard) == connection.wanted:
-                self._talk(connection, talk, connection.heard)
+                self._advance(connection, handshake, connection.heard)
         except BlockingIOError:
             return
         except OSError as error:
             self._end(connection, f"{error.strerror or error}")
 
-    def _talk(self, connection: _Connection, talk: _Talk, heard: bytes) -> None:
-        """Lets the handshake go on; it ends with the rank of the other end, or with an error."""
+    def _advance(self, connection: _Connection, handshake: _Handshake, heard: bytes) -> None:
+        """Gives the handshake the bytes that it has waited for. Keeps or closes the connection if the handshake ends."""
         connection.heard = b""
         try:
-            connection.wanted = talk.send(heard) if heard else next(talk)
+            connection.wanted = handshake.send(heard) if heard else next(handshake)
         except StopIteration as ended:
             self._forget(connection)
             self._met[ended.value] = connection.socket
         except (ValueError, OSError) as error:
             self._end(connection, str(error))
 
-    def _introduce(self, opened: socket.socket, to: int) -> _Talk:
+    def _introduce(self, opened: socket.socket, to: int) -> _Handshake:
         """Says who this is, and checks the proof of the other end before it gives its own."""
         connecting = Connecting(self._key, _HELLO.pack(_MAGIC, self._rank, to))
         _send(opened, connecting.opening)
@@ -288,7 +175,7 @@ class _Meeting:
         _send(opened, proof)
         return to
 
-    def _answer(self, opened: socket.socket) -> _Talk:
+    def _answer(self, opened: socket.socket) -> _Handshake:
         """Proves who this is to a rank that has connected, and checks its proof."""
         opening = yield _HELLO.size + NONCE_BYTES
         magic, rank, to = _HELLO.unpack_from(opening)
