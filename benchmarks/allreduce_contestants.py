@@ -60,7 +60,7 @@ class Contestant:
 
 def _core(*options: str) -> Callable[[str, int, Path, Sequence[str]], list[Command]]:
     def commands(wire: str, ranks: int, folder: Path, addresses: Sequence[str]) -> list[Command]:
-        wires = ("--transports", "tcp,self") if wire == "tcp" else ()
+        wires = ("--own-tcp",) if wire == "tcp" else ()
         argv = [str(CORE_PROGRAM), "--serve", str(folder), "--ranks", str(ranks), *wires, *options]
         return [Command(argv, _ENVIRONMENT)]
 
