@@ -171,11 +171,12 @@ class _Stream:
 
     def authenticate(self, requests: Iterator[bytes], secret: bytes) -> Session:
         """Returns the session of a member that knows the secret; AuthenticationError or ValueError for a stranger."""
-        accepting = stream_handshake.accept(secret, next(requests, b""))
+        opening = next(requests, b"")
+        accepting = stream_handshake.accept(secret, opening)
         self._challenge.put(stream_handshake.challenge(secret, accepting))
         proof = next(requests, None)
         if proof is None:
-            raise ValueError("it gives no proof")
+            raise AuthenticationError(stream_handshake.reason_of_silence(secret, opening))
         self._session = accepting.check(proof)
         return self._session
 

@@ -20,7 +20,7 @@ from tf_strategies.handshake import (
 )
 from tf_strategies.secret import SECRET_FILE
 
-__all__ = ["accept", "answer", "challenge", "connect"]
+__all__ = ["accept", "answer", "challenge", "connect", "reason_of_silence"]
 
 _MAGIC = b"TFSCTL01"
 _HAS_SECRET, _HAS_NONE = b"\1", b"\0"
@@ -58,9 +58,23 @@ def answer(connecting: Connecting, secret: bytes, challenge: bytes) -> tuple[byt
     if len(rest) != CHALLENGE_BYTES or flag not in (_HAS_SECRET, _HAS_NONE):
         raise ValueError("it does not speak this protocol")
     if flag != _flag(secret):
-        with_secret, without = ("it", "this task") if flag == _HAS_SECRET else ("this task", "it")
-        raise AuthenticationError(f"{with_secret} has a secret, and {without} has none ({SECRET_FILE})")
+        raise AuthenticationError(_only_one_has_a_secret(flag))
     return connecting.answer(rest)
+
+
+def reason_of_silence(secret: bytes, opening: bytes) -> str:
+    """Returns why a member has ended the exchange after rank 0's answer, as far as its opening shows."""
+    flag = opening[len(_MAGIC) :][:1]
+    return (
+        "it does not accept the secret of this task"
+        if flag == _flag(secret)
+        else _only_one_has_a_secret(flag)
+    )
+
+
+def _only_one_has_a_secret(flag_of_other: bytes) -> str:
+    with_secret, without = ("it", "this task") if flag_of_other == _HAS_SECRET else ("this task", "it")
+    return f"{with_secret} has a secret, and {without} has none ({SECRET_FILE})"
 
 
 def _flag(secret: bytes) -> bytes:

@@ -266,4 +266,8 @@ def test_workers_without_the_secret_are_told_what_to_set(group, tmp_path, monkey
         refusal = refusal_of(worker)
         assert f"{group.name(rank)} does not trust {group.name(0)}: {reason}" in refusal
         assert "give all tasks the same file as TF_STRATEGIES_SECRET_FILE" in refusal
+    for reason in ("this task has a secret, and it has none", "it does not accept the secret of this task"):
+        assert re.search(
+            rf"worker 0 .* refused a connection from ipv4:127\.0\.0\.1:\d+: {reason}", first.log()
+        )
     first.kill()
