@@ -122,7 +122,8 @@ class ReplicaRuns:
     def _run_with_other_replicas(self, run, fn, args, kwargs, for_session):
         arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
         self.are_running = True
-        replicas_run_here()
+        if not for_session:
+            replicas_run_here()
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
                 counted = self.rows.watch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import weakref
 from typing import Any
@@ -25,8 +26,9 @@ class InstanceNumbers:
     - Outside of graphs each name has one number, because only one collective is in flight there.
     - In a graph the collectives are numbered from its outermost function. A worker that traces a function once more than
       another keeps the same numbers.
-    - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives are
-      numbered by its name, from the last number down.
+    - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives have
+      numbers from the last one down, by its name and its place among the functions of that name in the graph. So it gets the
+      same numbers if one worker traces both again.
     """
 
     def __init__(self) -> None:
@@ -34,7 +36,11 @@ class InstanceNumbers:
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._eager: dict[tuple[str, int], int] = {}
         self._next_eager = 0
-        self._in_functions: dict[tuple[str, int, str, int], int] = {}
+        self._places: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of functions
+        self._functions: weakref.WeakKeyDictionary[Any, collections.Counter[str]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._in_functions: dict[tuple[str, int, int, str, int], int] = {}
         self._first_in_functions = _GRAPH_INSTANCES
 
     def next(self, name: str, count: int) -> int:
@@ -50,10 +56,10 @@ class InstanceNumbers:
         if tf.executing_eagerly():
             with self._lock:
                 return self._next_of_name(name, count)
-        function = _function_in_replica_function()
+        function, caller = _function_in_replica_function()
         with self._lock:
             if function is not None:
-                return self._next_of_function(function, name, count)
+                return self._next_of_function(function, caller, name, count)
             graph = _outermost_graph()
             first = self._counts.get(graph, 0)
             self._counts[graph] = first + count
@@ -70,10 +76,14 @@ class InstanceNumbers:
             self._next_eager = first + count
         return _GRAPH_INSTANCES + self._eager[name, count]
 
-    def _next_of_function(self, function: Any, name: str, count: int) -> int:
+    def _next_of_function(self, function: Any, caller: Any, name: str, count: int) -> int:
+        if function not in self._places:
+            functions = self._functions.setdefault(caller, collections.Counter())
+            self._places[function] = functions[function.name]
+            functions[function.name] += 1
         before = self._counts.get(function, 0)
         self._counts[function] = before + 1
-        key = (function.name, before, name, count)
+        key = (function.name, self._places[function], before, name, count)
         if key not in self._in_functions:
             if self._first_in_functions - count < _GRAPH_INSTANCES // 2:
                 raise RuntimeError(
@@ -90,14 +100,17 @@ def replicas_run_here() -> None:
         setattr(tf.compat.v1.get_default_graph(), _OF_REPLICAS, True)
 
 
-def _function_in_replica_function() -> Any:
-    """Returns the graph of the function that is being built and that a replica function calls; None if there is none."""
+def _function_in_replica_function() -> tuple[Any, Any]:
+    """Returns the graph of the function that is being built and that a replica function calls, and the graph of the latter.
+
+    Returns (None, None) if there is no such function.
+    """
     graph, function = tf.compat.v1.get_default_graph(), None
     while graph is not None and not hasattr(graph, _OF_REPLICAS):
         if not compat.is_branch(graph):
             function = graph
         graph = getattr(graph, "outer_graph", None)
-    return None if graph is None else function
+    return (None, None) if graph is None or function is None else (function, graph)
 
 
 def _outermost_graph() -> Any:
