@@ -43,7 +43,9 @@ def test_no_file_has_the_marks_of_a_merge() -> None:
     found = subprocess.run(
         ["git", "grep", "-nE", marks], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 1, found.stdout + found.stderr  # 1: nothing was found
+    if found.returncode not in (0, 1):
+        pytest.skip("this is no clone of the repository")
+    assert not found.stdout, found.stdout
 
 
 def test_the_readme_is_short() -> None:

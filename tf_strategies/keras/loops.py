@@ -144,8 +144,7 @@ def _split_between_workers(strategy: GroupStrategy, function: Callable, data: An
     """
     if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
         return data
-    if hasattr(
-        function, "get_concrete_function"
-    ):  # Keras before 3.7, which traces any other iterator each time
+    # The functions of Keras before 3.7 are tf.functions, which would trace any other iterator each time.
+    if hasattr(function, "get_concrete_function"):
         return iter(strategy.experimental_distribute_dataset(as_dataset(next(data))))
     return (own_rows(strategy, batch) for batch in data)

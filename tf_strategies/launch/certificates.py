@@ -53,8 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"tfs-certificates: error: {error}", file=sys.stderr)
         return 1
-    what = "FOLDER" if arguments.tasks is None else "FOLDER/<task>"
-    print(f"made {arguments.folder}; copy {what} to each host, and set {TLS_FOLDER} to it on each task")
+    what = arguments.folder if arguments.tasks is None else f"{arguments.folder}/0, {arguments.folder}/1 …"
+    print(
+        f"made {arguments.folder}; copy {what} to the hosts, and set {TLS_FOLDER} on each task to the folder there"
+    )
     return 0
 
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <tuple>
@@ -14,18 +15,27 @@
 
 namespace tf_strategies {
 
-inline std::pair<int, int> ConnectedSockets() {
+// Returns a socket that listens on a free port, and sets the address. It waits for a connection for 10 s at most.
+inline int Listen(sockaddr_in* address) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(*address);
+  auto* const where = reinterpret_cast<sockaddr*>(address);
   EXPECT_EQ(bind(listener, where, length), 0);
   EXPECT_EQ(listen(listener, 1), 0);
   EXPECT_EQ(getsockname(listener, where, &length), 0);
+  const timeval wait{10, 0};
+  EXPECT_EQ(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)), 0);
+  return listener;
+}
+
+inline std::pair<int, int> ConnectedSockets() {
+  sockaddr_in address;
+  const int listener = Listen(&address);
   const int first = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(connect(first, where, length), 0);
+  EXPECT_EQ(connect(first, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   const int second = accept(listener, nullptr, nullptr);
   EXPECT_GE(second, 0);
   close(listener);

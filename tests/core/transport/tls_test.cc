@@ -132,14 +132,8 @@ class WithStranger : public ::testing::Test {
 
   // The program openssl as the peer.
   std::string VerdictOnClient(const std::string& options) {
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    auto* const where = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener, where, length) | listen(listener, 1), 0);
-    EXPECT_EQ(getsockname(listener, where, &length), 0);
+    sockaddr_in address;
+    const int listener = Listen(&address);
     FILE* const client =
         popen(("exec openssl s_client -connect 127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + " " +
                options + " >/dev/null 2>&1")

@@ -54,12 +54,12 @@ class BatchRows:
         """
         replicas = [_of_replica(replica, arguments) for replica in range(self._local_replicas)]
         rows = _rows(replicas, shapes_are_agreed)
+        self._graph = _current_graph()
+        self._rows = rows or []
+        if self._for_functions is not None:
+            self._for_functions.write(self._rows)
         if rows is None:
             return fn
-        self._rows = rows
-        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if self._for_functions is not None:
-            self._for_functions.write(rows)
         if all(tf.get_static_value(self._has_rows(replica)) for replica in range(self._local_replicas)):
             return fn
         state = list(state)
@@ -96,11 +96,12 @@ class BatchRows:
         The first call in a graph is a collective.
 
         Returns:
-            None if the shapes show that all replicas have the same number of rows.
+            None if the shapes show that all replicas have the same number of rows. A function within the replica function gets
+            numbers all the same, because other steps may call it.
         """
-        if not self._rows:
+        if not self._rows and not self._in_function():
             return None
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        graph = _current_graph()
         for asked, shares in self._shares:
             if asked is graph:
                 return shares
@@ -112,10 +113,14 @@ class BatchRows:
         self._shares.append((graph, shares))
         return shares
 
+    def _in_function(self) -> bool:
+        """Returns True in a function that the replica function calls and that is being traced."""
+        graph = _current_graph()
+        return None not in (graph, self._graph) and not compat.is_branch_of(graph, self._graph)
+
     def _count(self, replica: int) -> tf.Tensor:
         """Returns the rows of a replica, [] int64, for use in the current graph."""
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if self._graph is None or graph is None or compat.is_branch_of(graph, self._graph):
+        if not self._in_function():
             return self._rows[replica]
         if self._for_functions is None:
             self._for_functions = _RowsForFunctions(self._local_replicas)
@@ -199,11 +204,16 @@ class _RowsForFunctions:
             ]
 
     def write(self, rows: List[tf.Tensor]) -> None:
-        for variable, count in zip(self._rows, rows):
+        """Sets the rows of a step; [] stands for the same number on all replicas."""
+        for variable, count in zip(self._rows, rows or [1] * len(self._rows)):
             variable.assign(count)
 
     def read(self, replica: int) -> tf.Tensor:
         return self._rows[replica].read_value()
+
+
+def _current_graph() -> Optional[tf.Graph]:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def _of_replica(replica: int, arguments: Any) -> List[Any]:

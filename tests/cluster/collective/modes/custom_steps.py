@@ -41,17 +41,21 @@ def check_a_custom_train_step(strategy: Any) -> None:
     require_equal_everywhere(strategy, model.weights)
 
 
+class Logits(keras.Model):
+    """A dense layer, for a `train_step` of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = keras.layers.Dense(CLASSES)
+
+    def call(self, inputs: Any) -> Any:
+        return self.logits(inputs)
+
+
 def check_a_function_of_a_step_that_computes_gradients(strategy: Any) -> None:
-    """It is traced in the first `fit`, and called by the step of the second one, which is compiled again."""
+    """Steps that were compiled later call it, with equal and unequal numbers of rows, in any order."""
 
-    class Model(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.logits = keras.layers.Dense(CLASSES)
-
-        def call(self, inputs: Any) -> Any:
-            return self.logits(inputs)
-
+    class Model(Logits):
         @tf.function
         def gradients(self, x: Any, y: Any) -> tuple:
             with tf.GradientTape() as tape:
@@ -59,26 +63,39 @@ def check_a_function_of_a_step_that_computes_gradients(strategy: Any) -> None:
             return loss, tape.gradient(loss, self.trainable_variables)
 
         def train_step(self, data: Any) -> dict:
-            loss, gradients = self.gradients(*data)
+            loss, gradients = self.gradients(*data[:2])  # Keras 3 adds None for the weights of a single batch
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
             return {"mean": loss}
 
-    def trained(strategy: Any) -> list:
+    x, y = rows(41)
+    equal = tf.data.Dataset.from_tensor_slices((x, y)).batch(12, drop_remainder=True).repeat()
+
+    def one_by_one(model: Any) -> None:
+        for count in (12, 11):
+            model.train_on_batch(x[:count], y[:count])
+
+    ways = (
+        lambda model: model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0),
+        one_by_one,
+        lambda model: model.fit(equal, steps_per_epoch=3, verbose=0),
+    )
+
+    def trained(strategy: Any, ways: Any) -> list:
         keras.utils.set_random_seed(4)
-        x, y = rows(41)
         with strategy.scope():
             model = Model()
             model.build((None, FEATURES))
-        for _ in range(2):
+        for train in ways:
             with strategy.scope():
                 model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
-            model.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+            train(model)
         return model.get_weights()
 
-    found = trained(strategy)
-    require_equal_everywhere(strategy, found)
-    for mine, expected in zip(found, trained(tf.distribute.OneDeviceStrategy("CPU:0"))):
-        np.testing.assert_allclose(mine, expected, atol=1e-5)
+    for order in (ways, ways[::-1]):
+        found = trained(strategy, order)
+        require_equal_everywhere(strategy, found)
+        for mine, expected in zip(found, trained(tf.distribute.OneDeviceStrategy("CPU:0"), order)):
+            np.testing.assert_allclose(mine, expected, atol=1e-5)
 
 
 def check_steps_that_divide_by_the_global_batch(strategy: Any) -> None:
@@ -86,14 +103,7 @@ def check_steps_that_divide_by_the_global_batch(strategy: Any) -> None:
     devices = [f"CPU:{index}" for index in range(len(strategy.extended.worker_devices))]
     sums = tfs.CollectiveAllReduceStrategy(devices=devices, step_losses="sum")
 
-    class Model(keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.logits = keras.layers.Dense(CLASSES)
-
-        def call(self, inputs: Any) -> Any:
-            return self.logits(inputs)
-
+    class Model(Logits):
         def train_step(self, data: Any) -> dict:
             x, y = data
             with tf.GradientTape() as tape:
