@@ -23,7 +23,7 @@ def names(folder: Path) -> List[str]:
 def test_one_certificate_for_all_tasks(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder = tmp_path / "new" / "certificates"
     assert main([str(folder)]) == 0
-    assert f"set {TLS_FOLDER} to it on each task" in capsys.readouterr().out
+    assert f"set {TLS_FOLDER} on each task to the folder there" in capsys.readouterr().out
     assert names(folder) == FILES, "the key of the authority is not kept"
     assert names(folder.parent) == ["certificates"]
     for path in [folder, *folder.iterdir()]:
