@@ -132,11 +132,14 @@ def _lies(*messages: object) -> Callable[[Stranger], None]:
 
 
 def _breaks_off(answers: int, sealed: Callable[..., list]) -> Callable[[Stranger], None]:
-    """Sends a message that would be answered by a refusal, if it were read; the stream ends instead."""
+    """Sends messages that would be answered by a refusal each, if they were read; the stream ends at the bad one instead.
+
+    The end of the stream may overtake the answers to those before, so there may be fewer than `answers`.
+    """
 
     def attack(stranger: Stranger) -> None:
         found, _ = stranger.join_with({"type": "leave"}, secret=SECRET, sealed=sealed)
-        assert len(found) == answers, found
+        assert len(found) <= answers, found
 
     return attack
 
