@@ -19,7 +19,7 @@ UPSTREAM := .venv/upstream
 find_python = $(if $(PYTHON),echo $(PYTHON),python3 tools/find_python.py $(1) $(2) 3.11)
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
-OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
+OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/confine ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
 BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/compile_ops.py tools/find_tensorflow.py ops/exports.map
 CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))

@@ -33,6 +33,15 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_loopback(address: str) -> bool:
+    """Returns True if an address, "host:port", is that of a loopback interface, which no other host reaches."""
+    host = split_address(address)[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _check_host(host: str) -> str:
     if not host:
         raise ValueError("it has no host")

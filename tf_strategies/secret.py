@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import os
 import re
@@ -12,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping
 
-from tf_strategies.addresses import split_address
+from tf_strategies.addresses import is_loopback
 from tf_strategies.errors import ClusterConfigError
 from tf_strategies.private_file import read_private_file
 
@@ -82,15 +81,15 @@ def warn_without_secret(addresses: Iterable[str]) -> None:
 
 
 def warn_of_servers(addresses: Iterable[str]) -> None:
-    """Logs a warning, once in a process, that parameter servers trust everybody, if other hosts can reach one.
+    """Logs a warning, once in a process, that parameter servers without a secret trust everybody who can reach them.
 
     Args:
         addresses: "host:port" of each task.
     """
     warn_once(
         addresses,
-        "TensorFlow's servers run any graph for whoever reaches them, and other hosts can reach %s: let only hosts of this job "
-        "through the firewall (docs/security.md)",
+        "no secret is set, and other hosts can reach %s: TensorFlow's servers there run any graph for whoever asks; set "
+        f"{SECRET_FILE} on all tasks (docs/security.md)",
     )
 
 
@@ -101,14 +100,7 @@ def warn_once(addresses: Iterable[str], warning: str) -> None:
         addresses: "host:port" of each task.
         warning: has a %s for the first address that is not a loopback address.
     """
-    reachable = next((each for each in addresses if not _is_loopback(split_address(each)[0])), None)
+    reachable = next((each for each in addresses if not is_loopback(each)), None)
     if reachable is not None and warning not in _given:
         _given.add(warning)
         _log.warning(warning, reachable)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -10,11 +10,10 @@ import dataclasses
 import os
 import ssl
 from pathlib import Path
-from typing import Iterable, Mapping
+from typing import Mapping
 
 from tf_strategies.errors import ClusterConfigError
 from tf_strategies.private_file import read_private_file
-from tf_strategies.secret import warn_once
 
 __all__ = [
     "CLUSTER_NAME",
@@ -22,7 +21,7 @@ __all__ = [
     "TlsFiles",
     "client_context",
     "read_tls",
-    "warn_of_servers_without_tls",
+    "server_context",
 ]
 
 TLS_FOLDER = "TF_STRATEGIES_TLS"  # the environment variable
@@ -93,19 +92,16 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def warn_of_servers_without_tls(addresses: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
-    """Logs a warning, once in a process, that TLS does not cover parameter servers, if it is set and other hosts reach one.
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Returns the context of a server that demands a certificate of the authority, and shows that of this task.
 
-    Args:
-        addresses: "host:port" of each server.
-        environ: where TF_STRATEGIES_TLS is looked up.
+    Raises:
+        OSError: the files do not fit one another, or are not PEM.
     """
-    if environ.get(TLS_FOLDER, ""):
-        warn_once(
-            addresses,
-            f"{TLS_FOLDER} is set, and does not cover parameter servers: TensorFlow's servers encrypt nothing, and other hosts "
-            "can reach %s; use a network that nobody else reaches (docs/security.md)",
-        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    _load(context, files)
+    return context
 
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -118,11 +114,7 @@ def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
 def _check_that_others_accept(files: TlsFiles) -> None:
     """Lets the task meet itself, in memory, which shows what other tasks would see."""
     try:
-        client = client_context(files)
-        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.verify_mode = ssl.CERT_REQUIRED
-        _load(server, files)
-        _meet(client, server)
+        _meet(client_context(files), server_context(files))
     except ssl.SSLCertVerificationError as error:
         reason = error.verify_message.rstrip(".")
         raise ClusterConfigError(

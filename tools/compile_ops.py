@@ -30,6 +30,7 @@ LAYERS = (
     "transport",
     "communicator",
     "channel",
+    "confine",
     "ledger",
     "kernels",
 )

@@ -45,6 +45,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         "Python: foundation",
         (
             ("tf_strategies/control_plane", "who is in the group"),
+            ("tf_strategies/gateway", "keeps strangers from servers"),
             ("tf_strategies/native", "the operations"),
             ("tf_strategies/_tf", "TensorFlow's private names"),
         ),
@@ -55,6 +56,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         (
             ("ops/communicator", "runs schedules; deadlines, failures"),
             ("ops/channel", "one tensor, worker to server"),
+            ("ops/confine", "TensorFlow's server, on loopback alone"),
             ("ops/ledger", "whose gradients count"),
         ),
     ),

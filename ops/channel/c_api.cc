@@ -10,6 +10,7 @@
 #include "ops/base/c_interface.h"
 #include "ops/channel/channel.h"
 #include "ops/channel/end.h"
+#include "ops/channel/offered_sockets.h"
 #include "ops/channel/registry.h"
 
 namespace tf_strategies {
@@ -33,15 +34,26 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
+Status RegisterReady(std::shared_ptr<Channel> made, double timeout, int64_t* channel) {
+  TFS_RETURN_IF_ERROR(made->WaitReady(timeout));
+  *channel = RegisterChannel(std::move(made));
+  return Status::Ok();
+}
+
 Status Connect(int64_t id, const std::string& address, bool same_host, Names names, double timeout,
                int64_t* channel) {
   auto end = TheEnds().Take(id);
   if (end == nullptr) return InvalidArgument("no open end of a channel has this id");
   std::shared_ptr<Channel> made;
   TFS_RETURN_IF_ERROR(ConnectEnd(std::move(end), Side::kWorker, address, same_host, std::move(names), &made));
-  TFS_RETURN_IF_ERROR(made->WaitReady(timeout));
-  *channel = RegisterChannel(std::move(made));
-  return Status::Ok();
+  return RegisterReady(std::move(made), timeout, channel);
+}
+
+Status ConnectOverSocket(int socket, const std::string& tls_folder, Names names, double timeout,
+                         int64_t* channel) {
+  std::shared_ptr<Channel> made;
+  TFS_RETURN_IF_ERROR(ConnectSocket(socket, Side::kWorker, tls_folder, std::move(names), &made));
+  return RegisterReady(std::move(made), timeout, channel);
 }
 
 std::string ToJson(const Channel& channel) {
@@ -66,8 +78,12 @@ using tf_strategies::Report;
 using tf_strategies::TheEnds;
 using tf_strategies::UcxWorker;
 
-void tfs_channel_prepare(const char* host, const char* net_devices) {
-  tf_strategies::PrepareToAccept({host, net_devices});
+void tfs_channel_prepare(const char* host, const char* net_devices, const char* tls_folder) {
+  tf_strategies::PrepareToAccept({host, net_devices, tls_folder});
+}
+
+void tfs_channel_offer_socket(const char* token, int64_t token_size, int socket) {
+  tf_strategies::OfferSocket(std::string(token, static_cast<size_t>(token_size)), socket);
 }
 
 int tfs_channel_open_end(const char* transports, const char* net_devices, int64_t* end) {
@@ -91,6 +107,12 @@ int tfs_channel_connect(int64_t end, const char* server_address, int64_t server_
   const std::string address(server_address, static_cast<size_t>(server_address_size));
   return Report(
       tf_strategies::Connect(end, address, same_host != 0, {my_name, server_name}, timeout_seconds, channel));
+}
+
+int tfs_channel_connect_socket(int socket, const char* tls_folder, const char* my_name,
+                               const char* server_name, double timeout_seconds, int64_t* channel) {
+  return Report(
+      tf_strategies::ConnectOverSocket(socket, tls_folder, {my_name, server_name}, timeout_seconds, channel));
 }
 
 void tfs_channel_close(int64_t channel) { tf_strategies::CloseChannel(channel); }

@@ -19,7 +19,10 @@ extern "C" {
 #endif
 
 // Makes this process, a server, accept channels. See Acceptance in ops/channel/end.h.
-TFS_EXPORT void tfs_channel_prepare(const char* host, const char* net_devices);
+TFS_EXPORT void tfs_channel_prepare(const char* host, const char* net_devices, const char* tls_folder);
+
+// Gives this process, a server, the data connection of a worker. See OfferSocket in ops/channel/offered_sockets.h.
+TFS_EXPORT void tfs_channel_offer_socket(const char* token, int64_t token_size, int socket);
 
 // Opens a worker's end. transports: the values of UCX_TLS to try, in this order, joined by '\n'.
 TFS_EXPORT int tfs_channel_open_end(const char* transports, const char* net_devices, int64_t* end);
@@ -30,6 +33,10 @@ TFS_EXPORT void tfs_channel_close_end(int64_t end);  // for an end that did not 
 TFS_EXPORT int tfs_channel_connect(int64_t end, const char* server_address, int64_t server_address_size,
                                    int same_host, const char* my_name, const char* server_name,
                                    double timeout_seconds, int64_t* channel);
+
+// Makes a channel of a worker's data connection, which it takes over, also on failure. tls_folder: "" for no TLS.
+TFS_EXPORT int tfs_channel_connect_socket(int socket, const char* tls_folder, const char* my_name,
+                                          const char* server_name, double timeout_seconds, int64_t* channel);
 
 TFS_EXPORT void tfs_channel_close(int64_t channel);
 TFS_EXPORT void tfs_channels_close_all(void);

@@ -1,15 +1,19 @@
 #include "ops/channel/end.h"
 
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "ops/channel/offered_sockets.h"
 #include "ops/channel/registry.h"
+#include "ops/transport/tcp/tcp_transport.h"
 
 namespace tf_strategies {
 namespace {
 
 constexpr size_t kMostTransports = 8;
+constexpr std::chrono::seconds kDataConnectionTime{10};
 
 struct Prepared {
   std::mutex mutex;
@@ -70,24 +74,42 @@ Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& 
   return Status::Ok();
 }
 
+Status ConnectSocket(int socket, Side side, const std::string& tls_folder, Names names,
+                     std::shared_ptr<Channel>* channel) {
+  const int rank = static_cast<int>(side);
+  std::vector<int> sockets(2, -1);
+  sockets[1 - rank] = socket;
+  TcpTls tls;
+  tls.folder = tls_folder;
+  std::unique_ptr<Transport> transport;
+  TFS_RETURN_IF_ERROR(MakeTcpTransport(rank, std::move(sockets), tls, &transport));
+  *channel = std::make_shared<Channel>(std::move(transport), std::move(names.mine), std::move(names.peer));
+  return Status::Ok();
+}
+
 void PrepareToAccept(Acceptance acceptance) {
   Prepared& prepared = ThePrepared();
   std::lock_guard<std::mutex> lock(prepared.mutex);
   prepared.acceptance = std::move(acceptance);
 }
 
-Status Accept(const std::vector<std::string>& transports, const std::string& worker_address,
-              const std::string& worker_host, Names names, Accepted* accepted) {
+Status Accept(const Request& request, Names names, Accepted* accepted) {
   Acceptance here;
   TFS_RETURN_IF_ERROR(Get(&here));
   CloseEndedChannelsTo(names.peer);
-  std::unique_ptr<UcxWorker> end;
-  TFS_RETURN_IF_ERROR(OpenEnd(transports, here.net_devices, &end));
-  accepted->address = end->address();
-  accepted->same_host = worker_host == here.host;
   std::shared_ptr<Channel> channel;
-  TFS_RETURN_IF_ERROR(ConnectEnd(std::move(end), Side::kServer, worker_address, accepted->same_host,
-                                 std::move(names), &channel));
+  accepted->same_host = request.host == here.host && !request.transports.empty();
+  if (!accepted->same_host && !request.token.empty()) {
+    int socket = -1;
+    TFS_RETURN_IF_ERROR(TakeSocket(request.token, kDataConnectionTime, &socket));
+    TFS_RETURN_IF_ERROR(ConnectSocket(socket, Side::kServer, here.tls_folder, std::move(names), &channel));
+  } else {
+    std::unique_ptr<UcxWorker> end;
+    TFS_RETURN_IF_ERROR(OpenEnd(request.transports, here.net_devices, &end));
+    accepted->address = end->address();
+    TFS_RETURN_IF_ERROR(ConnectEnd(std::move(end), Side::kServer, request.address, accepted->same_host,
+                                   std::move(names), &channel));
+  }
   accepted->channel = RegisterChannel(std::move(channel));
   return Status::Ok();
 }

@@ -35,10 +35,17 @@ struct Names {
 Status ConnectEnd(std::unique_ptr<UcxWorker> end, Side side, const std::string& peer_address, bool same_host,
                   Names names, std::shared_ptr<Channel>* channel);
 
+// Makes a channel of a connection that exists, which it takes over, also on failure.
+//
+// tls_folder: as for TcpTls.
+Status ConnectSocket(int socket, Side side, const std::string& tls_folder, Names names,
+                     std::shared_ptr<Channel>* channel);
+
 // The settings with which this process accepts channels from workers.
 struct Acceptance {
   std::string host;         // equal on two processes exactly when they can share memory
   std::string net_devices;  // as for OpenEnd
+  std::string tls_folder;   // as for ConnectSocket
 };
 
 // Lets this process accept channels. Before this call, Accept fails. Thread-safe.
@@ -50,9 +57,19 @@ struct Accepted {
   bool same_host = false;
 };
 
+// What a worker says when it opens a channel.
+struct Request {
+  std::vector<std::string> transports;  // as for OpenEnd
+  std::string address;                  // of the worker's end
+  std::string host;                     // as in Acceptance
+  std::string
+      token;  // of its data connection (OfferSocket); "" if it has none, and the end reaches other hosts
+};
+
 // Opens an end for a worker, connects it, and registers the channel. It also closes failed channels to this worker.
-Status Accept(const std::vector<std::string>& transports, const std::string& worker_address,
-              const std::string& worker_host, Names names, Accepted* accepted);
+//
+// The channel uses the worker's data connection, if there is one and the two cannot share memory.
+Status Accept(const Request& request, Names names, Accepted* accepted);
 
 }  // namespace tf_strategies
 

@@ -30,6 +30,7 @@ REGISTER_OP("TfStrategies>ChannelAccept")
     .Input("worker: string")
     .Input("server: string")
     .Input("transports: string")
+    .Input("token: string")
     .Output("channel: int64")
     .Output("server_address: string")
     .Output("same_host: bool")
@@ -38,6 +39,7 @@ REGISTER_OP("TfStrategies>ChannelAccept")
       tensorflow::shape_inference::ShapeHandle unused;
       for (int i = 0; i < 4; ++i) TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 0, &unused));
       TF_RETURN_IF_ERROR(context->WithRank(context->input(4), 1, &unused));
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(5), 0, &unused));
       for (int i = 0; i < 3; ++i) context->set_output(i, context->Scalar());
       return absl::OkStatus();
     })
@@ -49,6 +51,7 @@ host: Equal to the server's own exactly when the two can share memory.
 worker: The worker's name, for messages and for finding its channels.
 server: The server's name, for messages.
 transports: What UCX may use, [n] values of UCX_TLS to be tried in this order.
+token: Identifies the worker's data connection; empty if there is none.
 channel: The id of the channel in the server's process.
 server_address: The wire address of the server's end.
 same_host: Whether the two can share memory.
@@ -72,16 +75,16 @@ class ChannelAcceptKernel final : public tensorflow::OpKernel {
   explicit ChannelAcceptKernel(OpKernelConstruction* construction) : OpKernel(construction) {}
 
   void Compute(OpKernelContext* context) override {
-    std::string address, host;
+    Request request;
     Names names;
-    OP_REQUIRES_OK(context, Text(context, 0, UcxWorker::kMaxAddressBytes, &address));
-    OP_REQUIRES_OK(context, Text(context, 1, kMostText, &host));
+    OP_REQUIRES_OK(context, Text(context, 0, UcxWorker::kMaxAddressBytes, &request.address));
+    OP_REQUIRES_OK(context, Text(context, 1, kMostText, &request.host));
     OP_REQUIRES_OK(context, Text(context, 2, kMostText, &names.peer));
     OP_REQUIRES_OK(context, Text(context, 3, kMostText, &names.mine));
-    std::vector<std::string> transports;
-    OP_REQUIRES_OK(context, Texts(context, 4, kMostText, &transports));
+    OP_REQUIRES_OK(context, Texts(context, 4, kMostText, &request.transports));
+    OP_REQUIRES_OK(context, Text(context, 5, kMostText, &request.token));
     Accepted accepted;
-    OP_REQUIRES_OK(context, ToTensorFlow(Accept(transports, address, host, names, &accepted)));
+    OP_REQUIRES_OK(context, ToTensorFlow(Accept(request, names, &accepted)));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
     output->scalar<int64_t>()() = accepted.channel;

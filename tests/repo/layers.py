@@ -23,11 +23,12 @@ CORE = {
     "transport": {"base"},
     "communicator": {"base", "schedule", "reduce", "transport"},
     "channel": {"base", "transport"},
+    "confine": {"base"},
     "ledger": {"base", "reduce"},
 }
 OPS = {
     **CORE,
-    "kernels": {"base", "reduce", "compress", "communicator", "channel", "ledger"},
+    "kernels": {"base", "reduce", "compress", "communicator", "channel", "confine", "ledger"},
     "tools": set(CORE),
     "bench": set(CORE),
 }
@@ -66,11 +67,12 @@ PARTS = {
     "handshake": set(),
     "private_file": {"errors"},
     "secret": {"addresses", "errors", "private_file"},
-    "tls": {"errors", "private_file", "secret"},
+    "tls": {"errors", "private_file"},
     "options": {"errors"},
     "cluster": {"addresses", "errors"},
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
+    "gateway": _FOUNDATION,
     "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
     "session_graphs": _FOUNDATION | {"_tf", "tensorflow"},
     "estimator": _FOUNDATION | {"tensorflow"},
@@ -81,7 +83,7 @@ PARTS = {
     "collective": _FOUNDATION
     | {"_tf", "compression", "control_plane", "keras", "native", "session_graphs", "tensorflow"},
     "parameter_server": _FOUNDATION
-    | {"_tf", "compression", "keras", "native", "session_graphs", "tensorflow"},
+    | {"_tf", "compression", "gateway", "keras", "native", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
     | {

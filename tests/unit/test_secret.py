@@ -109,5 +109,5 @@ def test_addresses_that_others_can_reach_are_warned_of_once(
             warn_of_servers(["node-7:2222"])
     assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
         "no secret is set, and other hosts can reach 10.0.0.1",
-        "TensorFlow's servers run any graph for whoever reaches them, and other hosts can reach node-7",
+        "no secret is set, and other hosts can reach node-7",
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Dict
 import pytest
 
 from tests.support import certificates
-from tf_strategies import secret
 from tf_strategies.errors import ClusterConfigError
-from tf_strategies.tls import TLS_FOLDER, read_tls, warn_of_servers_without_tls
+from tf_strategies.tls import TLS_FOLDER, read_tls
 
 pytestmark = pytest.mark.any_line
 
@@ -123,15 +121,3 @@ def test_a_key_with_a_password_asks_nobody(folder: Path) -> None:
     key.chmod(0o600)
     with pytest.raises(ClusterConfigError, match="cannot be used together"):
         read_tls("auto", environ(folder))
-
-
-def test_servers_that_tls_does_not_cover_are_warned_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(secret, "_given", set())
-    with caplog.at_level(logging.WARNING, "tf_strategies"):
-        warn_of_servers_without_tls(["10.0.0.1:1"], {})
-        warn_of_servers_without_tls(["127.0.0.1:1"], environ("x"))
-        assert not caplog.records
-        warn_of_servers_without_tls(["10.0.0.1:1"], environ("x"))
-    assert "TF_STRATEGIES_TLS is set, and does not cover parameter servers" in caplog.text

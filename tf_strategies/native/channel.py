@@ -26,21 +26,37 @@ import tensorflow as tf
 
 from tf_strategies import at_exit
 from tf_strategies._tf import compat
-from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.errors import Code
 from tf_strategies.native import channel_core as core
 from tf_strategies.native import host, loader
+from tf_strategies.native.channel_opening import DataConnection, open_channel
 
 _MOST_KEYS = 1 << 32
 
 
-def prepare(my_host: str = "") -> None:
+def prepare(my_host: str = "", tls_folder: str = "") -> None:
     """Lets workers open channels to this process, which is a server. Call it once, before the first worker connects.
 
     Args:
         my_host: the host in this server's address of TF_CONFIG, whose network interface the channels use; "" for all.
+        tls_folder: the folder with the certificate of this task, for data connections of workers; "" for no TLS.
     """
     _close_at_exit()
-    core.prepare(host=host.identity(), net_devices=host.net_devices(my_host) if my_host else "")
+    core.prepare(
+        host=host.identity(),
+        net_devices=host.net_devices(my_host) if my_host else "",
+        tls_folder=tls_folder,
+    )
+
+
+def offer_data_connection(token: bytes, descriptor: int) -> None:
+    """Gives this process, which is a server, a connection that a worker has opened for a channel.
+
+    Args:
+        token: identifies the connection.
+        descriptor: of the connection. The channel owns it.
+    """
+    core.offer_socket(token, descriptor)
 
 
 def channels_to(worker: str) -> list[int]:
@@ -116,6 +132,7 @@ class Channel:
         transport: str = "auto",
         timeout: float = 600.0,
         my_host: str = "",
+        data: DataConnection | None = None,
     ) -> Channel:
         """Opens a channel to the server with this device. The server must have called `prepare`.
 
@@ -126,6 +143,8 @@ class Channel:
             transport: as in CommunicationOptions: "auto", "shared_memory" or "tcp".
             timeout: the number of seconds to wait for the server's answer, and later for each transfer.
             my_host: the host in this worker's address of TF_CONFIG, whose network interface is used; "" for all.
+            data: a connection to the server, which is used if the two cannot share memory. Without it UCX connects
+                the two.
 
         Raises:
             BootstrapError: no transport can be opened on one of the two hosts, or the server does not answer
@@ -133,43 +152,16 @@ class Channel:
             tf.errors.OpError: TensorFlow cannot reach the server.
         """
         _close_at_exit()
-        transports = list(host.transports(transport))
-        try:
-            end, address = core.open_end(
-                transports=transports, net_devices=host.net_devices(my_host) if my_host else ""
-            )
-        except BootstrapError as error:
-            raise BootstrapError(f"{name} cannot open a channel to {peer}: {error}") from error
-        try:
-            with tf.init_scope(), tf.device(server_device):
-                there, server_address, same_host = loader.library().tf_strategies_channel_accept(
-                    address=address, host=host.identity(), worker=name, server=peer, transports=transports
-                )
-            there, server_address, same_host = (value.numpy() for value in (there, server_address, same_host))
-        except (
-            tf.errors.FailedPreconditionError,
-            tf.errors.InvalidArgumentError,
-            tf.errors.InternalError,
-        ) as error:
-            core.close_end(end)
-            raise BootstrapError(f"{peer} cannot open a channel to {name}: {error.message}") from error
-        except BaseException:
-            core.close_end(end)
-            raise
-        try:
-            here = core.connect(
-                end,
-                server_address=server_address,
-                same_host=bool(same_host),
-                name=name,
-                server=peer,
-                timeout=timeout,
-            )
-        except BootstrapError:
-            with tf.init_scope(), tf.device(server_device):
-                loader.library().tf_strategies_channel_close(channel=there)
-            raise
-        return cls(_Side(here, _local_cpu()), _Side(int(there), server_device), peer, timeout)
+        here, there = open_channel(
+            server_device,
+            name=name,
+            peer=peer,
+            transport=transport,
+            timeout=timeout,
+            my_host=my_host,
+            data=data,
+        )
+        return cls(_Side(here, _local_cpu()), _Side(there, server_device), peer, timeout)
 
     def pull(
         self, tensor: tf.Tensor, *, name: str = "", key: int | None = None, timeout: float | None = None

@@ -29,14 +29,51 @@ def _last_error(core: ctypes.CDLL) -> str:
     return (c_text.read(core.tfs_last_error) or b"").decode(errors="replace")
 
 
-def prepare(*, host: str, net_devices: str) -> None:
+def prepare(*, host: str, net_devices: str, tls_folder: str) -> None:
     """Lets workers open channels to this process.
 
     Args:
         host: a text that is equal for two processes exactly when they can share memory.
         net_devices: the value of UCX_NET_DEVICES, or "" for all interfaces.
+        tls_folder: the folder with the certificate of this task, for data connections of workers, or "" for no TLS.
     """
-    _core().tfs_channel_prepare(utf8(host), utf8(net_devices))
+    _core().tfs_channel_prepare(utf8(host), utf8(net_devices), utf8(tls_folder))
+
+
+def offer_socket(token: bytes, descriptor: int) -> None:
+    """Gives this process, a server, the data connection of a worker. It owns the descriptor from then on."""
+    _core().tfs_channel_offer_socket(token, ctypes.c_int64(len(token)), descriptor)
+
+
+def connect_socket(descriptor: int, *, tls_folder: str, name: str, server: str, timeout: float) -> int:
+    """Makes a channel of a data connection, and owns its descriptor, also on failure.
+
+    Args:
+        descriptor: of the connection.
+        tls_folder: the folder with the certificate of this task, or "" for no TLS.
+        name: the name of this worker, for messages.
+        server: the name of the server, for messages.
+        timeout: the number of seconds to wait for the server's answer.
+
+    Returns:
+        The id of the channel.
+
+    Raises:
+        BootstrapError: the server did not answer within `timeout` seconds.
+    """
+    core = _core()
+    channel = ctypes.c_int64()
+    code = core.tfs_channel_connect_socket(
+        descriptor,
+        utf8(tls_folder),
+        utf8(name),
+        utf8(server),
+        ctypes.c_double(timeout),
+        ctypes.byref(channel),
+    )
+    if code:
+        raise BootstrapError(_last_error(core))
+    return channel.value
 
 
 def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:

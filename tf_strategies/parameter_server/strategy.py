@@ -28,10 +28,8 @@ from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.placement import Placement
-from tf_strategies.secret import warn_of_servers
 from tf_strategies.session_graphs.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.session_graphs.side_thread import eagerly
-from tf_strategies.tls import warn_of_servers_without_tls
 
 __all__ = ["ParameterServerStrategy"]
 
@@ -239,8 +237,6 @@ def _servers_of(
         return LocalServers(name)
     if "ps" not in cluster.addresses:
         raise ClusterConfigError(f"TF_CONFIG names no parameter server, which {kind} needs; {_REMEDY}")
-    warn_of_servers(cluster.addresses["ps"])
-    warn_of_servers_without_tls(cluster.addresses["ps"])
     if cluster.task.role == "ps":
         serve(cluster, options.timeout)
     return ConnectedServers(

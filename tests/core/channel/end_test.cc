@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "ops/channel/offered_sockets.h"
 #include "ops/channel/registry.h"
+#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 namespace {
@@ -32,26 +34,26 @@ TEST(End, AServerAcceptsOnlyWhenItIsPrepared) {
   ASSERT_TRUE(OpenEnd(kTransports, "", &end).ok());
   Accepted accepted;
   const Names names{"ps 0 (b:2)", "worker 0 (a:1)"};
-  const Status early = Accept(kTransports, end->address(), "host", names, &accepted);
+  const Status early = Accept({kTransports, end->address(), "host", ""}, names, &accepted);
   EXPECT_EQ(early.code(), Code::kFailedPrecondition);
   EXPECT_NE(early.message().find("channel.prepare()"), std::string::npos);
 
-  PrepareToAccept({"host", ""});
-  EXPECT_EQ(Accept(kTransports, "", "host", names, &accepted).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(Accept(kTransports, end->address(), "another host", names, &accepted).ok());
+  PrepareToAccept({"host", "", ""});
+  EXPECT_EQ(Accept({kTransports, "", "host", ""}, names, &accepted).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(Accept({kTransports, end->address(), "another host", ""}, names, &accepted).ok());
   EXPECT_FALSE(accepted.same_host);
   CloseChannel(accepted.channel);
 }
 
 TEST(End, AWorkerThatComesAgainReplacesItsChannelsThatHaveEnded) {
-  PrepareToAccept({"host", ""});
+  PrepareToAccept({"host", "", ""});
   const Names at_server{"ps 0 (b:2)", "worker 0 (a:1)"}, at_worker{"worker 0 (a:1)", "ps 0 (b:2)"};
   int64_t last = 0;
   for (int round = 0; round < 3; ++round) {
     std::unique_ptr<UcxWorker> end;
     ASSERT_TRUE(OpenEnd(kTransports, "", &end).ok());
     Accepted accepted;
-    const Status status = Accept(kTransports, end->address(), "host", at_server, &accepted);
+    const Status status = Accept({kTransports, end->address(), "host", ""}, at_server, &accepted);
     ASSERT_TRUE(status.ok()) << status.ToString();
     EXPECT_TRUE(accepted.same_host);
     EXPECT_GT(accepted.channel, last);
@@ -73,6 +75,53 @@ TEST(End, AWorkerThatComesAgainReplacesItsChannelsThatHaveEnded) {
   CloseChannel(last);
   CloseChannel(last);
   EXPECT_EQ(FindChannel(last), nullptr);
+}
+
+TEST(End, AChannelToAnotherHostUsesTheDataConnectionOfTheWorker) {
+  PrepareToAccept({"host", "", ""});
+  const auto [at_worker, at_server] = ConnectedSockets();
+  OfferSocket("token", at_server);
+  Accepted accepted;
+  const Names names{"ps 0 (b:2)", "worker 0 (a:1)"};
+  ASSERT_TRUE(Accept({{"sm"}, "", "another host", "token"}, names, &accepted).ok());
+  EXPECT_FALSE(accepted.same_host);
+  EXPECT_EQ(accepted.address, "");
+  std::shared_ptr<Channel> channel;
+  ASSERT_TRUE(ConnectSocket(at_worker, Side::kWorker, "", {names.peer, names.mine}, &channel).ok());
+  EXPECT_TRUE(channel->WaitReady(10).ok());
+  EXPECT_EQ(channel->DescribeTransport(), "tcp");
+  channel->Close();
+  CloseChannel(accepted.channel);
+}
+
+TEST(End, AConnectionIsFoundByItsTokenAlone) {
+  int socket = -1;
+  const auto [kept, other] = ConnectedSockets();
+  OfferSocket("kept", kept);
+  EXPECT_EQ(TakeSocket("kept ", std::chrono::milliseconds(10), &socket).code(), Code::kDeadlineExceeded);
+  EXPECT_TRUE(TakeSocket("kept", std::chrono::milliseconds(10), &socket).ok());
+  EXPECT_EQ(socket, kept);
+  EXPECT_EQ(TakeSocket("kept", std::chrono::milliseconds(10), &socket).code(), Code::kDeadlineExceeded);
+  close(kept);
+  close(other);
+}
+
+TEST(End, OfTooManyConnectionsTheOldestIsClosed) {
+  const auto [oldest, other] = ConnectedSockets();
+  OfferSocket("oldest", oldest);
+  std::vector<int> others;
+  for (int i = 0; i < 64; ++i) {
+    const auto [mine, theirs] = ConnectedSockets();
+    OfferSocket("other", mine);
+    others.push_back(theirs);
+  }
+  char byte;
+  EXPECT_EQ(read(other, &byte, 1), 0) << "its other end sees that it is closed";
+  int socket = -1;
+  EXPECT_FALSE(TakeSocket("oldest", std::chrono::milliseconds(10), &socket).ok());
+  while (TakeSocket("other", std::chrono::milliseconds(0), &socket).ok()) close(socket);
+  for (const int each : others) close(each);
+  close(other);
 }
 
 }  // namespace

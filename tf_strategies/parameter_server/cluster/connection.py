@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, ContextManager, Dict, Optional
+from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
 from absl import logging
@@ -15,6 +15,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.parameter_server.cluster import heartbeat
 from tf_strategies.parameter_server.cluster.failure_detector import FailureDetector
 from tf_strategies.parameter_server.cluster.membership import Membership
+from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.cluster.transport import connect_transport
 
@@ -43,7 +44,7 @@ class ConnectedServers(Servers):
         self._tasks = [Task("ps", index) for index in range(len(cluster.addresses["ps"]))]
         self._worker_names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.server_names = [cluster.name_of(task) for task in self._tasks]
-        _connect(cluster, timeout)
+        protection = _connect(cluster, timeout)
         own = cluster.task
         self.session_target = f"grpc://{cluster.address_of(own)}"
         self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
@@ -56,14 +57,17 @@ class ConnectedServers(Servers):
             raise BootstrapError(error.message) from None
         self.transport = connect_transport(
             self.device,
-            list(zip(self.server_names, self.devices)),
+            list(zip(self.server_names, cluster.addresses["ps"], self.devices)),
             own=cluster.name_of(own),
             my_host=split_address(cluster.address_of(own))[0],
             transport=transport,
             timeout=timeout,
+            protection=protection,
         )
         self._failure_detector = FailureDetector(
-            list(zip(self.server_names, cluster.addresses["ps"])), self.transport.fail
+            list(zip(self.server_names, cluster.addresses["ps"])),
+            self.transport.fail,
+            through_proxy=protection.has_gateway,
         )
         self._closed = False
         at_exit.register(self._leave_at_exit)
@@ -115,24 +119,37 @@ class ConnectedServers(Servers):
             )
 
 
-_connected: Optional[Cluster] = None
+_connected: Optional[Tuple[Cluster, Protection]] = None
 
 
-def _connect(cluster: Cluster, timeout: float) -> None:
-    """Connects TensorFlow to the servers' devices, once in a process."""
+def _connect(cluster: Cluster, timeout: float) -> Protection:
+    """Connects TensorFlow to the servers' devices, once in a process. Returns the protection of this task."""
     global _connected
     if _connected is not None:
-        if (_connected.addresses, _connected.task) != (cluster.addresses, cluster.task):
+        before, protection = _connected
+        if (before.addresses, before.task) != (cluster.addresses, cluster.task):
             raise ClusterConfigError(
-                f"this process is {_connected.name_of(_connected.task)} of another cluster already, and "
-                f"TensorFlow can be connected to only one cluster; start another process"
+                f"this process is {before.name_of(before.task)} of another cluster already, and TensorFlow can be connected to "
+                "only one cluster; start another process"
             )
-        return
+        return protection
+    protection = Protection(cluster)
+    try:
+        _connect_tensorflow(cluster, timeout, protection)
+        protection.cover()
+    except BaseException:
+        protection.close()
+        raise
+    _connected = cluster, protection
+    return protection
+
+
+def _connect_tensorflow(cluster: Cluster, timeout: float, protection: Protection) -> None:
     own = cluster.name_of(cluster.task)
     servers = [
         (cluster.name_of(Task("ps", index)), address) for index, address in enumerate(cluster.addresses["ps"])
     ]
-    heartbeat.wait_until_all_are_ready(own, servers, timeout)
+    heartbeat.wait_until_all_are_ready(own, servers, timeout, protection)
     jobs: Dict[str, object] = {
         "ps": list(cluster.addresses["ps"]),
         cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},
@@ -145,9 +162,9 @@ def _connect(cluster: Cluster, timeout: float) -> None:
             protocol="grpc",
             make_master_device_default=False,
         )
+        tf.config.list_logical_devices()  # starts the server of this task
     except (tf.errors.OpError, RuntimeError) as error:
         raise BootstrapError(
             f"{own} could not connect to its servers: {error}; check that no other process listens on its "
             f"address, and make the strategy before any other use of TensorFlow"
         ) from error
-    _connected = cluster

@@ -33,9 +33,17 @@ class FailureDetector:
     Args:
         servers: (name, address) of each.
         on_lost: called once, with the reason.
+        through_proxy: whether the addresses are those of gateways.
     """
 
-    def __init__(self, servers: Sequence[Tuple[str, str]], on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        servers: Sequence[Tuple[str, str]],
+        on_lost: Callable[[str], None],
+        *,
+        through_proxy: bool,
+    ) -> None:
+        self._through_proxy = through_proxy
         self._servers = list(servers)
         self._tell = on_lost
         self._lock = threading.Lock()
@@ -43,7 +51,12 @@ class FailureDetector:
         self._open: List = []
         self._watched: List[int] = []
         self._heartbeats = [
-            Heartbeat(name, address, lambda reason, name=name: self._on_lost(name, reason))
+            Heartbeat(
+                name,
+                address,
+                lambda reason, name=name: self._on_lost(name, reason),
+                through_proxy=through_proxy,
+            )
             for name, address in self._servers
         ]
 
@@ -163,7 +176,7 @@ class FailureDetector:
     def _end_with_silent(self, done: threading.Event) -> None:
         while not done.wait(_FAREWELL_SECONDS):
             for name, address in self._servers:
-                if all(_hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
+                if all(self._hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
                     _end_process(
                         f"{name} no longer answers, so this worker could not report that it has finished"
                     )
@@ -175,23 +188,25 @@ class FailureDetector:
     def _find_lost(self) -> None:
         """Finds lost servers at once, before the next heartbeat."""
         for name, address in self._servers:
-            reason = error_of_request(address, _LAST_QUESTION_SECONDS)
+            reason = self._error_of_request(address)
             if reason:
                 self._on_lost(name, reason)
+
+    def _hangs(self, address: str) -> bool:
+        """Returns True if a server accepts connections but does not answer.
+
+        A server that has ended refuses connections.
+        """
+        return _is_silence(self._error_of_request(address))
+
+    def _error_of_request(self, address: str) -> str:
+        return error_of_request(address, _LAST_QUESTION_SECONDS, through_proxy=self._through_proxy)
 
 
 def _is_in_tensorflow(thread: int) -> bool:
     """Returns True if a thread is inside TensorFlow now, and not in Python code such as a callback, which may take its time."""
     frame = sys._current_frames().get(thread)
     return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
-
-
-def _hangs(address: str) -> bool:
-    """Returns True if a server accepts connections but does not answer.
-
-    A server that has ended refuses connections.
-    """
-    return _is_silence(error_of_request(address, _LAST_QUESTION_SECONDS))
 
 
 def _is_silence(reason: str) -> bool:

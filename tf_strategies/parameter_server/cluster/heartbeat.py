@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import grpc
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster import readiness
+from tf_strategies.parameter_server.cluster.protection import Protection
 
 __all__ = ["Heartbeat", "error_of_request", "wait_until_all_are_ready"]
 
@@ -18,10 +19,10 @@ _ASK_EVERY_SECONDS = 1.0
 _ANSWER_SECONDS = 1.5
 _MOST_UNANSWERED = 2
 _RETRY_SECONDS = 0.1
+_REFUSAL_SECONDS = 3.0  # so long a server may seem to have no gateway while it starts
 _LARGEST_ANSWER = 1 << 20
 
 _CHANNEL_OPTIONS = [
-    ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", _LARGEST_ANSWER),
@@ -31,8 +32,9 @@ _CHANNEL_OPTIONS = [
 
 
 class _Peer:
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    def __init__(self, address: str, *, through_proxy: bool) -> None:
+        options = [("grpc.enable_http_proxy", int(through_proxy)), *_CHANNEL_OPTIONS]
+        self._channel = grpc.insecure_channel(address, options=options)
         self._is_there = self._channel.unary_unary(_QUESTION)
         self._is_ready = self._channel.unary_unary(readiness.ASK)
 
@@ -57,34 +59,42 @@ class _Peer:
         self._channel.close()
 
 
-def error_of_request(address: str, seconds: float) -> str:
+def error_of_request(address: str, seconds: float, *, through_proxy: bool) -> str:
     """Returns "" if the process at the address answers within some seconds, otherwise the reason why not."""
-    peer = _Peer(address)
+    peer = _Peer(address, through_proxy=through_proxy)
     try:
         return peer.error_of_request(seconds)
     finally:
         peer.close()
 
 
-def wait_until_all_are_ready(asker: str, peers: Sequence[Tuple[str, str]], timeout: float) -> None:
+def wait_until_all_are_ready(
+    asker: str, peers: Sequence[Tuple[str, str]], timeout: float, protection: Protection
+) -> None:
     """Waits until all servers are ready.
 
     Args:
         asker: the name of the waiting task, for messages.
         peers: (name, address) of each.
         timeout: seconds.
+        protection: of this task.
 
     Raises:
-        BootstrapError: a server has not answered in time.
+        BootstrapError: a server has not answered in time, or does not accept this task.
     """
     deadline = time.monotonic() + timeout
     for name, address in peers:
-        peer = _Peer(address)
+        peer = _Peer(address, through_proxy=protection.has_gateway)
+        refused_since: Optional[float] = None
         try:
             while True:
                 reason = peer.error_of_readiness(_ANSWER_SECONDS)
                 if not reason:
                     break
+                refusal = protection.reason_of_refusal(address)
+                refused_since = (refused_since or time.monotonic()) if refusal else None
+                if refused_since is not None and time.monotonic() > refused_since + _REFUSAL_SECONDS:
+                    raise BootstrapError(f"{asker} and {name} do not trust each other: {refusal}")
                 if time.monotonic() > deadline:
                     raise BootstrapError(
                         f"{asker} waited {timeout:g} s for {name}, which does not answer ({reason}); start the script there with "
@@ -101,11 +111,14 @@ class Heartbeat:
     Args:
         name, address: the name and the address of the process.
         on_lost: called once on that thread, with the reason.
+        through_proxy: whether the address is that of a gateway.
     """
 
-    def __init__(self, name: str, address: str, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, address: str, on_lost: Callable[[str], None], *, through_proxy: bool
+    ) -> None:
         self.name = name
-        self._peer = _Peer(address)
+        self._peer = _Peer(address, through_proxy=through_proxy)
         self._on_lost = on_lost
         self._stopped = threading.Event()
         self._thread = threading.Thread(

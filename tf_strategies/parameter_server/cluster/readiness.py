@@ -47,8 +47,13 @@ ASK = "/tensorflow.eager.EagerService/KeepAlive"
 QUESTION = _context_id(1)
 
 
-def make_ready(server: tf.distribute.Server, address: str) -> None:
+def make_ready(server: tf.distribute.Server, address: str, *, through_proxy: bool) -> None:
     """Makes the first connection to the server of this process.
+
+    Args:
+        server: the server.
+        address: "host:port" of this task.
+        through_proxy: whether the address is that of a gateway.
 
     Raises:
         grpc.RpcError: the server does not answer at its address.
@@ -62,7 +67,7 @@ def make_ready(server: tf.distribute.Server, address: str) -> None:
             _context_id(7),
         )
     )
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", int(through_proxy))]) as channel:
         create = channel.unary_unary("/tensorflow.eager.EagerService/CreateContext")
         create(request, timeout=_ANSWER_SECONDS)
 

@@ -10,11 +10,11 @@ import grpc
 import tensorflow as tf
 from absl import logging
 
-from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import channel, ledger_core, loader
 from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat
+from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.readiness import make_ready
 
 __all__ = ["serve"]
@@ -40,7 +40,8 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
     """
     loader.library()
     own = cluster.name_of(cluster.task)
-    channel.prepare(split_address(cluster.address_of(cluster.task))[0])
+    protection = Protection(cluster)
+    protection.accept_channels()
     try:
         server = tf.distribute.Server(
             _all_but_evaluators(cluster),
@@ -49,14 +50,15 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
             protocol="grpc",
             config=_threads(),
         )
-        make_ready(server, cluster.address_of(cluster.task))
+        protection.cover()
+        make_ready(server, cluster.address_of(cluster.task), through_proxy=protection.has_gateway)
     except (tf.errors.OpError, grpc.RpcError) as error:
         raise BootstrapError(
             f"{own} could not serve: {error}; check that its address belongs to this machine, and that no "
             f"other process listens on it"
         ) from error
     print(f"{own} serves {cluster.size} workers", flush=True)
-    reason = _Attendance(cluster, timeout).wait_until_over()
+    reason = _Attendance(cluster, timeout, through_proxy=protection.has_gateway).wait_until_over()
     time.sleep(_GOODBYE_SECONDS)
     if reason:
         print(f"{own} ends: {reason}", file=sys.stderr, flush=True)
@@ -84,7 +86,8 @@ def _threads() -> tf.compat.v1.ConfigProto:
 class _Attendance:
     """Watches the workers that have joined a ledger of this process."""
 
-    def __init__(self, cluster: Cluster, timeout: float) -> None:
+    def __init__(self, cluster: Cluster, timeout: float, *, through_proxy: bool) -> None:
+        self._through_proxy = through_proxy
         self._tasks = cluster.worker_tasks
         self._addresses = [cluster.address_of(task) for task in self._tasks]
         self._names = [cluster.name_of(task) for task in self._tasks]
@@ -131,7 +134,7 @@ class _Attendance:
                     "%s no longer answers (%s); this server treats it as lost", self._names[rank], reason
                 )
 
-        return Heartbeat(self._names[rank], self._addresses[rank], lost)
+        return Heartbeat(self._names[rank], self._addresses[rank], lost, through_proxy=self._through_proxy)
 
     def _why(self, statuses: List[str], missing: List[int]) -> str:
         states = {"expected": "has never come", "lost": "is lost"}

@@ -9,6 +9,7 @@ from absl import logging
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native.channel import Channel
+from tf_strategies.parameter_server.cluster.protection import Protection
 
 __all__ = ["ChannelTransport", "Transport", "connect_transport"]
 
@@ -89,17 +90,25 @@ def _is_large(tensor: tf.Tensor) -> bool:
 
 
 def connect_transport(
-    device: str, servers: Sequence[Tuple[str, str]], *, own: str, my_host: str, transport: str, timeout: float
+    device: str,
+    servers: Sequence[Tuple[str, str, str]],
+    *,
+    own: str,
+    my_host: str,
+    transport: str,
+    timeout: float,
+    protection: Protection,
 ) -> Transport:
     """Opens the transport that `ParameterServerOptions.transport` names.
 
     Args:
         device: where this worker computes.
-        servers: (name, device) of each.
+        servers: (name, address, device) of each.
         own: the name of this worker in messages.
         my_host: the host of this worker's address.
         transport: "auto", "shared_memory", "tcp" or "grpc".
         timeout: the number of seconds that a tensor may take.
+        protection: of this task.
 
     Raises:
         BootstrapError: a channel cannot be opened, and `transport` is not "auto".
@@ -108,9 +117,15 @@ def connect_transport(
         return Transport(device)
     channels: Dict[str, Channel] = {}
     try:
-        for name, place in servers:
+        for name, address, place in servers:
             channels[place] = Channel.connect(
-                place, name=own, peer=name, transport=transport, timeout=timeout, my_host=my_host
+                place,
+                name=own,
+                peer=name,
+                transport=transport,
+                timeout=timeout,
+                my_host=my_host,
+                data=protection.data_connection(own, name, address),
             )
     except BootstrapError as error:
         for channel in channels.values():

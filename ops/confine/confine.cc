@@ -1,0 +1,106 @@
+#include "ops/confine/confine.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tf_strategies {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery{1};
+
+using Where = int (*)(int, sockaddr*, socklen_t*);
+
+// Returns the port of one end of an IP socket and whether its address is a loopback address; -1 if it is no such socket.
+int PortOf(int socket, Where where, bool* is_loopback) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (where(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
+  if (address.ss_family == AF_INET) {
+    const auto& ip = reinterpret_cast<const sockaddr_in&>(address);
+    *is_loopback = (ntohl(ip.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+    return ntohs(ip.sin_port);
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& ip = reinterpret_cast<const sockaddr_in6&>(address);
+    *is_loopback = IN6_IS_ADDR_LOOPBACK(&ip.sin6_addr) ||
+                   (IN6_IS_ADDR_V4MAPPED(&ip.sin6_addr) && ip.sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+    return ntohs(ip.sin6_port);
+  }
+  return -1;
+}
+
+bool IsOn(int socket, int option) {
+  int value = 0;
+  socklen_t size = sizeof(value);
+  return getsockopt(socket, SOL_SOCKET, option, &value, &size) == 0 && value != 0;
+}
+
+// The TCP sockets of this process on a local port.
+std::vector<int> SocketsOn(int port) {
+  std::vector<int> sockets;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  if (folder == nullptr) return sockets;
+  while (const dirent* entry = readdir(folder.get())) {
+    const int each = std::atoi(entry->d_name);
+    int kind = 0;
+    socklen_t size = sizeof(kind);
+    bool unused;
+    if (getsockopt(each, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_STREAM &&
+        PortOf(each, getsockname, &unused) == port) {
+      sockets.push_back(each);
+    }
+  }
+  return sockets;
+}
+
+Status Confine(int socket) {
+  const int on = 1;
+  if (setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0 &&
+      setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo")) == 0) {
+    return Status::Ok();
+  }
+  const int error = errno;
+  return FailedPrecondition(std::string("the kernel does not allow it: ") + std::strerror(error));
+}
+
+// Confines what listens on a port now, and says whether there was anything.
+Status ConfineNow(int port, bool* found) {
+  const std::vector<int> sockets = SocketsOn(port);
+  for (const int each : sockets) {
+    if (!IsOn(each, SO_ACCEPTCONN)) continue;
+    *found = true;
+    TFS_RETURN_IF_ERROR(Confine(each));
+  }
+  if (!*found) return Status::Ok();
+  for (const int each : SocketsOn(port)) {
+    bool is_loopback = false;
+    if (PortOf(each, getpeername, &is_loopback) >= 0 && !is_loopback) shutdown(each, SHUT_RDWR);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ConfineToLoopback(int port, std::chrono::steady_clock::time_point until,
+                         const std::function<bool()>& stopped) {
+  bool found = false;
+  while (true) {
+    TFS_RETURN_IF_ERROR(ConfineNow(port, &found));
+    if (found) return Status::Ok();
+    if (stopped() || std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  return DeadlineExceeded("no socket of this process listens on port " + std::to_string(port));
+}
+
+}  // namespace tf_strategies
