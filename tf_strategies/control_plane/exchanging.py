@@ -39,7 +39,7 @@ class Exchanging:
     ) -> None:
         self._changed, self._send, self._failure, self._broken = changed, send, failure, broken
         self._rank, self._names, self._timeout = rank, names, timeout
-        self._gathered: dict[int, dict[int, Any]] = {}
+        self._gathered: dict[int, dict[int, dict[str, Any]]] = {}
         self._sequence = 0
 
     def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:

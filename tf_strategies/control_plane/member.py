@@ -52,7 +52,7 @@ class Member:
         rank: int,
         tasks: tuple[str, ...],
         names: tuple[str, ...],
-        terms: dict[str, Any],
+        terms: dict[str, object],
         timeout: float,
         callbacks: Callbacks,
     ) -> None:
@@ -162,7 +162,7 @@ class Member:
         if alone:
             self._fail(Failure(Code(code), message))
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: object) -> None:
         """Sends a payload for the coordinator to compare; see `ControlPlane.compare`. It never blocks."""
         with self._changed:
             self._send({"type": "compare", "topic": topic, "key": key, "payload": payload})
