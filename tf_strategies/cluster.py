@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Mapping
+from typing import Mapping
 
 from tf_strategies import addresses as _addresses
 from tf_strategies.errors import ClusterConfigError
@@ -105,7 +105,7 @@ class Cluster:
         return f"{task} ({listed[task.index]})" if 0 <= task.index < len(listed) else str(task)
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, object]:
     try:
         config = json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
@@ -124,8 +124,8 @@ def _parse_object(text: str) -> dict[str, Any]:
     return config
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result: dict[str, object] = {}
     for key, value in pairs:
         if key in result:
             raise _wrong(f"has the key {_show(key)} twice in one object", "keep one of them")
@@ -133,7 +133,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _parse_cluster(found: Any) -> dict[str, tuple[str, ...]]:
+def _parse_cluster(found: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(found, dict):
         raise _wrong(
             f'"cluster" is {_show(found)}', 'write an object of lists: {"worker": ["host:port", ...]}'
@@ -160,7 +160,7 @@ def _parse_cluster(found: Any) -> dict[str, tuple[str, ...]]:
     return cluster
 
 
-def _claim_address(address: Any, task: Task, used: dict[tuple[str, int], Task]) -> None:
+def _claim_address(address: object, task: Task, used: dict[tuple[str, int], Task]) -> None:
     if not isinstance(address, str):
         raise _wrong(f"the address of {task} is {_show(address)}", 'write it as "host:port"')
     try:
@@ -176,7 +176,7 @@ def _claim_address(address: Any, task: Task, used: dict[tuple[str, int], Task]) 
         )
 
 
-def _parse_task(config: dict[str, Any], cluster: Mapping[str, tuple[str, ...]]) -> Task:
+def _parse_task(config: dict[str, object], cluster: Mapping[str, tuple[str, ...]]) -> Task:
     if "task" not in config:
         raise _wrong('has no "task"', 'add which process this is: "task": {"type": "worker", "index": 0}')
     found = config["task"]
@@ -215,7 +215,7 @@ def _wrong(found: str, remedy: str) -> ClusterConfigError:
     return ClusterConfigError(f"{_VARIABLE} {found}; {remedy}")
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Returns a value as one line of ASCII text, shortened if it is long."""
     try:
         text = json.dumps(value)

@@ -141,7 +141,7 @@ class ParameterServerOptions:
         return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
 
 
-def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise OptionsError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
     return value
@@ -155,7 +155,7 @@ def whole_number(value: Any) -> int | None:
         return None
 
 
-def _bytes(name: str, value: Any, limits: tuple[int, int]) -> int:
+def _bytes(name: str, value: object, limits: tuple[int, int]) -> int:
     low, high = limits
     number = whole_number(value)
     if number is None or not low <= number <= high:

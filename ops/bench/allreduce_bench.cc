@@ -39,8 +39,8 @@
 #include "ops/bench/contestant.h"
 #include "ops/bench/die_unless.h"
 #include "ops/bench/huge_page_data.h"
-#include "ops/bench/loopback.h"
 #include "ops/communicator/communicator.h"
+#include "ops/transport/loopback.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
 
@@ -195,7 +195,7 @@ void RunRank(int rank, const Arguments& arguments, Board* board) {
 
 int Main(int argc, char** argv) {
   Arguments arguments = Parse(argc, argv);
-  if (arguments.own_tcp) arguments.sockets = ConnectAll(arguments.ranks);
+  if (arguments.own_tcp) DieUnless(ConnectAllOverLoopback(arguments.ranks, &arguments.sockets));
   void* shared = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) DieUnless(Internal("no shared memory for the addresses"));
   auto* board = new (shared) Board;

@@ -7,6 +7,8 @@ star). The stream carries small JSON messages; tensors never pass here. From the
     member, link    one rank's side               coordinator   rank 0's side: decides
     remote_link     a member's stream (gRPC)      server        the streams of all members (gRPC)
     local_link      the same for rank 0 itself
+    joining         the attempts of a member to join
+    exchanging      a member gathers small objects from all
     stopping        where a member stops when one of the group wants to
     monitor, leavers                              watch the collective of a member, and wait for members that have left
     agreement       the settings that all members must share

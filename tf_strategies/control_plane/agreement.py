@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from typing import Mapping
 
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
@@ -12,7 +12,7 @@ from tf_strategies.control_plane.messages import PROTOCOL, Message
 _SHOWN = 4
 
 
-def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
+def terms_of(cluster: Cluster, options: Mapping[str, object]) -> dict[str, object]:
     """Returns the terms of a member: the settings that must be equal on all members.
 
     These are the group size, the address of every task that trains, the versions, and the options.
@@ -21,7 +21,7 @@ def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
         cluster: the cluster of the member.
         options: JSON values by name.
     """
-    terms: dict[str, Any] = {"group size": cluster.size}
+    terms: dict[str, object] = {"group size": cluster.size}
     for task in cluster.worker_tasks:
         terms[f"the address of {task}"] = cluster.address_of(task)
     terms["tf_strategies version"] = __version__
@@ -32,7 +32,7 @@ def terms_of(cluster: Cluster, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def disagreement(
-    first: str, first_terms: Mapping[str, Any], second: str, second_terms: Mapping[str, Any]
+    first: str, first_terms: Mapping[str, object], second: str, second_terms: Mapping[str, object]
 ) -> str:
     """Describes every difference between the terms of two members, with both values.
 
@@ -60,7 +60,7 @@ def disagreement(
     )
 
 
-def valid_terms(hello: Message) -> Mapping[str, Any]:
+def valid_terms(hello: Message) -> Mapping[str, object]:
     """Returns the terms in a hello message.
 
     Raises:

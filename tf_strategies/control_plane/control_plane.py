@@ -44,7 +44,7 @@ class ControlPlane:
         cls,
         cluster: Cluster,
         *,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         timeout: float,
         secret: bytes,
         on_abort: Callable[[int, str], None],
@@ -168,7 +168,7 @@ class ControlPlane:
         else:
             coordinator.comparers[topic] = comparer
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: object) -> None:
         """Sends a payload to rank 0, which compares it with the payloads of other ranks for the same key.
 
         It never blocks.
@@ -203,7 +203,7 @@ class ControlPlane:
             self._coordinator.stop()
             self._coordinator = None
 
-    def _serve(self, name: str, terms: dict[str, Any], timeout: float) -> None:
+    def _serve(self, name: str, terms: dict[str, object], timeout: float) -> None:
         self._coordinator = Coordinator(self._cluster, terms, timeout)
         self._coordinator.start()
         if self.size > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Protocol
+from typing import Callable, Protocol
 
 from tf_strategies.control_plane.messages import Message
 
@@ -45,6 +45,6 @@ class Connection(Protocol):
         """Tells the stream that one of its messages has been handled, so that it may deliver another."""
 
 
-OnMessage = Callable[[Any, Message], None]  # the link, a message
-OnClosed = Callable[[Any, str], None]  # the link, the reason; is called at most once
+OnMessage = Callable[[Link, Message], None]
+OnClosed = Callable[[Link, str], None]  # with the reason; is called at most once
 Opener = Callable[[OnMessage, OnClosed], Link]

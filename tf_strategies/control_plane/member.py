@@ -9,7 +9,9 @@ import threading
 import time
 from typing import Any, Callable, NamedTuple
 
-from tf_strategies.control_plane.distrust import REFUSED_SECONDS, DistrustError, Refusal
+from tf_strategies.control_plane import joining
+from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
+from tf_strategies.control_plane.joining import Setback
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message
@@ -20,9 +22,6 @@ from tf_strategies.errors import BootstrapError, Code
 _log = logging.getLogger("tf_strategies")
 
 _FAREWELL_SECONDS = 2.0
-_EXTRA_SECONDS = 5.0  # the coordinator's error comes first, because it names the missing members
-_RETRY_SECONDS = (0.1, 1.0)
-_FIRST_PROGRESS_SECONDS = 5.0
 
 
 class Callbacks(NamedTuple):
@@ -53,7 +52,7 @@ class Member:
         rank: int,
         tasks: tuple[str, ...],
         names: tuple[str, ...],
-        terms: dict[str, Any],
+        terms: dict[str, object],
         timeout: float,
         callbacks: Callbacks,
     ) -> None:
@@ -66,11 +65,10 @@ class Member:
         self._missing = ""  # the members that have not joined yet, from the coordinator
         self._epoch: int | None = None
         self._failure: Failure | None = None
-        self._gathered: dict[int, dict[int, Any]] = {}
-        self._sequence = 0
         self._left: dict[int, str] = {}  # the reasons, by rank
-        self.stopping = Stopping(
-            self._changed, self._send, lambda: self._failure is not None or self._alone(), timeout
+        self.stopping = Stopping(self._changed, self._send, self._broken, timeout)
+        self._exchanging = Exchanging(
+            self._changed, self._send, self.failed, self._broken, rank=rank, names=names, timeout=timeout
         )
         self._closing = threading.Event()
         self._monitor = Monitor(callbacks.waiting, self._report_wait)
@@ -95,40 +93,24 @@ class Member:
         Raises:
             BootstrapError: the deadline has passed, or the coordinator has refused this rank.
         """
-        start = time.monotonic()
-        deadline = start + self._timeout + (_EXTRA_SECONDS if self._rank == 0 else 0.0)
-        pause, next_progress = _RETRY_SECONDS[0], _FIRST_PROGRESS_SECONDS
-        mine, first = self._names[self._rank], self._names[0]
-        refusal: Refusal | None = None
-        while True:
-            reason = self._attempt(open_link, deadline)
-            if reason is None:
-                self._monitor.start()
-                return
-            waited = time.monotonic() - start
-            if self._link is not None and self._link.refused:
-                refusal = Refusal(self._link.refused, reason, waited)
-            if refusal is not None and waited + pause >= REFUSED_SECONDS and refusal.counts(waited):
-                raise DistrustError(refusal.variable, mine, first, refusal.reason)
-            if waited + pause >= self._timeout:
-                raise BootstrapError(
-                    f"{mine} did not join a group within {self._timeout:g} s: {first}: {reason}; start the missing "
-                    f"workers, check the address of {first} in TF_CONFIG and the firewall, or raise the timeout"
-                )
-            if waited >= next_progress:
-                next_progress *= 2
-                _log.warning("%s waits for %s (%.0f s): %s", mine, first, waited, reason)
-            self._closing.wait(pause)
-            pause = min(2 * pause, _RETRY_SECONDS[1])
+        deadline = time.monotonic() + self._timeout + (EXTRA_SECONDS if self._rank == 0 else 0.0)
+        joining.join(
+            lambda: self._attempt(open_link, deadline),
+            self._closing.wait,
+            mine=self._names[self._rank],
+            first=self._names[0],
+            timeout=self._timeout,
+        )
+        self._monitor.start()
 
-    def _attempt(self, open_link: Opener, deadline: float) -> str | None:
-        """Tries to join with one link. Returns None on success, otherwise the reason to try another link."""
+    def _attempt(self, open_link: Opener, deadline: float) -> Setback | None:
+        """Tries to join with one link. Returns None on success, otherwise why to try another link."""
         with self._changed:
             self._link = self._closed_reason = self._refusal = None
         try:
             link = open_link(self._on_message, self._on_closed)
         except OSError as error:
-            return f"its host cannot be resolved ({error})"
+            return Setback(f"its host cannot be resolved ({error})", "")
         with self._changed:
             self._link = link
             link.send(self._hello())
@@ -140,10 +122,10 @@ class Member:
             return None
         link.close()
         if refusal is None:
-            return reason or f"it still waits for {self._missing or 'other workers'}"
+            return Setback(reason or f"it still waits for {self._missing or 'other workers'}", link.refused)
         if not refusal["retry"]:
             raise BootstrapError(str(refusal["message"]))
-        return str(refusal["message"])
+        return Setback(str(refusal["message"]), link.refused)
 
     def _hello(self) -> Message:
         return {
@@ -165,26 +147,7 @@ class Member:
         Raises:
             BootstrapError: the group has failed, or the exchange was not complete within the timeout.
         """
-        size = len(self._names)
-        with self._changed:
-            sequence = self._sequence
-            self._sequence += 1
-            self._gathered[sequence] = {}
-            self._send({"type": "exchange", "sequence": sequence, "what": what, "payload": payload})
-            self._changed.wait_for(
-                lambda: self._failure is not None or len(self._gathered[sequence]) == size or self._alone(),
-                self._timeout + _EXTRA_SECONDS,
-            )
-            payloads = self._gathered.pop(sequence)
-            failure = self._failure
-        if len(payloads) == size:
-            return [payloads[rank] for rank in range(size)]
-        if failure is not None:
-            raise BootstrapError(failure.message)
-        raise BootstrapError(
-            f"{self._names[self._rank]}: {what!r} was not complete within {self._timeout:g} s, and "
-            f"{self._names[0]} has left or does not answer; see its log"
-        )
+        return self._exchanging.exchange(payload, what)
 
     def report_failure(self, code: int, message: str, instance: int, peer: int) -> None:
         """Reports a failure to the coordinator, whose decision arrives through `on_abort`. It never blocks.
@@ -199,7 +162,7 @@ class Member:
         if alone:
             self._fail(Failure(Code(code), message))
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: object) -> None:
         """Sends a payload for the coordinator to compare; see `ControlPlane.compare`. It never blocks."""
         with self._changed:
             self._send({"type": "compare", "topic": topic, "key": key, "payload": payload})
@@ -235,6 +198,10 @@ class Member:
         """Returns True if the coordinator has left in an orderly way, and its connection has ended."""
         return 0 in self._left and self._closed_reason is not None
 
+    def _broken(self) -> bool:
+        """Returns True if the group has failed, or the coordinator answers no more."""
+        return self._failure is not None or self._alone()
+
     # ---- on the link's thread
 
     def _on_message(self, link: Link, message: Message) -> None:
@@ -268,9 +235,8 @@ class Member:
             self._monitor.look()
         elif kind == "stop_at":
             self.stopping.on_decision(message["training"], message["place"])
-        elif kind == "gathered" and message["sequence"] in self._gathered:
-            for offset, payload in enumerate(message["payloads"]):
-                self._gathered[message["sequence"]][message["first"] + offset] = payload
+        elif kind == "gathered":
+            self._exchanging.on_gathered(message)
 
     def _on_closed(self, link: Link, reason: str) -> None:
         with self._changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-from typing import Any, Callable, Iterator
+from typing import Callable, Iterator
 
 from tf_strategies.addresses import split_address
 from tf_strategies.control_plane import channel_options, stream_handshake, tls_probe
@@ -57,7 +57,7 @@ class RemoteLink:
         self._authenticated: queue.SimpleQueue[tuple[bytes, Session] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._channel = _open_channel(_target(address), tls)
-        self._call: Any = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
+        self._call: grpc.Call | None = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
         self._thread = threading.Thread(
             target=self._read, args=(self._call,), name="tf_strategies member", daemon=True
         )
@@ -92,7 +92,7 @@ class RemoteLink:
                 return
             yield session.seal(encode(message))
 
-    def _read(self, call: Any) -> None:
+    def _read(self, call: grpc.Call) -> None:
         reason = "it ended the connection"
         try:
             self._session = session = self._authenticate(call)
@@ -112,7 +112,7 @@ class RemoteLink:
             self._end_requests()
             self._on_closed(self, reason)
 
-    def _authenticate(self, call: Any) -> Session:
+    def _authenticate(self, call: grpc.Call) -> Session:
         proof, session = stream_handshake.answer(self._connecting, self._secret, next(call))
         self._authenticated.put((proof, session))
         return session
@@ -131,7 +131,7 @@ class RemoteLink:
         self._outgoing.put(None)
 
 
-def _open_channel(target: str, tls: TlsFiles | None) -> Any:
+def _open_channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
     options = channel_options.member_options()
     if tls is None:
         return grpc.insecure_channel(target, options=options)

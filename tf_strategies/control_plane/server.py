@@ -91,7 +91,7 @@ class ControlServer:
         """Ends all streams and the server; bounded, and starts no thread."""
         self._server.stop(None)
 
-    def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def _serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         stream = _Stream(context.peer())
         if not context.add_callback(stream.end):
             return

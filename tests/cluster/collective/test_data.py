@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.collective.data import MODULES
 from tests.support.checks import names_of_checks, require_checks
 from tests.support.processes import ProcessGroup, ReservedPorts
 
@@ -22,13 +23,13 @@ WITH_THREE = ("batches_smaller", "uneven", "sharding_off", "files", "predict_giv
     ],
 )
 def test_data_of_every_kind(size: int, local_replicas: int, tmp_path: Path) -> None:
-    module = "tests.cluster.collective.data_worker"
-    checks = names_of_checks(module)
+    checks = [name for module in MODULES for name in names_of_checks(module)]
     if size == 3:
         checks = [check for check in checks if any(part in check for part in WITH_THREE)]
     assert len(checks) >= len(WITH_THREE)
     arguments = [str(local_replicas), str(tmp_path), *checks]
-    require_checks(tmp_path, module, *arguments, workers=size, expected=checks)
+    worker = "tests.cluster.collective.data_worker"
+    require_checks(tmp_path, worker, *arguments, workers=size, expected=checks)
 
 
 @pytest.mark.keras

@@ -1,80 +1,16 @@
-"""tfs-run with real processes: output, exit status, signals, and that nothing is left running."""
+"""What tfs-run gives to real processes, where it starts them, what it prints, and which arguments it refuses."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ProcessGroup, wait_until
+from tests.cluster.launch.launcher import PRELUDE, RUN
 
-RUN = ("-m", "tf_strategies.launch.run")
 pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
-
-
-class Launcher:
-    """Writes small scripts and starts tfs-run on them."""
-
-    def __init__(self, group: ProcessGroup, folder: Path) -> None:
-        self.group, self.folder = group, folder
-
-    def start(self, *arguments: str, code: str, env=None, script_arguments=()):
-        script = self.folder / "script.py"
-        script.write_text(PRELUDE + code)
-        return self.group.start_python(
-            "tfs-run",
-            *RUN,
-            *arguments,
-            str(script),
-            *script_arguments,
-            env={"DIR": str(self.folder), **(env or {})},
-        )
-
-    def run(self, *arguments: str, code: str = "", timeout: float = 30, **more) -> tuple[int, str]:
-        process = self.start(*arguments, code=code, **more)
-        return process.wait(timeout), process.log()
-
-    def seen(self) -> dict[str, dict]:
-        """What the processes wrote with `note`, by role and index."""
-        return {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
-
-
-PRELUDE = """
-import json, os, pathlib, signal, subprocess, sys, time
-config = json.loads(os.environ["TF_CONFIG"])
-role, index = config["task"]["type"], config["task"]["index"]
-folder = pathlib.Path(os.environ["DIR"])
-def note(**values):
-    (folder / f".{role}{index}").write_text(json.dumps({"pid": os.getpid(), **values}))
-    (folder / f".{role}{index}").rename(folder / f"{role}{index}.json")
-def wait_for_notes(*names):
-    end = time.monotonic() + 20
-    while not all((folder / f"{name}.json").exists() for name in names):
-        assert time.monotonic() < end, f"no notes of {names}"
-        time.sleep(0.02)
-def hold():
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def launcher(tmp_path):
-    with ProcessGroup(tmp_path) as group:
-        yield Launcher(group, tmp_path)
-        group.print_logs()
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_every_role_gets_its_tf_config(launcher):
@@ -143,122 +79,6 @@ def test_a_module_can_be_run(launcher):
     process = launcher.group.start_python("tfs-run", *RUN, "--workers", "2", "-m", "my_module", "-v", env=env)
     assert process.wait(20) == 0
     assert [entry["argv"] for entry in launcher.seen().values()] == [["-v"], ["-v"]]
-
-
-@pytest.mark.parametrize(
-    ("code", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)]
-)
-def test_one_that_fails_ends_the_others_and_gives_its_status(launcher, code, status):
-    code = f"note()\nif index == 1:\n    wait_for_notes('worker0', 'worker2')\n    {code}\nhold()"
-    found, log = launcher.run("--workers", "3", "--survivor-wait", "0.3", "--grace", "5", code=code)
-    assert found == status
-    assert re.search(r"tfs-run: worker 1 .*; the other 2 will be ended in 0.3 s", log)
-    assert re.search(r"tfs-run: worker 0 \(127.0.0.1:\d+\) ended by tfs-run with SIGTERM", log)
-    assert all(gone(entry["pid"]) for entry in launcher.seen().values())
-
-
-def test_survivors_may_end_with_their_own_message(launcher):
-    code = """
-if index == 1:
-    sys.exit(9)
-while not (folder / "go").exists():
-    time.sleep(0.02)
-print(f"worker {index} saw the loss")
-sys.exit(3)
-"""
-    process = launcher.start("--workers", "3", "--survivor-wait", "20", code=code)
-    process.wait_for_text("worker 1 ended with status 9", 10)
-    (launcher.folder / "go").touch()
-    assert process.wait(10) == 9
-    assert "worker 0 saw the loss" in process.log()
-    assert "worker 2 saw the loss" in process.log()
-    assert "worker 2 | " in process.log()
-
-
-def test_one_that_ignores_the_signal_is_killed_after_the_grace(launcher):
-    code = """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-note()
-if index == 1:
-    wait_for_notes("worker0")
-    sys.exit(1)
-hold()
-"""
-    status, log = launcher.run("--workers", "2", "--survivor-wait", "0.3", "--grace", "0.3", code=code)
-    assert status == 1
-    assert "worker 0 (127.0.0.1:" in log
-    assert "ended by tfs-run with SIGKILL" in log
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_reach_every_process(launcher, number):
-    code = f"""
-def on_signal(number, frame):
-    print("got", number, flush=True)
-    sys.exit(0)
-signal.signal({int(number)}, on_signal)
-note()
-hold()
-"""
-    process = launcher.start("--workers", "3", code=code)
-    wait_until(lambda: len(launcher.seen()) == 3, 20, "three workers")
-    process.signal(number)
-    assert process.wait(10) == 128 + number
-    for index in range(3):
-        assert f"worker {index} | got {int(number)}" in process.log()
-
-
-def test_a_second_interrupt_kills(launcher):
-    process = launcher.start(
-        "--workers", "1", "--grace", "60", code="signal.signal(signal.SIGINT, signal.SIG_IGN)\nnote()\nhold()"
-    )
-    wait_until(lambda: len(launcher.seen()) == 1, 20, "the worker")
-    process.signal(signal.SIGINT)
-    process.signal(signal.SIGTERM)
-    assert process.wait(10) in (130, 143)
-    assert gone(launcher.seen()["worker0"]["pid"])
-
-
-GRANDCHILDREN = """
-mine = subprocess.Popen(["sleep", "61"])
-escaped = subprocess.Popen(["sleep", "62"], start_new_session=True)
-note(children=[mine.pid, escaped.pid])
-"""
-
-
-@pytest.mark.parametrize("ending", ["", "sys.exit(1)", "hold()"])
-def test_no_grandchild_is_left_running(launcher, ending):
-    process = launcher.start("--workers", "2", "--grace", "0.2", code=GRANDCHILDREN + ending)
-    wait_until(lambda: len(launcher.seen()) == 2, 20, "both workers")
-    if ending == "hold()":
-        process.signal(signal.SIGTERM)
-    process.wait(15)
-    children = [pid for entry in launcher.seen().values() for pid in entry["children"]]
-    assert len(children) == 4
-    assert all(gone(pid) for pid in children)
-
-
-def test_the_processes_die_when_the_launcher_is_killed(launcher):
-    process = launcher.start("--workers", "2", code="note()\nhold()")
-    wait_until(lambda: len(launcher.seen()) == 2, 20, "both workers")
-    process.signal(signal.SIGKILL)
-    process.wait(5)
-    wait_until(
-        lambda: all(gone(entry["pid"]) for entry in launcher.seen().values()), 5, "the end of the workers"
-    )
-
-
-def test_servers_are_ended_after_the_workers(launcher):
-    status, log = launcher.run(
-        "--workers", "1", "--ps", "2", "--grace", "0.2", code="if role == 'ps': hold()"
-    )
-    assert status == 0
-    assert len(re.findall(r"ps \d .* ended by tfs-run with SIGTERM", log)) == 2
-
-
-def test_a_failing_server_is_a_failure(launcher):
-    code = "if role == 'ps': sys.exit(5)\nhold()"
-    assert launcher.run("--workers", "1", "--ps", "1", "--survivor-wait", "0.1", code=code)[0] == 5
 
 
 @pytest.mark.parametrize(
@@ -357,46 +177,3 @@ def test_a_script_that_is_not_there_is_named(launcher):
     process = launcher.group.start_python("tfs-run", *RUN, "nowhere.py")
     assert process.wait(10) == 2
     assert process.log() == "tfs-run: error: there is no script 'nowhere.py'; for a module write -m\n"
-
-
-def test_closing_its_output_ends_all(launcher):
-    script = launcher.folder / "talks.py"
-    script.write_text(
-        PRELUDE
-        + "note()\nwait_for_notes('worker0', 'worker1')\nwhile True: print('again', flush=True); time.sleep(0.01)"
-    )
-    line = (
-        'set -o pipefail; "$0" -m tf_strategies.launch.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
-    )
-    process = launcher.group.start(
-        "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
-    )
-    assert process.wait(15) == 143
-    assert all(gone(entry["pid"]) for entry in launcher.seen().values())
-
-
-def test_tls_encrypts_a_training_with_certificates_that_are_removed(launcher) -> None:
-    code = """
-import numpy as np, tensorflow as tf, tf_strategies as tfs
-options = tfs.CommunicationOptions(transport="tcp", security="tls", timeout=60)
-strategy = tfs.CollectiveAllReduceStrategy(options)
-with strategy.scope():
-    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3, kernel_initializer="ones")])
-    model.compile(tf.keras.optimizers.SGD(0.1), "mse")
-x = np.arange(64, dtype=np.float32).reshape(16, 4) / 64
-model.fit(tf.data.Dataset.from_tensor_slices((x, x[:, :3])).batch(8), epochs=2, verbose=0)
-weights = [float(each) for each in model.get_weights()[0].ravel()]
-note(transport=strategy.communication_stats().transport, weights=weights, folder=os.environ["TF_STRATEGIES_TLS"])
-"""
-    status, log = launcher.run("--workers", "2", "--tls", code=code, timeout=120)
-    assert status == 0, log
-    first, second = launcher.seen().values()
-    assert first["transport"] == second["transport"] == "tcp (TLS 1.3)"
-    assert first["weights"] == second["weights"] != [1.0] * 12
-    assert not Path(first["folder"]).parent.exists()
-
-
-def test_tls_on_several_hosts_needs_certificates_of_the_user(launcher) -> None:
-    status, log = launcher.run("--hosts", "127.0.0.1", "--port-base", "22222", "--tls")
-    assert status == 2
-    assert "with --hosts set TF_STRATEGIES_TLS" in log

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.checks import run_checks
+from tests.support.processes import wait_until
 from tf_strategies.native import ledger, ledger_core, loader
 from tf_strategies.native.ledger import Caller, Decision
 
@@ -79,20 +80,24 @@ def check_a_deadline_names_who_is_awaited() -> None:
 def check_a_wait_is_given_up_when_another_operation_fails() -> None:
     first, _ = joined("cancel")
 
+    def nine_when_it_waits() -> np.int64:
+        with tf.device(SERVER):
+            wait_until(lambda: ledger.submitters("cancel").numpy().tolist() == [0], 20, "the submission")
+        return np.int64(9)
+
     @tf.function
     def fails_here():
         with tf.device(SERVER):
             submission = ledger.submit(first, 0, rows=1, quorum=2, timeout=120.0)
-        late = tf.numpy_function(lambda: time.sleep(0.5) or np.int64(9), [], tf.int64, stateful=False)
+        late = tf.numpy_function(nine_when_it_waits, [], tf.int64, stateful=False)
         return submission.decision, tf.gather(tf.zeros([3]), late)
 
     seconds = expect_error(tf.errors.InvalidArgumentError, "indices = 9 is not in [0, 3)", fails_here)
     assert seconds < 30, seconds
-    end = time.monotonic() + 30
     with tf.device(SERVER):
-        while ledger.counts("cancel").dropped.numpy()[0] != 1:
-            assert time.monotonic() < end, "the server waits on"
-            time.sleep(0.02)
+        wait_until(
+            lambda: ledger.counts("cancel").dropped.numpy()[0] == 1, 30, "the server to give up its wait"
+        )
 
 
 def check_synchronous_steps() -> None:

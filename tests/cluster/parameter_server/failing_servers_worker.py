@@ -77,13 +77,14 @@ def train(kind: str, steps: int, timeout: float, victim: str, meeting: str) -> N
 
 
 def apply_slowly(steps: int, timeout: float) -> None:
-    """Steps that the last worker applies: at once on the first server, and on the second, which says so, for two seconds."""
+    """Steps that worker 1 applies: at once on the first server, and for two seconds on the second. Both servers say so."""
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=timeout))
     with strategy.scope():
         quick, slow = (tf.Variable(tf.zeros([4]), name=name) for name in ("quick", "slow"))
 
     def add(variable: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
-        return variable.assign_add(gradient)
+        with tf.control_dependencies([variable.assign_add(gradient)]):
+            return tf.print("the quick server has ended")
 
     def add_late(variable: tf.Variable, gradient: tf.Tensor) -> tf.Operation:
         with tf.control_dependencies([tf.print("the slow server begins")]):
@@ -101,8 +102,10 @@ def apply_slowly(steps: int, timeout: float) -> None:
     def train() -> None:
         strategy.run(lambda: tf.distribute.get_replica_context().merge_call(update))
 
+    membership = strategy._servers.membership
     for step in range(steps):
-        time.sleep(strategy.rank * 0.5)
+        if strategy.rank == 1:
+            wait_until(lambda: membership.submitters() == [0], 60, "the submission of worker 0")
         train()
         print(f"step {step + 1} quick={quick.numpy()} slow={slow.numpy()}", flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import socket
@@ -17,6 +18,19 @@ _WORKER = "tests.cluster.parameter_server.failing_servers_worker"
 _START_SECONDS = 90
 _QUORUM_SECONDS = 6
 _NOTICE_SECONDS = 6
+
+
+def wait_for_clients(address: str, count: int) -> None:
+    """Waits until so many processes have tried to reach a server that is not there, and lets their tries fail.
+
+    gRPC opens no second connection while one is open that nobody answers.
+    """
+    host, _, port = address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((host, int(port))))
+        server.settimeout(_START_SECONDS)
+        for _ in range(count):
+            stack.enter_context(server.accept()[0])
 
 
 def steps_of(log: str) -> list[float]:
@@ -81,7 +95,7 @@ def test_a_step_whose_worker_is_killed_while_it_applies_it_is_applied_once(tmp_p
         for step in (1, 2):
             cluster["worker0"].wait_for_text(f"^step {step} ", timeout=_START_SECONDS)
         cluster["ps1"].wait_for_text("(?s)(the slow server begins.*){3}", timeout=10)
-        time.sleep(0.5)
+        cluster["ps0"].wait_for_text("(?s)(the quick server has ended.*){3}", timeout=10)
         cluster["worker1"].kill()
         assert cluster["worker0"].wait(_START_SECONDS) == 0
         for step in (1, 2, 3, 4):
@@ -172,7 +186,7 @@ def test_workers_may_start_before_the_servers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=2) as cluster:
         for index in (1, 0):
             cluster.start_one("worker", index, "async", "5", "60")
-        time.sleep(5)
+        wait_for_clients(cluster.addresses["ps"][0], 2)
         assert "connected" not in cluster["worker0"].log() + cluster["worker1"].log()
         for index in (1, 0):
             cluster.start_one("ps", index, "async", "5", "60")

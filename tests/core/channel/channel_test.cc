@@ -1,36 +1,22 @@
-// Two ends of a channel in one process, over every wire: tensors arrive where they belong, and whatever goes wrong ends in time.
+// Two ends of a channel over every wire: tensors arrive where they belong, and what is refused, given up or overdue ends in time.
 
 #include "ops/channel/channel.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "ops/transport/faulty.h"
-#include "ops/transport/in_process.h"
-#include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
+#include "tests/core/channel/channel_pair.h"
 
 namespace tf_strategies {
 namespace {
-
-using Transports = std::vector<std::unique_ptr<Transport>>;
-using Bytes = std::vector<char>;
-
-Transports InProcess(size_t eager_bytes) {
-  auto fabric = MakeInProcessFabric(2, eager_bytes);
-  Transports transports;
-  for (int rank : {0, 1}) transports.push_back(MakeInProcessTransport(fabric, rank));
-  return transports;
-}
 
 Transports Ucx(const std::string& transports, bool same_host) {
   std::vector<std::unique_ptr<UcxWorker>> workers(2);
@@ -47,81 +33,6 @@ Transports Ucx(const std::string& transports, bool same_host) {
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
   return made;
-}
-
-Bytes Pattern(size_t bytes, int seed) {
-  Bytes data(bytes);
-  for (size_t i = 0; i < bytes; ++i)
-    data[i] = static_cast<char>(i * 31 + (i >> 8) + static_cast<size_t>(seed) * 7);
-  return data;
-}
-
-// The outcome of one transfer, to wait for with a deadline. Owns the bytes.
-struct Outcome {
-  std::promise<Status> promise;
-  std::future<Status> future = promise.get_future();
-  int64_t ticket = 0;
-  TensorInfo came;  // of a reception
-  std::shared_ptr<Bytes> data = std::make_shared<Bytes>();
-
-  Status Wait(double seconds = 20) {
-    if (future.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready) {
-      return Internal("the test waited in vain");
-    }
-    return future.get();
-  }
-  bool Waits(double seconds = 0.1) {
-    return future.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout;
-  }
-};
-
-using Transferred = std::shared_ptr<Outcome>;
-
-Transferred Send(Channel& channel, TransferId id, Bytes bytes, double timeout = 20) {
-  auto outcome = std::make_shared<Outcome>();
-  *outcome->data = std::move(bytes);
-  Channel::Outgoing out;
-  out.id = id;
-  out.label = "sending " + std::to_string(id.key);
-  out.timeout_seconds = timeout;
-  out.info = {3, {1, static_cast<int64_t>(outcome->data->size())}, outcome->data->size()};
-  out.data = outcome->data->data();
-  out.keep_alive = outcome->data;
-  out.done = [outcome](const Status& status) { outcome->promise.set_value(status); };
-  outcome->ticket = channel.NewTicket();
-  channel.Send(outcome->ticket, std::move(out));
-  return outcome;
-}
-
-Transferred Receive(Channel& channel, TransferId id, double timeout = 20, Status verdict = Status::Ok()) {
-  auto outcome = std::make_shared<Outcome>();
-  Channel::Incoming in;
-  in.id = id;
-  in.label = "receiving " + std::to_string(id.key);
-  in.timeout_seconds = timeout;
-  in.place = [outcome, verdict](const TensorInfo& info, Channel::Incoming::Place* place) {
-    outcome->came = info;
-    outcome->data->resize(info.bytes);
-    *place = {outcome->data->data(), outcome->data};
-    return verdict;
-  };
-  in.done = [outcome](const Status& status) { outcome->promise.set_value(status); };
-  outcome->ticket = channel.NewTicket();
-  channel.Receive(outcome->ticket, std::move(in));
-  return outcome;
-}
-
-struct Pair {
-  std::unique_ptr<Channel> worker, server;
-
-  explicit Pair(Transports transports) {
-    worker = std::make_unique<Channel>(std::move(transports[0]), "worker 0 (a:1)", "ps 1 (b:2)");
-    server = std::make_unique<Channel>(std::move(transports[1]), "ps 1 (b:2)", "worker 0 (a:1)");
-  }
-};
-
-bool Has(const Status& status, const std::string& part) {
-  return status.message().find(part) != std::string::npos;
 }
 
 struct Wire {
@@ -301,116 +212,6 @@ INSTANTIATE_TEST_SUITE_P(EveryWire, ChannelTest,
                                            Wire{"shared_memory", [] { return Ucx("", true); }},
                                            Wire{"tcp", [] { return Ucx("tcp,self", false); }}),
                          [](const auto& info) { return std::string(info.param.name); });
-
-TEST(ChannelFault, AFailedActionEndsBothEndsWithOneCause) {
-  for (int faulty : {0, 1}) {
-    int failed = 0;
-    for (int64_t action = 0; action < 12; ++action) {
-      Transports transports = InProcess(1 << 10);
-      transports[faulty] =
-          MakeFaultyTransport(std::move(transports[faulty]), {Fault::Kind::kFail, action, 0});
-      Pair ends(std::move(transports));
-      const auto received = Receive(*ends.worker, {1, 1, 0});
-      const auto sent = Send(*ends.server, {1, 1, 0}, Pattern(50000, 1));
-      const Status status = received->Wait();
-      const Status other = sent->Wait();
-      if (status.ok()) {
-        EXPECT_EQ(*received->data, *sent->data);
-        continue;
-      }
-      ++failed;
-      EXPECT_EQ(status.code(), Code::kUnavailable) << action << status.ToString();
-      EXPECT_TRUE(Has(status, "failed action " + std::to_string(action))) << status.ToString();
-      EXPECT_TRUE(other.ok() || Has(other, "failed action")) << other.ToString();
-    }
-    EXPECT_GE(failed, 2) << "rank " << faulty;
-    EXPECT_LT(failed, 12) << "rank " << faulty;
-  }
-}
-
-TEST(ChannelFault, APeerThatDiesIsOverdueOrFailedByTheWatcher) {
-  int failed = 0;
-  for (int64_t action = 0; action < 8; ++action) {
-    Transports transports = InProcess(1 << 10);
-    transports[1] = MakeFaultyTransport(std::move(transports[1]), {Fault::Kind::kLose, action, 0});
-    Pair ends(std::move(transports));
-    const auto received = Receive(*ends.worker, {1, 1, 0}, 20);
-    const auto sent = Send(*ends.server, {1, 1, 0}, Pattern(50000, 1), 20);
-    if (received->Waits(0.2)) {
-      ends.worker->Fail(Unavailable("ps 1 (b:2) has died"));
-      ++failed;
-    }
-    const Status status = received->Wait();
-    EXPECT_TRUE(status.ok() || Has(status, "has died")) << status.ToString();
-    ends.server->Fail(Unavailable("over"));
-    EXPECT_NE(sent->Wait().code(), Code::kInternal);
-  }
-  EXPECT_GE(failed, 2);
-  EXPECT_LT(failed, 8);
-}
-
-TEST(ChannelFault, ADelayedActionChangesNothing) {
-  for (int faulty : {0, 1}) {
-    for (int64_t action = 0; action < 8; ++action) {
-      Transports transports = InProcess(1 << 10);
-      transports[faulty] =
-          MakeFaultyTransport(std::move(transports[faulty]), {Fault::Kind::kDelay, action, 30});
-      Pair ends(std::move(transports));
-      const auto received = Receive(*ends.worker, {1, 1, 0});
-      const auto sent = Send(*ends.server, {1, 1, 0}, Pattern(50000, 1));
-      ASSERT_EQ(received->Wait().ToString(), "OK") << faulty << " " << action;
-      EXPECT_EQ(*received->data, *sent->data);
-      EXPECT_EQ(sent->Wait().ToString(), "OK");
-    }
-  }
-}
-
-TEST(ChannelFault, AMessageThatMakesNoSenseEndsIt) {
-  Transports transports = InProcess(1 << 10);
-  auto stranger = std::move(transports[1]);
-  Channel worker(std::move(transports[0]), "worker 0 (a:1)", "ps 1 (b:2)");
-  const auto received = Receive(worker, {1, 1, 0});
-  const std::string nonsense = "GET / HTTP/1.1";
-  stranger->Send(0, {0, 0, 0}, nonsense.data(), nonsense.size(), [](const Status&) {});
-  const Status status = received->Wait();
-  EXPECT_EQ(status.code(), Code::kMismatch);
-  EXPECT_TRUE(Has(status, "no channel of this version")) << status.ToString();
-}
-
-// Each leaves something that waits for a payload: the peer that sends none must not be able to pile them up.
-TEST(ChannelFault, APeerThatAnnouncesAndCancelsWithoutEndEndsIt) {
-  int sockets[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-  Transports transports(2);
-  ASSERT_TRUE(MakeTcpTransport(0, {-1, sockets[0]}, &transports[0]).ok());
-  ASSERT_TRUE(MakeTcpTransport(1, {sockets[1], -1}, &transports[1]).ok());
-  auto stranger = std::move(transports[1]);
-  Channel worker(std::move(transports[0]), "worker 0 (a:1)", "ps 1 (b:2)");
-  channel::Message tensor, cancel;
-  tensor.kind = channel::MessageKind::kTensor;
-  tensor.info = {1, {10000}, 40000};
-  cancel.kind = channel::MessageKind::kCancel;
-  tensor.payload = cancel.payload = 7;
-  const std::string messages[] = {channel::Encode(tensor), channel::Encode(cancel)};
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (worker.status().ok() && std::chrono::steady_clock::now() < end) {
-    for (const std::string& message : messages) {
-      stranger->Send(0, {0, 0, 0}, message.data(), message.size(), [](const Status&) {});
-    }
-    stranger->Progress();
-  }
-  EXPECT_EQ(worker.status().code(), Code::kMismatch);
-  EXPECT_TRUE(Has(worker.status(), "65536 tensors were announced and have not arrived"))
-      << worker.status().ToString();
-}
-
-TEST(ChannelFault, APeerThatIsNotThereIsNamed) {
-  Transports transports = InProcess(1 << 10);
-  Channel worker(std::move(transports[0]), "worker 0 (a:1)", "ps 1 (b:2)");
-  const Status status = worker.WaitReady(0.2);
-  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-  EXPECT_TRUE(Has(status, "ps 1 (b:2)") && Has(status, "0.2 s")) << status.ToString();
-}
 
 }  // namespace
 }  // namespace tf_strategies

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "ops/transport/tcp/frame.h"
 #include "ops/transport/tcp/tcp_transport.h"
+#include "tests/core/support/resident_bytes.h"
 #include "tests/core/support/sanitized.h"
 #include "tests/core/transport/sockets.h"
 
@@ -26,12 +26,6 @@ using tcp::FrameKind;
 
 constexpr size_t kLong = 1 << 20;
 constexpr uint32_t kKey = 4;
-
-int64_t ResidentBytes() {
-  int64_t unused = 0, pages = 0;
-  std::ifstream("/proc/self/statm") >> unused >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
-}
 
 struct Outcome {
   int ended = 0;

@@ -6,11 +6,13 @@ import itertools
 import threading
 import time
 from typing import List
+from unittest import mock
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from tests.support.processes import wait_until  # noqa: E402
 from tf_strategies.errors import BootstrapError  # noqa: E402
 from tf_strategies.keras.shared_progress import Pace, RefusedError  # noqa: E402
 from tf_strategies.parameter_server.cluster.progress import ServerProgress  # noqa: E402
@@ -49,9 +51,10 @@ def test_workers_wait_for_the_chief_and_get_their_records(name: str) -> None:
     assert not chief.is_open() and not chief.is_torn()
     ended: List[float] = []
     waiting = threading.Thread(target=lambda: (worker.wait_until_open(), ended.append(time.monotonic())))
-    waiting.start()
-    time.sleep(0.2)
-    assert waiting.is_alive()
+    with mock.patch.object(worker, "is_open", side_effect=worker.is_open) as looks:
+        waiting.start()
+        wait_until(lambda: looks.call_count > 1, 10, "the worker to look again")
+    assert not ended
     opened_at = time.monotonic()
     chief.open([b"", b"\0\xff"])
     waiting.join(10)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_equal_texts
 from tf_strategies.collective.input.file_sources import ENDLESS, FileList
@@ -157,7 +157,7 @@ def require_same_files(
             )
 
 
-def _digest(parts: Any) -> str:
+def _digest(parts: Iterable[str]) -> str:
     text = "\n".join(parts).encode("utf-8", "surrogateescape")
     return hashlib.blake2b(text, digest_size=12).hexdigest()
 

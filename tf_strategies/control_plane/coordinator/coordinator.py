@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from typing import Any, Callable, Mapping
+from typing import Callable, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
@@ -41,7 +41,7 @@ class Coordinator:
         timeout: the limit for joining, and for each exchange, in seconds.
     """
 
-    def __init__(self, cluster: Cluster, terms: Mapping[str, Any], timeout: float) -> None:
+    def __init__(self, cluster: Cluster, terms: Mapping[str, object], timeout: float) -> None:
         self._life = life = GroupLife(Roster(cluster))
         self._joining = Joining(life, terms, timeout)
         self._exchanges = Exchanges(life, timeout)

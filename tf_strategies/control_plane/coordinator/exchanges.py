@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Iterator
+from typing import Iterator
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.coordinator.group_life import GroupLife
@@ -27,7 +27,7 @@ class Gathering:
         self.what = what
         self.first_rank = first_rank
         self.started = time.monotonic()
-        self.payloads: dict[int, Any] = {}
+        self.payloads: dict[int, object] = {}
 
     def missing(self, size: int) -> list[int]:
         """Returns the ranks that have not taken part."""
@@ -36,7 +36,7 @@ class Gathering:
     def replies(self, size: int) -> Iterator[Message]:
         """Yields the messages that contain all payloads, by rank, each within the size limit of messages."""
         room = MAX_MESSAGE_BYTES - 1024
-        run: list[Any] = []
+        run: list[object] = []
         first = used = 0
         for rank in range(size):
             length = len(encode({"type": "payload", "payload": self.payloads[rank]}))
@@ -47,7 +47,7 @@ class Gathering:
             used += length
         yield self._reply(first, run)
 
-    def _reply(self, first: int, run: list[Any]) -> Message:
+    def _reply(self, first: int, run: list[object]) -> Message:
         return {"type": "gathered", "sequence": self.sequence, "first": first, "payloads": run}
 
 

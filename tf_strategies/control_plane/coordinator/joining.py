@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Mapping
+from typing import Mapping
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.agreement import disagreement, valid_terms
@@ -33,7 +33,7 @@ class Joining:
         latecomers: whether the group has failed while some members had not joined. They still need the reason.
     """
 
-    def __init__(self, life: GroupLife, terms: Mapping[str, Any], timeout: float) -> None:
+    def __init__(self, life: GroupLife, terms: Mapping[str, object], timeout: float) -> None:
         self._life, self._terms, self._timeout = life, terms, timeout
         self._roster = life.roster
         self.latecomers = False

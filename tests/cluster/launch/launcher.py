@@ -1,0 +1,62 @@
+"""Starts tfs-run on small scripts, and reads what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.support.processes import ProcessGroup
+
+RUN = ("-m", "tf_strategies.launch.run")
+PRELUDE = """
+import json, os, pathlib, signal, subprocess, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+role, index = config["task"]["type"], config["task"]["index"]
+folder = pathlib.Path(os.environ["DIR"])
+def note(**values):
+    (folder / f".{role}{index}").write_text(json.dumps({"pid": os.getpid(), **values}))
+    (folder / f".{role}{index}").rename(folder / f"{role}{index}.json")
+def wait_for_notes(*names):
+    end = time.monotonic() + 20
+    while not all((folder / f"{name}.json").exists() for name in names):
+        assert time.monotonic() < end, f"no notes of {names}"
+        time.sleep(0.02)
+def hold():
+    time.sleep(60)
+"""
+
+
+class Launcher:
+    """Writes small scripts and starts tfs-run on them."""
+
+    def __init__(self, group: ProcessGroup, folder: Path) -> None:
+        self.group, self.folder = group, folder
+
+    def start(self, *arguments: str, code: str, env=None, script_arguments=()):
+        script = self.folder / "script.py"
+        script.write_text(PRELUDE + code)
+        return self.group.start_python(
+            "tfs-run",
+            *RUN,
+            *arguments,
+            str(script),
+            *script_arguments,
+            env={"DIR": str(self.folder), **(env or {})},
+        )
+
+    def run(self, *arguments: str, code: str = "", timeout: float = 30, **more) -> tuple[int, str]:
+        process = self.start(*arguments, code=code, **more)
+        return process.wait(timeout), process.log()
+
+    def seen(self) -> dict[str, dict]:
+        """What the processes wrote with `note`, by role and index."""
+        return {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

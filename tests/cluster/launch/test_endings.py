@@ -1,0 +1,146 @@
+"""How tfs-run ends with real processes: exit status, signals, and that nothing is left running."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+
+import pytest
+
+from tests.cluster.launch.launcher import PRELUDE, gone
+from tests.support.processes import wait_until
+
+pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), signal.SIGKILL)", 137)]
+)
+def test_one_that_fails_ends_the_others_and_gives_its_status(launcher, code, status):
+    code = f"note()\nif index == 1:\n    wait_for_notes('worker0', 'worker2')\n    {code}\nhold()"
+    found, log = launcher.run("--workers", "3", "--survivor-wait", "0.3", "--grace", "5", code=code)
+    assert found == status
+    assert re.search(r"tfs-run: worker 1 .*; the other 2 will be ended in 0.3 s", log)
+    assert re.search(r"tfs-run: worker 0 \(127.0.0.1:\d+\) ended by tfs-run with SIGTERM", log)
+    assert all(gone(entry["pid"]) for entry in launcher.seen().values())
+
+
+def test_survivors_may_end_with_their_own_message(launcher):
+    code = """
+if index == 1:
+    sys.exit(9)
+while not (folder / "go").exists():
+    time.sleep(0.02)
+print(f"worker {index} saw the loss")
+sys.exit(3)
+"""
+    process = launcher.start("--workers", "3", "--survivor-wait", "20", code=code)
+    process.wait_for_text("worker 1 ended with status 9", 10)
+    (launcher.folder / "go").touch()
+    assert process.wait(10) == 9
+    assert "worker 0 saw the loss" in process.log()
+    assert "worker 2 saw the loss" in process.log()
+    assert "worker 2 | " in process.log()
+
+
+def test_one_that_ignores_the_signal_is_killed_after_the_grace(launcher):
+    code = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+note()
+if index == 1:
+    wait_for_notes("worker0")
+    sys.exit(1)
+hold()
+"""
+    status, log = launcher.run("--workers", "2", "--survivor-wait", "0.3", "--grace", "0.3", code=code)
+    assert status == 1
+    assert "worker 0 (127.0.0.1:" in log
+    assert "ended by tfs-run with SIGKILL" in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_every_process(launcher, number):
+    code = f"""
+def on_signal(number, frame):
+    print("got", number, flush=True)
+    sys.exit(0)
+signal.signal({int(number)}, on_signal)
+note()
+hold()
+"""
+    process = launcher.start("--workers", "3", code=code)
+    wait_until(lambda: len(launcher.seen()) == 3, 20, "three workers")
+    process.signal(number)
+    assert process.wait(10) == 128 + number
+    for index in range(3):
+        assert f"worker {index} | got {int(number)}" in process.log()
+
+
+def test_a_second_interrupt_kills(launcher):
+    process = launcher.start(
+        "--workers", "1", "--grace", "60", code="signal.signal(signal.SIGINT, signal.SIG_IGN)\nnote()\nhold()"
+    )
+    wait_until(lambda: len(launcher.seen()) == 1, 20, "the worker")
+    process.signal(signal.SIGINT)
+    process.signal(signal.SIGTERM)
+    assert process.wait(10) in (130, 143)
+    assert gone(launcher.seen()["worker0"]["pid"])
+
+
+GRANDCHILDREN = """
+mine = subprocess.Popen(["sleep", "61"])
+escaped = subprocess.Popen(["sleep", "62"], start_new_session=True)
+note(children=[mine.pid, escaped.pid])
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(1)", "hold()"])
+def test_no_grandchild_is_left_running(launcher, ending):
+    process = launcher.start("--workers", "2", "--grace", "0.2", code=GRANDCHILDREN + ending)
+    wait_until(lambda: len(launcher.seen()) == 2, 20, "both workers")
+    if ending == "hold()":
+        process.signal(signal.SIGTERM)
+    process.wait(15)
+    children = [pid for entry in launcher.seen().values() for pid in entry["children"]]
+    assert len(children) == 4
+    assert all(gone(pid) for pid in children)
+
+
+def test_the_processes_die_when_the_launcher_is_killed(launcher):
+    process = launcher.start("--workers", "2", code="note()\nhold()")
+    wait_until(lambda: len(launcher.seen()) == 2, 20, "both workers")
+    process.signal(signal.SIGKILL)
+    process.wait(5)
+    wait_until(
+        lambda: all(gone(entry["pid"]) for entry in launcher.seen().values()), 5, "the end of the workers"
+    )
+
+
+def test_servers_are_ended_after_the_workers(launcher):
+    status, log = launcher.run(
+        "--workers", "1", "--ps", "2", "--grace", "0.2", code="if role == 'ps': hold()"
+    )
+    assert status == 0
+    assert len(re.findall(r"ps \d .* ended by tfs-run with SIGTERM", log)) == 2
+
+
+def test_a_failing_server_is_a_failure(launcher):
+    code = "if role == 'ps': sys.exit(5)\nhold()"
+    assert launcher.run("--workers", "1", "--ps", "1", "--survivor-wait", "0.1", code=code)[0] == 5
+
+
+def test_closing_its_output_ends_all(launcher):
+    script = launcher.folder / "talks.py"
+    script.write_text(
+        PRELUDE
+        + "note()\nwait_for_notes('worker0', 'worker1')\nwhile True: print('again', flush=True); time.sleep(0.01)"
+    )
+    line = (
+        'set -o pipefail; "$0" -m tf_strategies.launch.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
+    )
+    process = launcher.group.start(
+        "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
+    )
+    assert process.wait(15) == 143
+    assert all(gone(entry["pid"]) for entry in launcher.seen().values())
