@@ -28,7 +28,8 @@ class InstanceNumbers:
       another keeps the same numbers.
     - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives have
       numbers from the last one down, by its name and its place among the functions of that name in the graph. So it gets the
-      same numbers if one worker traces both again.
+      same numbers if one worker traces both again. A graph may call two functions that have the same numbers, or one function
+      twice. Such calls run in the order of the program, because each writes one variable.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class InstanceNumbers:
         )
         self._in_functions: dict[tuple[str, int, int, str, int], int] = {}
         self._first_in_functions = _GRAPH_INSTANCES
+        self._calls: Any = None  # counts the calls of functions with collectives
 
     def next(self, name: str, count: int) -> int:
         """Returns the number of the next collective and reserves the count - 1 numbers after it.
@@ -57,6 +59,8 @@ class InstanceNumbers:
             with self._lock:
                 return self._next_of_name(name, count)
         function, caller = _function_in_replica_function()
+        if function is not None:
+            self._order_calls()
         with self._lock:
             if function is not None:
                 return self._next_of_function(function, caller, name, count)
@@ -68,6 +72,15 @@ class InstanceNumbers:
                     f"one graph has more than {self._first_in_functions} collectives; split it into several"
                 )
             return first
+
+    def _order_calls(self) -> None:
+        """Makes calls of the function that is being built wait for one another: TensorFlow orders what writes a variable."""
+        if self._calls is None:
+            with tf.init_scope(), tf.device("/device:CPU:0"):
+                self._calls = compat.ResourceVariable(
+                    0, dtype=tf.int64, trainable=False, name="calls_with_collectives"
+                )
+        self._calls.assign_add(1, read_value=False)
 
     def _next_of_name(self, name: str, count: int) -> int:
         if (name, count) not in self._eager:

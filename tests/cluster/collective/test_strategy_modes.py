@@ -14,6 +14,7 @@ ONLY_WITH_REPLICAS = {
     "check_mixed_precision_trains_alike": 1,
     "check_a_custom_train_step": 1,
     "check_a_function_of_a_step_that_computes_gradients": 1,  # TensorFlow refuses it with several
+    "check_functions_of_one_name_that_later_share_a_step": 1,
     "check_steps_that_divide_by_the_global_batch": 2,
     "check_fit_evaluate_freeze_and_fit_again": 2,
     "check_a_single_batch_takes_little_longer_than_a_step": 1,

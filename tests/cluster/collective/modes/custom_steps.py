@@ -98,6 +98,64 @@ def check_a_function_of_a_step_that_computes_gradients(strategy: Any) -> None:
             np.testing.assert_allclose(mine, expected, atol=1e-5)
 
 
+def check_functions_of_one_name_that_later_share_a_step(strategy: Any) -> None:
+    """Two parts train alone first, and then in one step, which calls the functions that were compiled before, one twice."""
+
+    class Part(Logits):
+        @tf.function
+        def gradients(self, x: Any, y: Any) -> list:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, self(x)))
+            return tape.gradient(loss, self.trainable_variables)
+
+        def train_step(self, data: Any) -> dict:
+            gradients = self.gradients(*data[:2])
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"mean": tf.zeros([])}
+
+    class Both(keras.Model):
+        def __init__(self, parts: list) -> None:
+            super().__init__()
+            self.parts = parts
+
+        def call(self, inputs: Any) -> Any:
+            return [part(inputs) for part in self.parts]
+
+        def train_step(self, data: Any) -> dict:
+            found = [(part.gradients(*data[:2]), part.trainable_variables) for part in self.parts]
+            found.append((self.parts[0].gradients(-data[0], data[1]), found[0][1]))
+            sums: dict = {}
+            for gradients, variables in found:
+                for gradient, variable in zip(gradients, variables):
+                    sums.setdefault(id(variable), []).append((gradient, variable))
+            pairs = [(tf.add_n([gradient for gradient, _ in each]), each[0][1]) for each in sums.values()]
+            self.optimizer.apply_gradients(pairs)
+            return {"mean": tf.zeros([])}
+
+    x, y = rows(48)
+
+    def trained(strategy: Any) -> list:
+        keras.utils.set_random_seed(4)
+        with strategy.scope():
+            parts = [Part(), Part()]
+            for part in parts:
+                part.build((None, FEATURES))
+                part.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+        for index, part in enumerate(parts):
+            part.fit(x[index::2], y[index::2], batch_size=12, shuffle=False, verbose=0)
+        with strategy.scope():
+            both = Both(parts)
+            both.build((None, FEATURES))
+            both.compile(keras.optimizers.SGD(0.1, momentum=0.9))
+        both.fit(x, y, batch_size=12, epochs=2, shuffle=False, verbose=0)
+        return both.get_weights()
+
+    found = trained(strategy)
+    require_equal_everywhere(strategy, found)
+    for mine, expected in zip(found, trained(tf.distribute.OneDeviceStrategy("CPU:0"))):
+        np.testing.assert_allclose(mine, expected, atol=1e-5)
+
+
 def check_steps_that_divide_by_the_global_batch(strategy: Any) -> None:
     """They are refused, and train exactly with the strategy that is told so."""
     devices = [f"CPU:{index}" for index in range(len(strategy.extended.worker_devices))]
