@@ -199,7 +199,7 @@ test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
 # Both share the cores: what one leaves idle at its end, the other takes. ThreadSanitizer is for what has threads.
-THREADED := base/ transport/ communicator/ channel/ ledger/ cuda/
+THREADED := base/ transport/ communicator/ channel/ confine/ ledger/ cuda/
 sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
 	@$(AGAIN) -j$(JOBS) -Otarget TOGETHER=1 sanitize-address sanitize-thread
 

@@ -13,7 +13,7 @@
 
 #include "ops/channel/offered_sockets.h"
 #include "ops/channel/registry.h"
-#include "tests/core/transport/sockets.h"
+#include "tests/core/support/sockets.h"
 
 namespace tf_strategies {
 namespace {

@@ -14,8 +14,8 @@
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/transport.h"
 #include "ops/transport/ucx.h"
+#include "tests/core/support/sockets.h"
 #include "tests/core/transport/certificates.h"
-#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 

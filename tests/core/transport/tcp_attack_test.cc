@@ -16,7 +16,7 @@
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/core/support/resident_bytes.h"
 #include "tests/core/support/sanitized.h"
-#include "tests/core/transport/sockets.h"
+#include "tests/core/support/sockets.h"
 
 namespace tf_strategies {
 namespace {

@@ -15,8 +15,8 @@
 #include "ops/transport/tcp/tcp_transport.h"
 #include "tests/core/support/resident_bytes.h"
 #include "tests/core/support/sanitized.h"
+#include "tests/core/support/sockets.h"
 #include "tests/core/transport/drive.h"
-#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 namespace {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/support/sockets.h"
 #include "tests/core/transport/drive.h"
 #include "tests/core/transport/open_wires.h"
-#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 namespace {

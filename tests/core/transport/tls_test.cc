@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "ops/transport/tcp/tcp_transport.h"
+#include "tests/core/support/sockets.h"
 #include "tests/core/transport/certificates.h"
 #include "tests/core/transport/open_wires.h"
-#include "tests/core/transport/sockets.h"
 
 namespace tf_strategies {
 namespace {

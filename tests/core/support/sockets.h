@@ -1,6 +1,6 @@
 // Pairs of connected TCP sockets on loopback, in tests.
-#ifndef TESTS_CORE_TRANSPORT_SOCKETS_H_
-#define TESTS_CORE_TRANSPORT_SOCKETS_H_
+#ifndef TESTS_CORE_SUPPORT_SOCKETS_H_
+#define TESTS_CORE_SUPPORT_SOCKETS_H_
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -37,4 +37,4 @@ inline std::vector<std::vector<int>> SocketsOfAll(int size) {
 
 }  // namespace tf_strategies
 
-#endif  // TESTS_CORE_TRANSPORT_SOCKETS_H_
+#endif  // TESTS_CORE_SUPPORT_SOCKETS_H_
