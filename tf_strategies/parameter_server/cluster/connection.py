@@ -154,6 +154,7 @@ def _connect_tensorflow(cluster: Cluster, timeout: float, protection: Protection
         "ps": list(cluster.addresses["ps"]),
         cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},
     }
+    protection.begin()
     try:
         tf.config.experimental_connect_to_cluster(
             tf.train.ClusterSpec(jobs),

@@ -20,7 +20,7 @@ __all__ = ["Protection"]
 
 
 class Protection:
-    """Protects the TensorFlow server of this task, which starts after this.
+    """Protects the TensorFlow server of this task.
 
     In a cluster of loopback addresses the server is confined to the loopback interface. In a cluster with a secret or TLS it
     has a gateway. In all others it stays open, and a warning says so.
@@ -39,13 +39,14 @@ class Protection:
         self._is_local = all(is_loopback(each) for each in addresses)
         self._security = Security(read_secret(), read_tls())
         self._gateway: Optional[Gateway] = None
+        self._confines = False
         self._confinement: Optional[Confinement] = None
         if not self._is_local and not self._security.kinds:
             warn_of_servers(addresses)
             return
         if not self._is_local:
             self._gateway = Gateway(cluster.name_of(cluster.task), addresses)
-        self._confinement = Confinement(split_address(self._address)[1])
+        self._confines = True
 
     @property
     def has_gateway(self) -> bool:
@@ -57,6 +58,11 @@ class Protection:
         """The folder with the certificate of this task for data connections; "" for no TLS."""
         tls = self._security.tls
         return "" if self._gateway is None or tls is None else tls.folder
+
+    def begin(self) -> None:
+        """Prepares for the server, which starts after this."""
+        if self._confines:
+            self._confinement = Confinement(split_address(self._address)[1])
 
     def cover(self) -> None:
         """Lets others reach the server, which listens now, at the address of this task.
@@ -114,7 +120,7 @@ class Protection:
             return ""
 
     def close(self) -> None:
-        """Ends the gateway, if there is one. The server was not started, or its start failed."""
+        """Ends what was begun, because the server could not be started."""
         if self._confinement is not None:
             self._confinement.cancel()
         if self._gateway is not None:

@@ -42,6 +42,7 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
     own = cluster.name_of(cluster.task)
     protection = Protection(cluster)
     protection.accept_channels()
+    protection.begin()
     try:
         server = tf.distribute.Server(
             _all_but_evaluators(cluster),
