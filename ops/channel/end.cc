@@ -1,5 +1,7 @@
 #include "ops/channel/end.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <mutex>
 #include <optional>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kMostTransports = 8;
 constexpr std::chrono::seconds kDataConnectionTime{10};
+constexpr std::chrono::seconds kUnusedConnectionTime{1};
 
 struct Prepared {
   std::mutex mutex;
@@ -41,6 +44,12 @@ void CloseEndedChannelsTo(const std::string& worker) {
     const auto channel = FindChannel(id);
     if (channel != nullptr && !channel->status().ok()) CloseChannel(id);
   }
+}
+
+// Closes the data connection of a worker that shares memory with this process.
+void CloseUnused(const std::string& token) {
+  int socket = -1;
+  if (TakeSocket(token, kUnusedConnectionTime, &socket).ok()) close(socket);
 }
 
 }  // namespace
@@ -104,6 +113,7 @@ Status Accept(const Request& request, Names names, Accepted* accepted) {
     TFS_RETURN_IF_ERROR(TakeSocket(request.token, kDataConnectionTime, &socket));
     TFS_RETURN_IF_ERROR(ConnectSocket(socket, Side::kServer, here.tls_folder, std::move(names), &channel));
   } else {
+    if (!request.token.empty()) CloseUnused(request.token);
     std::unique_ptr<UcxWorker> end;
     TFS_RETURN_IF_ERROR(OpenEnd(request.transports, here.net_devices, &end));
     accepted->address = end->address();

@@ -6,17 +6,25 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <utility>
 
 namespace tf_strategies {
 namespace {
 
-constexpr size_t kMostKept = 64;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostKept = 256;
+constexpr std::chrono::seconds kLongest{60};
+
+struct Offer {
+  std::string token;
+  int socket;
+  Clock::time_point since;
+};
 
 struct Offers {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::pair<std::string, int>> kept;
+  std::deque<Offer> kept;
 };
 
 Offers& TheOffers() {
@@ -29,11 +37,13 @@ Offers& TheOffers() {
 void OfferSocket(const std::string& token, int socket) {
   Offers& offers = TheOffers();
   std::lock_guard<std::mutex> lock(offers.mutex);
-  if (offers.kept.size() == kMostKept) {
-    close(offers.kept.front().second);
+  const auto now = Clock::now();
+  while (!offers.kept.empty() &&
+         (offers.kept.size() >= kMostKept || now - offers.kept.front().since > kLongest)) {
+    close(offers.kept.front().socket);
     offers.kept.pop_front();
   }
-  offers.kept.emplace_back(token, socket);
+  offers.kept.push_back({token, socket, now});
   offers.changed.notify_all();
 }
 
@@ -43,11 +53,11 @@ Status TakeSocket(const std::string& token, std::chrono::milliseconds time, int*
   auto found = offers.kept.end();
   const bool came = offers.changed.wait_for(lock, time, [&] {
     found = std::find_if(offers.kept.begin(), offers.kept.end(),
-                         [&](const auto& each) { return each.first == token; });
+                         [&](const Offer& each) { return each.token == token; });
     return found != offers.kept.end();
   });
   if (!came) return DeadlineExceeded("the worker has opened no data connection");
-  *socket = found->second;
+  *socket = found->socket;
   offers.kept.erase(found);
   return Status::Ok();
 }

@@ -9,7 +9,8 @@
 
 namespace tf_strategies {
 
-// Keeps a connected socket, which it takes over, under a token. The oldest is closed if more than 64 are kept. Thread-safe.
+// Keeps a connected socket, which it takes over, under a token. It is closed if nobody takes it for a minute, or when it is
+// the oldest of more than 256. Thread-safe.
 void OfferSocket(const std::string& token, int socket);
 
 // Waits for the socket with this token. The caller owns it then. Returns kDeadlineExceeded if it does not come in time.

@@ -13,6 +13,9 @@ extern "C" {
 // See ConfineToLoopback in ops/confine/confine.h. stop: another thread sets it to 1, a byte, to end the wait.
 TFS_EXPORT int tfs_confine_to_loopback(int port, double seconds, const volatile unsigned char* stop);
 
+// See ShutConnectionsFromElsewhere.
+TFS_EXPORT void tfs_shut_connections_from_elsewhere(int port, double seconds);
+
 #ifdef __cplusplus
 }
 #endif

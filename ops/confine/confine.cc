@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -17,6 +18,8 @@ namespace tf_strategies {
 namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{1};
+constexpr std::chrono::milliseconds kShutEvery{20};
+constexpr unsigned kLoopbackIndex = 1;  // in each network namespace (LOOPBACK_IFINDEX of Linux)
 
 using Where = int (*)(int, sockaddr*, socklen_t*);
 
@@ -63,14 +66,27 @@ std::vector<int> SocketsOn(int port) {
   return sockets;
 }
 
+// Drops each packet of a socket that does not come over the loopback interface.
+bool AttachFilter(int socket) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(SKF_AD_OFF + SKF_AD_IFINDEX)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kLoopbackIndex, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0xFFFFFFFF),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+  };
+  const sock_fprog program{4, code};
+  return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
+}
+
 Status Confine(int socket) {
   const int on = 1;
-  if (setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0 &&
-      setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo")) == 0) {
-    return Status::Ok();
+  if (!AttachFilter(socket) || setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) {
+    const int error = errno;
+    return FailedPrecondition(std::string("the kernel does not allow it: ") + std::strerror(error));
   }
-  const int error = errno;
-  return FailedPrecondition(std::string("the kernel does not allow it: ") + std::strerror(error));
+  // Lets a socket on all interfaces listen beside it. Linux before 5.7 does not allow it, and the filter does without.
+  static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo")));
+  return Status::Ok();
 }
 
 // Confines what listens on a port now, and says whether there was anything.
@@ -80,11 +96,6 @@ Status ConfineNow(int port, bool* found) {
     if (!IsOn(each, SO_ACCEPTCONN)) continue;
     *found = true;
     TFS_RETURN_IF_ERROR(Confine(each));
-  }
-  if (!*found) return Status::Ok();
-  for (const int each : SocketsOn(port)) {
-    bool is_loopback = false;
-    if (PortOf(each, getpeername, &is_loopback) >= 0 && !is_loopback) shutdown(each, SHUT_RDWR);
   }
   return Status::Ok();
 }
@@ -101,6 +112,16 @@ Status ConfineToLoopback(int port, std::chrono::steady_clock::time_point until,
     std::this_thread::sleep_for(kLookEvery);
   }
   return DeadlineExceeded("no socket of this process listens on port " + std::to_string(port));
+}
+
+void ShutConnectionsFromElsewhere(int port, std::chrono::steady_clock::time_point until) {
+  do {
+    for (const int each : SocketsOn(port)) {
+      bool is_loopback = false;
+      if (PortOf(each, getpeername, &is_loopback) >= 0 && !is_loopback) shutdown(each, SHUT_RDWR);
+    }
+    std::this_thread::sleep_for(kShutEvery);
+  } while (std::chrono::steady_clock::now() < until);
 }
 
 }  // namespace tf_strategies

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import threading
 from typing import Coroutine, TypeVar
 
-from tf_strategies.gateway.greeting import TOKEN_BYTES, Purpose, Security
-from tf_strategies.gateway.streams import open_data, open_stream
+from tf_strategies.gateway.greeting import Security
+from tf_strategies.gateway.streams import GREETING_SECONDS, fetch_ticket, open_data
 
 __all__ = ["open_data_connection", "reason_of_refusal"]
+
+_MOST_SECONDS = 3 * GREETING_SECONDS  # for the greetings of a call, and to resolve names
 
 _Result = TypeVar("_Result")
 
@@ -26,20 +27,15 @@ def reason_of_refusal(address: str, security: Security) -> str:
     Raises:
         OSError: the task is not there.
     """
-
-    async def greet() -> None:
-        stream = await open_stream(address, security, Purpose.PROBE)
-        stream.writer.close()
-
     try:
-        _run(greet())
+        _run(fetch_ticket(address, security))
     except ValueError as error:
         return str(error)
     return ""
 
 
 def open_data_connection(address: str, security: Security) -> tuple[socket.socket, bytes]:
-    """Returns a connection for tensors, whose TLS has not started, and its token.
+    """Returns a connection for tensors, whose TLS has not started, and the ticket that identifies it.
 
     Args:
         address: "host:port" of TF_CONFIG.
@@ -49,8 +45,12 @@ def open_data_connection(address: str, security: Security) -> tuple[socket.socke
         OSError: the task is not there.
         ValueError: it did not prove itself. The message says why.
     """
-    token = secrets.token_bytes(TOKEN_BYTES)
-    return _run(open_data(address, security, token)), token
+
+    async def connect() -> tuple[socket.socket, bytes]:
+        ticket = await fetch_ticket(address, security)
+        return await open_data(address, security, ticket), ticket
+
+    return _run(connect())
 
 
 def _run(work: Coroutine[None, None, _Result]) -> _Result:
@@ -66,7 +66,9 @@ def _run(work: Coroutine[None, None, _Result]) -> _Result:
 
     thread = threading.Thread(target=run, name="tf_strategies gateway client", daemon=True)
     thread.start()
-    thread.join()
+    thread.join(_MOST_SECONDS)
     if failure:
         raise failure[0]
+    if not outcome:
+        raise ConnectionError(f"it did not answer within {_MOST_SECONDS:g} s")
     return outcome[0]

@@ -25,7 +25,7 @@ __all__ = [
     "OPENING_BYTES",
     "PROOF_BYTES",
     "READY",
-    "TOKEN_BYTES",
+    "TICKET_BYTES",
     "Caller",
     "Purpose",
     "Receiver",
@@ -38,7 +38,7 @@ _ANSWER = struct.Struct("!8sB")
 _SECRET, _TLS = 1, 2
 
 READY = b"\1"
-TOKEN_BYTES = 16
+TICKET_BYTES = 16
 OPENING_BYTES = _HELLO.size + NONCE_BYTES
 ANSWER_BYTES = _ANSWER.size
 
@@ -47,8 +47,8 @@ class Purpose(enum.IntEnum):
     """Says for what a connection is used."""
 
     TENSORFLOW = 0  # gRPC to TensorFlow's server
-    PROBE = 1  # nothing but the greeting
-    DATA = 2  # tensors; a token follows the proof, and TLS starts after READY, in the process that takes the connection
+    TICKET = 1  # a ticket for one connection for tensors follows READY
+    DATA = 2  # tensors; the ticket follows the proof, and TLS starts after READY, in the process that takes the connection
 
 
 @dataclasses.dataclass(frozen=True)

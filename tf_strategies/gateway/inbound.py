@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 from typing import Callable, Coroutine
 
-from tf_strategies.gateway.greeting import Purpose, Security
+from tf_strategies.gateway.greeting import TICKET_BYTES, Purpose, Security
 from tf_strategies.gateway.streams import (
     CHUNK_BYTES,
     GREETING_SECONDS,
@@ -23,6 +24,9 @@ __all__ = ["Inbound"]
 
 _MOST_STRANGERS = 64  # connections that have not proved themselves yet
 _MOST_WARNINGS = 20
+_MOST_TICKETS = 4096
+_TICKET_SECONDS = 60.0
+_PAUSE_SECONDS = 1.0
 
 _log = logging.getLogger("tf_strategies")
 
@@ -34,15 +38,20 @@ class Inbound:
         port: of TensorFlow's server on 127.0.0.1.
         security: of this task.
         own: the name of this task, for messages.
-        hand_over: gives a connection for tensors, and its token, to the process of this task.
+        hand_over: gives a connection for tensors, and its ticket, to the process of this task; None if it takes none.
     """
 
     def __init__(
-        self, port: int, security: Security, own: str, hand_over: Callable[[socket.socket, bytes], None]
+        self,
+        port: int,
+        security: Security,
+        own: str,
+        hand_over: Callable[[socket.socket, bytes], None] | None,
     ) -> None:
         self._port, self._security, self._own, self._hand_over = port, security, own, hand_over
-        self._strangers: set[asyncio.Task[None]] = set()
-        self._relays: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], None] = {}  # from the oldest on
+        self._relays: dict[asyncio.Task[None], None] = {}
+        self._tickets: set[bytes] = set()
         self._warned: set[str] = set()
 
     async def accept(self, listener: socket.socket) -> None:
@@ -53,35 +62,48 @@ class Inbound:
             try:
                 opened, address = await loop.sock_accept(listener)
             except OSError as error:  # such as too many open files
-                _log.warning("%s cannot accept connections: %s", self._own, error)
-                await asyncio.sleep(1)
+                self._warn(f"cannot accept connections: {error}")
+                await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             opened.setblocking(False)
-            if len(self._strangers) < _MOST_STRANGERS:
-                _keep(self._strangers, self._greet(opened, address[0]))
-            else:
-                opened.close()
+            if len(self._strangers) >= _MOST_STRANGERS:
+                self._warn(
+                    f"ends the oldest of {_MOST_STRANGERS} connections that have not proved themselves"
+                )
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                oldest.cancel()
+            _keep(self._strangers, self._greet(opened, address[0]))
 
     async def _greet(self, opened: socket.socket, host: str) -> None:
         with opened:
             try:
                 await asyncio.wait_for(self._serve(opened), GREETING_SECONDS)
             except asyncio.TimeoutError:
-                self._warn(host, "it was silent")
+                self._warn(f"refused a connection from {host}: it was silent")
             except (OSError, ValueError) as error:
-                self._warn(host, str(error))
+                self._warn(f"refused a connection from {host}: {error}")
 
     async def _serve(self, opened: socket.socket) -> None:
         purpose = await answer(opened, self._security)
         if purpose is Purpose.DATA:
-            token = await accept_data(opened)
-            self._hand_over(opened, token)
+            ticket = await accept_data(opened, self._tickets)
+            if self._hand_over is not None:
+                self._hand_over(opened, ticket)
             return
         stream = await accept_stream(opened.dup(), self._security)
         if purpose is Purpose.TENSORFLOW:
             _keep(self._relays, self._pass_on(stream))
         else:
+            stream.writer.write(self._new_ticket())
             stream.writer.close()
+
+    def _new_ticket(self) -> bytes:
+        ticket = secrets.token_bytes(TICKET_BYTES)
+        if self._hand_over is not None and len(self._tickets) < _MOST_TICKETS:
+            self._tickets.add(ticket)
+            asyncio.get_running_loop().call_later(_TICKET_SECONDS, self._tickets.discard, ticket)
+        return ticket
 
     async def _pass_on(self, stream: Stream) -> None:
         try:
@@ -92,15 +114,14 @@ class Inbound:
         with contextlib.suppress(OSError):
             await relay(stream, server)
 
-    def _warn(self, host: str, reason: str) -> None:
-        refused = f"{host}: {reason}"
-        if refused not in self._warned and len(self._warned) < _MOST_WARNINGS:
-            self._warned.add(refused)
-            _log.warning("%s refused a connection from %s", self._own, refused)
+    def _warn(self, what: str) -> None:
+        if what not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(what)
+            _log.warning("%s %s", self._own, what)
 
 
-def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> None:
+def _keep(tasks: dict[asyncio.Task[None], None], work: Coroutine[None, None, None]) -> None:
     """Starts a task, and keeps it until it ends."""
     task = asyncio.ensure_future(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
+    tasks[task] = None
+    task.add_done_callback(lambda ended: tasks.pop(ended, None))

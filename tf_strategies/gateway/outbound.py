@@ -39,7 +39,8 @@ async def serve_proxy(addresses: Collection[str], security: Security) -> tuple[a
                 if split_address(target) in tasks:
                     onward = await open_stream(target, security, Purpose.TENSORFLOW)
                 else:
-                    onward = Stream(*await asyncio.open_connection(*split_address(target), limit=CHUNK_BYTES))
+                    connecting = asyncio.open_connection(*split_address(target), limit=CHUNK_BYTES)
+                    onward = Stream(*await asyncio.wait_for(connecting, GREETING_SECONDS))
             except (OSError, ValueError, asyncio.TimeoutError) as error:
                 reason = " ".join(str(error).split()) or "no answer"
                 writer.write(f"HTTP/1.1 502 {reason}\r\n\r\n".encode("ascii", "replace"))

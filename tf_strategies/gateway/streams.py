@@ -16,7 +16,7 @@ from tf_strategies.gateway.greeting import (
     OPENING_BYTES,
     PROOF_BYTES,
     READY,
-    TOKEN_BYTES,
+    TICKET_BYTES,
     Caller,
     Purpose,
     Receiver,
@@ -31,12 +31,15 @@ __all__ = [
     "accept_data",
     "accept_stream",
     "answer",
+    "fetch_ticket",
     "open_data",
     "open_stream",
     "relay",
 ]
 
 GREETING_SECONDS = 10.0
+_LOSS_SECONDS = 60
+_CLOSING_SECONDS = 10.0
 CHUNK_BYTES = 256 << 10
 
 
@@ -53,7 +56,7 @@ async def open_stream(address: str, security: Security, purpose: Purpose) -> Str
     Args:
         address: "host:port" of TF_CONFIG.
         security: of this task.
-        purpose: TENSORFLOW or PROBE.
+        purpose: TENSORFLOW or TICKET.
 
     Raises:
         OSError: there is no connection, it ended, or the other end was silent.
@@ -76,15 +79,26 @@ async def open_stream(address: str, security: Security, purpose: Purpose) -> Str
     return Stream(reader, writer)
 
 
-async def open_data(address: str, security: Security, token: bytes) -> socket.socket:
+async def fetch_ticket(address: str, security: Security) -> bytes:
+    """Returns a ticket for one connection for tensors. The arguments and errors are those of `open_stream`."""
+    stream = await open_stream(address, security, Purpose.TICKET)
+    try:
+        return await asyncio.wait_for(stream.reader.readexactly(TICKET_BYTES), GREETING_SECONDS)
+    except (asyncio.IncompleteReadError, asyncio.TimeoutError):
+        raise ConnectionError("it closed the connection") from None
+    finally:
+        stream.writer.close()
+
+
+async def open_data(address: str, security: Security, ticket: bytes) -> socket.socket:
     """Returns a connection for tensors. Its TLS has not started. The arguments and errors are those of `open_stream`.
 
     Args:
-        token: `TOKEN_BYTES` bytes by which the other task finds the connection.
+        ticket: from the same task. It also identifies the connection there.
     """
     loop = asyncio.get_running_loop()
     async with _greeted(address, security, Purpose.DATA) as opened:
-        await loop.sock_sendall(opened, token)
+        await loop.sock_sendall(opened, ticket)
         await _exactly(opened, len(READY))
         return opened.dup()
 
@@ -104,11 +118,7 @@ async def _greeted(address: str, security: Security, purpose: Purpose) -> AsyncI
 
     deadline = loop.call_later(GREETING_SECONDS, give_up)
     try:
-        host, port = split_address(address)
-        family, kind, protocol, _, place = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
-        with socket.socket(family, kind, protocol) as opened:
-            opened.setblocking(False)
-            await loop.sock_connect(opened, place)
+        with await _connected(*split_address(address)) as opened:
             caller = Caller(security, purpose)
             await loop.sock_sendall(opened, caller.opening)
             caller.check(await _exactly(opened, ANSWER_BYTES))
@@ -126,6 +136,34 @@ async def _greeted(address: str, security: Security, purpose: Purpose) -> AsyncI
         deadline.cancel()
 
 
+async def _connected(host: str, port: int) -> socket.socket:
+    """Returns a connection to the first address of a host that accepts one."""
+    loop = asyncio.get_running_loop()
+    error: OSError | None = None
+    for family, kind, protocol, _, place in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setblocking(False)
+            _notice_loss(opened)
+            await loop.sock_connect(opened, place)
+            return opened
+        except OSError as refused:
+            opened.close()
+            error = error or refused
+        except BaseException:
+            opened.close()
+            raise
+    raise error or ConnectionError("its name has no address")
+
+
+def _notice_loss(opened: socket.socket) -> None:
+    """Lets a connection end when the other host has vanished."""
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _LOSS_SECONDS // 2)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _LOSS_SECONDS // 6)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _LOSS_SECONDS * 1000)
+
+
 async def answer(opened: socket.socket, security: Security) -> Purpose:
     """Greets a task that has opened a connection, and returns its purpose.
 
@@ -134,6 +172,7 @@ async def answer(opened: socket.socket, security: Security) -> Purpose:
         ValueError: the other end did not prove itself. The message says why.
     """
     loop = asyncio.get_running_loop()
+    _notice_loss(opened)
     if await _exactly(opened, len(MAGIC)) != MAGIC:
         raise ValueError("it does not greet as a gateway does; it may be a task without a secret and TLS")
     receiver = Receiver(security, MAGIC + await _exactly(opened, OPENING_BYTES - len(MAGIC)))
@@ -143,7 +182,7 @@ async def answer(opened: socket.socket, security: Security) -> Purpose:
     try:
         receiver.check(await _exactly(opened, PROOF_BYTES))
     except ConnectionError:
-        raise ValueError("it ended the greeting, as it does if it knows another secret") from None
+        raise ValueError("it ended the greeting; it may know another secret") from None
     return receiver.purpose
 
 
@@ -166,15 +205,19 @@ async def accept_stream(opened: socket.socket, security: Security) -> Stream:
     return Stream(reader, writer)
 
 
-async def accept_data(opened: socket.socket) -> bytes:
-    """Returns the token of a connection for tensors that `answer` has greeted.
+async def accept_data(opened: socket.socket, tickets: set[bytes]) -> bytes:
+    """Returns the ticket of a connection for tensors that `answer` has greeted, and removes it from those that are valid.
 
     Raises:
         OSError: the connection ended.
+        ValueError: the ticket is not valid.
     """
-    token = await _exactly(opened, TOKEN_BYTES)
+    ticket = await _exactly(opened, TICKET_BYTES)
+    if ticket not in tickets:
+        raise ValueError("its connection for tensors has no valid ticket")
+    tickets.remove(ticket)
     await asyncio.get_running_loop().sock_sendall(opened, READY)
-    return token
+    return ticket
 
 
 async def relay(one: Stream, other: Stream) -> None:
@@ -188,9 +231,18 @@ async def relay(one: Stream, other: Stream) -> None:
     finally:
         for copy in copies:
             copy.cancel()
-        for writer in (one.writer, other.writer):
-            writer.close()
         await asyncio.gather(*copies, return_exceptions=True)
+        await asyncio.gather(_close(one.writer), _close(other.writer))
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Closes a stream when the other end has taken all that was sent, or some seconds later."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        try:
+            await asyncio.wait_for(writer.wait_closed(), _CLOSING_SECONDS)
+        except asyncio.TimeoutError:
+            writer.transport.abort()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

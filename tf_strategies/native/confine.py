@@ -11,12 +11,13 @@ from tf_strategies.native import c_text, loader
 __all__ = ["Confinement"]
 
 _MOST_SECONDS = 3600.0  # that starting the server may take
+_SHUT_SECONDS = 0.2  # in which the server accepts what has connected before
 
 
 class Confinement:
-    """Confines the sockets that listen on a port, as soon as they do, on a thread that does not need Python's lock.
+    """Confines the sockets that listen on a port, as soon as they do, on a thread that does not hold Python's lock.
 
-    Connections from other hosts that were accepted before are shut down. Other sockets of this user may listen on the port later.
+    Connections that other hosts had completed before are shut down. Other sockets of this user may listen on the port later.
 
     Args:
         port: of the server, which starts after this.
@@ -32,13 +33,14 @@ class Confinement:
         self._thread.start()
 
     def finish(self) -> str:
-        """Returns "" if the server, which has started, is confined, otherwise the reason why the kernel does not allow it.
+        """Returns "" if the server, which has started, is confined now, otherwise the reason why the kernel does not allow it.
 
         Raises:
             BootstrapError: no socket of this process listens on the port.
         """
         self.cancel()
         self._confine()  # with what listens by now
+        self._core.tfs_shut_connections_from_elsewhere(self._port, ctypes.c_double(_SHUT_SECONDS))
         if self._code == Code.FAILED_PRECONDITION:
             return self._reason
         if self._code:

@@ -110,7 +110,7 @@ TEST(End, OfTooManyConnectionsTheOldestIsClosed) {
   const auto [oldest, other] = ConnectedSockets();
   OfferSocket("oldest", oldest);
   std::vector<int> others;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 256; ++i) {
     const auto [mine, theirs] = ConnectedSockets();
     OfferSocket("other", mine);
     others.push_back(theirs);

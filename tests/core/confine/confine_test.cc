@@ -47,16 +47,22 @@ class Server {
   int port_ = 0;
 };
 
-// Connects to 127.x.y.z at a port. Returns whether somebody accepts.
-bool Connects(const char* host, int port) {
+// Connects to 127.x.y.z at a port. Returns -1 if nobody accepts.
+int Connected(const char* host, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   inet_pton(AF_INET, host, &address.sin_addr);
   const int client = socket(AF_INET, SOCK_STREAM, 0);
-  const bool connects = connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  if (connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return client;
   close(client);
-  return connects;
+  return -1;
+}
+
+bool Connects(const char* host, int port) {
+  const int client = Connected(host, port);
+  if (client >= 0) close(client);
+  return client >= 0;
 }
 
 class Confine : public ::testing::TestWithParam<int> {};
@@ -98,6 +104,20 @@ TEST_P(Confine, AServerThatListensLaterIsFound) {
   EXPECT_TRUE(ConfineToLoopback(server.port(), Clock::now() + std::chrono::seconds(10), kNever).ok());
   later.join();
   EXPECT_EQ(server.Device(), "lo");
+}
+
+TEST_P(Confine, ConnectionsOverTheLoopbackInterfaceAreKept) {
+  Server server(GetParam());
+  server.Listen();
+  const int client = Connected("127.0.0.1", server.port());
+  const int accepted = accept(server.get(), nullptr, nullptr);
+  ASSERT_TRUE(ConfineToLoopback(server.port(), Clock::now(), kNever).ok());
+  ShutConnectionsFromElsewhere(server.port(), Clock::now());
+  char byte = 'a';
+  EXPECT_EQ(write(client, &byte, 1), 1);
+  EXPECT_EQ(read(accepted, &byte, 1), 1);
+  close(accepted);
+  close(client);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Confine, ::testing::Values(AF_INET, AF_INET6));

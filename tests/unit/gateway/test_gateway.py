@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -16,9 +17,11 @@ import pytest
 
 from tests.support import certificates
 from tests.support.processes import wait_until
+from tf_strategies.errors import BootstrapError
 from tf_strategies.gateway import Gateway, Security, open_data_connection, reason_of_refusal
 from tf_strategies.gateway.greeting import Caller, Purpose
 from tf_strategies.gateway.process import NO_PROXY, PROXY
+from tf_strategies.gateway.streams import open_data
 from tf_strategies.secret import SECRET_FILE, read_secret
 from tf_strategies.tls import TLS_FOLDER, read_tls
 
@@ -80,12 +83,12 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator:
     monkeypatch.setenv(NO_PROXY, "")
     with contextlib.ExitStack() as started:
 
-        def start_one(name: str, addresses: list[str], environ: dict[str, str]) -> Gateway:
+        def start_one(name: str, addresses: list[str], environ: dict[str, str], take=None) -> Gateway:
             for variable in (SECRET_FILE, TLS_FOLDER):
                 monkeypatch.delenv(variable, raising=False)
             for variable, value in environ.items():
                 monkeypatch.setenv(variable, value)
-            gateway = Gateway(name, addresses)
+            gateway = Gateway(name, addresses, take)
             started.callback(gateway.close)
             return gateway
 
@@ -203,7 +206,7 @@ def test_strangers_get_nothing_and_members_are_served_beside_them(files, start) 
                     while more := stranger.recv(1 << 16):
                         heard += more
                 assert len(heard) in (0, 73), "it is answered with a challenge at most"
-        for _ in range(40):  # of at most 64
+        for _ in range(100):  # more than the gateway keeps
             silent = socket.create_connection(("127.0.0.2", port), _SECONDS)
             strangers.enter_context(silent).sendall(opening[:10])
         start("worker 0", [address], files["secret"])
@@ -228,24 +231,26 @@ def test_a_recorded_greeting_is_of_no_use(files, start) -> None:
                     assert (opened.recv(1) == b"\1") is answers
 
 
-def test_connections_for_tensors_reach_the_process_of_the_task(files, start) -> None:
+@pytest.mark.parametrize("kind", ["secret", "tls"])
+def test_connections_for_tensors_reach_the_process_of_the_task(kind: str, files, start) -> None:
     with echo() as port:
         address = f"127.0.0.2:{port}"
-        gateway = start("ps 0", [address], files["secret"])
         taken: list[tuple[bytes, int]] = []
-        gateway.take_data_connections(lambda token, descriptor: taken.append((token, descriptor)))
+        gateway = start("ps 0", [address], files[kind], lambda *connection: taken.append(connection))
         gateway.accept_at(address)
-        mine, token = open_data_connection(address, security(files["secret"]))
+        mine, ticket = open_data_connection(address, security(files[kind]))
         with mine:
             wait_until(lambda: bool(taken), _SECONDS, "the connection")
-            assert taken[0][0] == token
+            assert taken[0][0] == ticket
             with socket.socket(fileno=taken[0][1]) as theirs:
                 theirs.setblocking(True)
                 theirs.sendall(b"tensor")
                 mine.setblocking(True)
                 assert mine.recv(100) == b"tensor"
-        with pytest.raises(ValueError, match="it does not know the secret"):
-            open_data_connection(address, security(files["another secret"]))
+        for used in (ticket, os.urandom(len(ticket))):
+            with pytest.raises(OSError):
+                asyncio.run(open_data(address, security(files[kind]), used))
+        assert len(taken) == 1, "a ticket is for one connection"
 
 
 def test_the_proxy_serves_this_user_alone(files, start) -> None:
@@ -266,6 +271,31 @@ def test_the_proxy_serves_this_user_alone(files, start) -> None:
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=_SECONDS
         )
         assert answer.stdout.strip() == "b''", answer.stderr
+
+
+def test_a_task_that_takes_no_tensors_gives_no_valid_ticket(files, start) -> None:
+    with echo() as port:
+        address = f"127.0.0.2:{port}"
+        start("worker 0", [address], files["tls"]).accept_at(address)
+        with pytest.raises(OSError):
+            open_data_connection(address, security(files["tls"]))
+
+
+def test_a_gateway_that_ends_is_reported(files, start, caplog) -> None:
+    gateway = start("ps 0", [], files["secret"])
+    gateway._process.kill()
+    wait_until(lambda: "the gateway of ps 0 has ended" in caplog.text, _SECONDS, "the report")
+    with pytest.raises(BootstrapError, match="the gateway of ps 0 has ended"):
+        gateway.accept_at("127.0.0.2:22139")
+
+
+def test_modules_of_the_working_directory_are_not_run(files, start, tmp_path, monkeypatch) -> None:
+    (tmp_path / "asyncio.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    with echo() as port:
+        address = f"127.0.0.2:{port}"
+        start("ps 0", [address], files["secret"]).accept_at(address)
+        assert reason_of_refusal(address, security(files["secret"])) == ""
 
 
 def test_the_gateway_ends_with_its_task_and_frees_the_address(files, start) -> None:

@@ -188,9 +188,11 @@ class FailureDetector:
     def _find_lost(self) -> None:
         """Finds lost servers at once, before the next heartbeat."""
         for name, address in self._servers:
-            reason = self._error_of_request(address)
-            if reason:
-                self._on_lost(name, reason)
+            reasons = [self._error_of_request(address)]
+            while reasons[-1] and len(reasons) < _MOST_UNANSWERED:
+                reasons.append(self._error_of_request(address))
+            if reasons[-1]:
+                self._on_lost(name, reasons[-1])
 
     def _hangs(self, address: str) -> bool:
         """Returns True if a server accepts connections but does not answer.

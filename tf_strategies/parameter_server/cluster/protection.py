@@ -45,7 +45,8 @@ class Protection:
             warn_of_servers(addresses)
             return
         if not self._is_local:
-            self._gateway = Gateway(cluster.name_of(cluster.task), addresses)
+            takes = channel.offer_data_connection if cluster.task.role == "ps" else None
+            self._gateway = Gateway(cluster.name_of(cluster.task), addresses, takes)
         self._confines = True
 
     @property
@@ -73,8 +74,8 @@ class Protection:
         reason = "" if self._confinement is None else self._confinement.finish()
         if reason:
             logging.warning(
-                "TensorFlow's server cannot be confined to this host, which takes Linux 5.7 (%s): let only hosts of this job "
-                "through the firewall to %s (docs/security.md)",
+                "TensorFlow's server cannot be confined to this host (%s): let only hosts of this job through the firewall "
+                "to %s (docs/security.md)",
                 reason,
                 self._address,
             )
@@ -84,8 +85,6 @@ class Protection:
     def accept_channels(self) -> None:
         """Lets workers open channels to this process, which is a server."""
         channel.prepare(split_address(self._address)[0], self.tls_folder)
-        if self._gateway is not None:
-            self._gateway.take_data_connections(channel.offer_data_connection)
 
     def data_connection(self, name: str, peer: str, address: str) -> Optional[DataConnection]:
         """Returns a connection for a channel to a server; None if UCX makes it.

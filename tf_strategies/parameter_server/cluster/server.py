@@ -53,7 +53,11 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
         )
         protection.cover()
         make_ready(server, cluster.address_of(cluster.task), through_proxy=protection.has_gateway)
+    except BootstrapError:
+        protection.close()
+        raise
     except (tf.errors.OpError, grpc.RpcError) as error:
+        protection.close()
         raise BootstrapError(
             f"{own} could not serve: {error}; check that its address belongs to this machine, and that no "
             f"other process listens on it"

@@ -18,6 +18,16 @@ from tf_strategies.secret import read_secret
 from tf_strategies.tls import read_tls
 
 _MOST_MESSAGE = 1 << 20
+# Signals that may be sent to a whole process group. The task decides what they mean.
+_OF_THE_TASK = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
 
 
 def main() -> None:
@@ -25,14 +35,13 @@ def main() -> None:
 
     Each message on this socket is a JSON object. The task sends its name and the addresses of all tasks, and gets the port of
     the proxy. Later it sends a socket that listens, with the port of TensorFlow's server. It gets each connection for tensors,
-    with its token.
+    with its ticket.
     """
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            each, signal.SIG_IGN
-        )  # sent to the whole process group; the task decides whether it ends
+    for each in _OF_THE_TASK:
+        signal.signal(each, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     control = socket.socket(fileno=int(sys.argv[1]))
+    control.settimeout(None)
     asyncio.run(_serve(control, Security(read_secret(), read_tls())))
 
 
@@ -44,8 +53,8 @@ async def _serve(control: socket.socket, security: Security) -> None:
     control.send(json.dumps({"port": port}).encode())
     accepting: list[asyncio.Future[None]] = []
 
-    def hand_over(opened: socket.socket, token: bytes) -> None:
-        socket.send_fds(control, [json.dumps({"token": token.hex()}).encode()], [opened.fileno()])
+    def hand_over(opened: socket.socket, ticket: bytes) -> None:
+        socket.send_fds(control, [json.dumps({"ticket": ticket.hex()}).encode()], [opened.fileno()])
 
     def heed() -> None:
         try:
@@ -56,7 +65,12 @@ async def _serve(control: socket.socket, security: Security) -> None:
             loop.remove_reader(control)
             ended.set()
             return
-        inbound = Inbound(json.loads(message)["port"], security, begin["name"], hand_over)
+        if not descriptors:
+            logging.error("%s has too many open files for its gateway", begin["name"])
+            os._exit(1)
+        order = json.loads(message)
+        takes = hand_over if order["takes_tensors"] else None
+        inbound = Inbound(order["port"], security, begin["name"], takes)
         accepting.append(asyncio.ensure_future(inbound.accept(socket.socket(fileno=descriptors[0]))))
 
     control.setblocking(False)
@@ -66,6 +80,3 @@ async def _serve(control: socket.socket, security: Security) -> None:
         loop.add_reader(os.pidfd_open(os.getppid()), ended.set)
     await ended.wait()
     os._exit(0)
-
-
-main()
