@@ -78,15 +78,16 @@ bool AttachFilter(int socket) {
   return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0;
 }
 
+// Two ways, of which one is enough. SO_BINDTODEVICE takes Linux 5.7 or rights, and does not see connections that were begun
+// before. Some kernels let root alone attach a filter.
 Status Confine(int socket) {
   const int on = 1;
-  if (!AttachFilter(socket) || setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) {
-    const int error = errno;
-    return FailedPrecondition(std::string("the kernel does not allow it: ") + std::strerror(error));
-  }
-  // Lets a socket on all interfaces listen beside it. Linux before 5.7 does not allow it, and the filter does without.
-  static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo")));
-  return Status::Ok();
+  const bool shared = setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0;
+  const bool filtered = AttachFilter(socket);
+  const bool bound = setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, "lo", sizeof("lo")) == 0;
+  if (shared && (filtered || bound)) return Status::Ok();
+  const int error = errno;
+  return FailedPrecondition(std::string("the kernel does not allow it: ") + std::strerror(error));
 }
 
 // Confines what listens on a port now, and says whether there was anything.

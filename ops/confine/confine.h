@@ -9,9 +9,9 @@
 
 namespace tf_strategies {
 
-// Waits until a socket of this process listens on the TCP port, and confines all such sockets to the loopback interface: a
-// filter drops all other packets, also those of connections that were begun before. Other sockets of this user may listen on
-// the port from then on (SO_REUSEPORT). It looks every millisecond, until `until` or until `stopped` says so.
+// Waits until a socket of this process listens on the TCP port, and confines all such sockets to the loopback interface. Where
+// the kernel allows a filter, it also drops packets of connections that were begun before. Other sockets of this user may
+// listen on the port from then on (SO_REUSEPORT). It looks every millisecond, until `until` or until `stopped` says so.
 //
 // Returns kDeadlineExceeded if no socket listens on the port, and kFailedPrecondition if the kernel does not allow it.
 Status ConfineToLoopback(int port, std::chrono::steady_clock::time_point until,
