@@ -62,8 +62,7 @@ struct Request {
   std::vector<std::string> transports;  // as for OpenEnd
   std::string address;                  // of the worker's end
   std::string host;                     // as in Acceptance
-  std::string
-      token;  // of its data connection (OfferSocket); "" if it has none, and the end reaches other hosts
+  std::string token;                    // of its data connection (OfferSocket); "" if it has none
 };
 
 // Opens an end for a worker, connects it, and registers the channel. It also closes failed channels to this worker.

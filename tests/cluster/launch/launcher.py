@@ -50,7 +50,7 @@ class Launcher:
         return process.wait(timeout), process.log()
 
     def seen(self) -> dict[str, dict]:
-        """What the processes wrote with `note`, by role and index."""
+        """Returns what the processes wrote with `note`, by role and index."""
         return {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
 
 

@@ -1,4 +1,4 @@
-"""How tfs-run ends with real processes: exit status, signals, and that nothing is left running."""
+"""Tests how tfs-run ends with real processes: exit status, signals, and that nothing is left running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tfs-run gives to real processes, where it starts them, what it prints, and which arguments it refuses."""
+"""Tests what tfs-run gives to real processes, where it starts them, what it prints, and which arguments it refuses."""
 
 from __future__ import annotations
 

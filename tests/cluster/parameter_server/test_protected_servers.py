@@ -43,6 +43,26 @@ def wait_for(path: Path, group: ProcessGroup) -> None:
     assert path.exists()
 
 
+def test_servers_of_one_machine_are_not_reached_from_another(tmp_path: Path) -> None:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with TwoHosts() as hosts, ProcessGroup(tmp_path) as group:
+        cluster = {"ps": [f"127.0.0.1:{_PORT}"], "worker": [f"127.0.0.1:{_PORT + 1}"]}
+        for role in cluster:
+            group.start_preloaded(
+                role,
+                "tests.cluster.parameter_server.protected_worker",
+                str(tmp_path),
+                env={"TF_CONFIG": tf_config(cluster, role, 0)},
+                namespace=hosts.name(0),
+            )
+        wait_for(tmp_path / "trained", group)
+        for port in (_PORT, _PORT + 1):
+            assert ask_as_a_stranger(hosts, 0, f"127.0.0.1:{port}") == "served"
+            assert ask_as_a_stranger(hosts, 1, f"{hosts.addresses[0]}:{port}") == "UNAVAILABLE"
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["secret", "secret and TLS"])
 def test_strangers_are_kept_out_of_a_job_that_trains(tls: bool, tmp_path: Path) -> None:
     reason = missing()

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,7 +48,22 @@ class Server {
   int port_ = 0;
 };
 
-// Connects to 127.x.y.z at a port. Returns -1 if nobody accepts.
+// Returns an IPv4 address of this host that is no loopback address; "" if there is none.
+std::string OwnAddress() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    const auto& ip = reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
+    char text[INET_ADDRSTRLEN];
+    if ((ntohl(ip.s_addr) >> 24) != IN_LOOPBACKNET) found = inet_ntop(AF_INET, &ip, text, sizeof(text));
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+// Connects to an IPv4 address at a port. Returns -1 if nobody accepts.
 int Connected(const char* host, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -116,6 +132,21 @@ TEST_P(Confine, ConnectionsOverTheLoopbackInterfaceAreKept) {
   char byte = 'a';
   EXPECT_EQ(write(client, &byte, 1), 1);
   EXPECT_EQ(read(accepted, &byte, 1), 1);
+  close(accepted);
+  close(client);
+}
+
+TEST_P(Confine, ConnectionsFromElsewhereAreShut) {
+  const std::string elsewhere =
+      OwnAddress();  // its packets come over lo; the peer's address is no loopback address
+  if (elsewhere.empty()) GTEST_SKIP() << "this host has no address besides those of lo";
+  Server server(GetParam());
+  server.Listen();
+  const int client = Connected(elsewhere.c_str(), server.port());
+  const int accepted = accept(server.get(), nullptr, nullptr);
+  ShutConnectionsFromElsewhere(server.port(), Clock::now());
+  char byte;
+  EXPECT_EQ(recv(client, &byte, 1, MSG_DONTWAIT), 0) << "it sees the end of the connection";
   close(accepted);
   close(client);
 }

@@ -71,7 +71,7 @@ def test_distrust_counts_after_ten_seconds_unless_it_has_passed(clock: Clock) ->
 
 
 class Group:
-    """What an exchange asks of the rest of its member."""
+    """Stands for what an exchange asks of the rest of its member."""
 
     def __init__(self, send: Callable[[Message], Any] = lambda message: None, timeout: float = 30.0) -> None:
         self.changed = threading.Condition()

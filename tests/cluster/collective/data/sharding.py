@@ -1,4 +1,4 @@
-"""How a dataset is asked to be sharded, and what is said of it: lines in the log, and errors."""
+"""Checks how datasets are sharded, and the log lines and errors that say so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Policy = tf.data.experimental.AutoShardPolicy
 
 
 class Lines(python_logging.Handler):
-    """What absl logs of datasets while this is open."""
+    """Collects what absl logs of datasets while this is open."""
 
     def __enter__(self) -> Lines:
         self.lines: List[tuple] = []
