@@ -1,0 +1,78 @@
+"""Lists the patches of gradients: of optimizers, and of `tf.GradientTape`."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from tf_strategies.keras import joint_gradients, summed_gradients
+from tf_strategies.keras.patches.patch import KERAS3, Patch
+
+__all__ = ["GRADIENTS", "OF_TENSORFLOW"]
+
+GRADIENTS: Tuple[Patch, ...] = (
+    # Gradients, outside of the steps of `fit`. Keras 2 adds them up before it clips or looks for Inf.
+    Patch(
+        "optimizers.Optimizer",
+        "apply",
+        summed_gradients.apply,
+        "names gradients by their variables, and refuses unsupported options",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_clip_gradients",
+        summed_gradients.clip_gradients,
+        "clips the sums over replicas",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_all_reduce_sum_gradients",
+        summed_gradients.all_reduce_sum_gradients,
+        "does not add up gradients twice",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "_overwrite_model_variables_with_average_value",
+        summed_gradients.overwrite_with_average,
+        "updates each replica from within itself",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.LossScaleOptimizer",
+        "_tf_apply",
+        summed_gradients.apply_scaled,
+        "checks the sums over replicas for Inf",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.LossScaleOptimizer",
+        "_stateful_handle_finite_grads",
+        summed_gradients.handle_finite_grads,
+        "does not add up gradients twice",
+        KERAS3,
+    ),
+)
+
+# Public names of TensorFlow, replaced once for all Kerases of a process.
+OF_TENSORFLOW: Tuple[Patch, ...] = (
+    Patch(
+        "GradientTape",
+        "gradient",
+        joint_gradients.gradient,
+        "makes the gradients of a step those of the joint batch",
+    ),
+    Patch(
+        "GradientTape",
+        "jacobian",
+        joint_gradients.jacobian,
+        "it calls `gradient` in a loop, where no collective can run",
+    ),
+    Patch(
+        "nn",
+        "compute_average_loss",
+        joint_gradients.compute_average_loss,
+        "refuses the convention of custom loops in steps",
+    ),
+)
