@@ -33,7 +33,7 @@ CLUSTERS := tests/cluster tests/exactness tests/soak
 
 # Tests use the CPU unless asked for the GPU, and share few cores between many processes. What they take is kept in TIMES.
 TIMES := .build/test-seconds
-TEST_ENVIRON := TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1 TFS_TEST_SECONDS=$(CURDIR)/$(TIMES)
+TEST_ENVIRON = TF_CPP_MIN_LOG_LEVEL=2 OMP_NUM_THREADS=1 TFS_TEST_SECONDS=$(CURDIR)/$(TIMES) TFS_TEST_NAME=$@
 ON_OLD = $(TEST_ENVIRON) $(OLD)/bin/python -m pytest $(PYTEST)
 ON_NEWEST = $(TEST_ENVIRON) $(NEW)/bin/python -m pytest $(PYTEST)
 ON_KERAS2 = $(TEST_ENVIRON) TF_USE_LEGACY_KERAS=1 $(NEW)/bin/python -m pytest $(PYTEST)
@@ -124,7 +124,8 @@ $(PEERS)/.installed: Makefile
 
 # --- tests -----------------------------------------------------------------------------------------------------------------
 
-# Those of single processes and those that mostly wait share the cores; those of several processes need them all.
+# Those of single processes and those that mostly wait share the cores. Those of several processes do so two by two: alone, their
+# workers wait for each other in half of the cores' time.
 .PHONY: parts-of-test parts-of-test-all
 parts-of-test:
 	@$(AGAIN) test-core
@@ -134,9 +135,7 @@ parts-of-test:
 parts-of-test-all:
 	@$(AGAIN) test-core
 	@$(SIDE_BY_SIDE) waits-newest waits-old units-newest units-old units-keras2
-	@$(AGAIN) clusters-newest
-	@$(AGAIN) clusters-old
-	@$(AGAIN) clusters-keras2
+	@TFS_TEST_SESSIONS=2 $(AGAIN) -j2 -Otarget clusters-newest clusters-old clusters-keras2
 
 budgets: $(NEW)/.built ## what the last tests took, as lines for tests/budgets.txt
 	@$(NEW)/bin/python -m tests.support.slowest --budgets $(TIMES)

@@ -9,7 +9,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.budgets"]
+pytest_plugins = ["tests.support.budgets", "tests.support.progress"]
 
 USE_GPU = os.environ.get("TFS_TEST_GPU", "0") != "0"
 
