@@ -61,19 +61,8 @@ def connect_socket(descriptor: int, *, tls_folder: str, name: str, server: str, 
     Raises:
         BootstrapError: the server did not answer within `timeout` seconds.
     """
-    core = _core()
-    channel = ctypes.c_int64()
-    code = core.tfs_channel_connect_socket(
-        descriptor,
-        utf8(tls_folder),
-        utf8(name),
-        utf8(server),
-        ctypes.c_double(timeout),
-        ctypes.byref(channel),
-    )
-    if code:
-        raise BootstrapError(_last_error(core))
-    return channel.value
+    peer = (descriptor, utf8(tls_folder))
+    return _connected("tfs_channel_connect_socket", peer, name, server, timeout)
 
 
 def open_end(*, transports: Sequence[str], net_devices: str) -> tuple[int, bytes]:
@@ -120,19 +109,16 @@ def connect(
     Raises:
         BootstrapError: the server did not answer within `timeout` seconds.
     """
+    peer = (ctypes.c_int64(end), server_address, ctypes.c_int64(len(server_address)), int(same_host))
+    return _connected("tfs_channel_connect", peer, name, server, timeout)
+
+
+def _connected(function: str, peer: tuple[object, ...], name: str, server: str, timeout: float) -> int:
+    """Calls a function of the core that makes a channel; returns the channel's id."""
     core = _core()
     channel = ctypes.c_int64()
-    code = core.tfs_channel_connect(
-        ctypes.c_int64(end),
-        server_address,
-        ctypes.c_int64(len(server_address)),
-        int(same_host),
-        utf8(name),
-        utf8(server),
-        ctypes.c_double(timeout),
-        ctypes.byref(channel),
-    )
-    if code:
+    names = utf8(name), utf8(server)
+    if getattr(core, function)(*peer, *names, ctypes.c_double(timeout), ctypes.byref(channel)):
         raise BootstrapError(_last_error(core))
     return channel.value
 
