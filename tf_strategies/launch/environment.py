@@ -29,6 +29,25 @@ def visible_gpus(environ: Mapping[str, str]) -> list[str]:
     return sorted((match.group() for match in found if match), key=int)
 
 
+def share_gpus(
+    processes: Sequence[PlannedProcess], gpus: Sequence[str], gpus_per_worker: int | None
+) -> int | None:
+    """Returns the number of GPUs for each training process of this host; None leaves GPUs as they are.
+
+    TensorFlow takes the memory of all GPUs that it sees, so two processes must not see the same GPU. By default
+    each training process gets an equal share, which may be none. A process that runs alone sees all GPUs.
+
+    Args:
+        processes: the processes of this host.
+        gpus: the GPUs of this host.
+        gpus_per_worker: the number that the user gave, if any.
+    """
+    training = sum(process.trains for process in processes)
+    if gpus_per_worker is not None or not gpus or not training or len(processes) == 1:
+        return gpus_per_worker
+    return len(gpus) // training
+
+
 def environments(
     processes: Sequence[PlannedProcess],
     environ: Mapping[str, str],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-from typing import Sequence
+from typing import Callable, Sequence
+
+Sink = Callable[[bytes], None]  # takes a line without its newline
 
 _LONGEST_LINE = 1 << 16
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94)
@@ -28,39 +30,43 @@ def wants_colour(descriptor: int) -> bool:
 
 
 class LineWriter:
-    """Writes the lines of one stream with a prefix, each line with one write.
+    """Passes on the lines of one stream, each line with one call.
 
     Args:
-        descriptor: the file descriptor to write to.
-        prefix: the text before each line.
+        sinks: the functions that take the lines.
     """
 
-    def __init__(self, descriptor: int, prefix: bytes) -> None:
-        self._descriptor = descriptor
-        self._prefix = prefix
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks = sinks
         self._partial = b""
 
     def feed(self, data: bytes) -> None:
-        """Adds bytes of the stream and writes all complete lines."""
+        """Adds bytes of the stream and passes on all complete lines."""
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > _LONGEST_LINE:
             lines.append(self._partial)
             self._partial = b""
         for line in lines:
-            self._write(line)
+            self._pass_on(line)
 
     def finish(self) -> None:
-        """Writes the last line, if it has no newline."""
+        """Passes on the last line, if it has no newline."""
         if self._partial:
-            self._write(self._partial)
+            self._pass_on(self._partial)
             self._partial = b""
 
-    def _write(self, line: bytes) -> None:
+    def _pass_on(self, line: bytes) -> None:
         # Progress bars rewrite a line with carriage returns; a terminal shows only the last version.
         shown = line.rstrip(b"\r").rsplit(b"\r", 1)[-1]
-        rest = memoryview(self._prefix + shown + b"\n")
-        while rest:
-            try:
-                rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # another process has made the shared descriptor non-blocking
-                select.select([], [self._descriptor], [])
+        for sink in self._sinks:
+            sink(shown)
+
+
+def write_line(descriptor: int, prefix: bytes, line: bytes) -> None:
+    """Writes a line with a prefix to a file descriptor, also to one that another process made non-blocking."""
+    rest = memoryview(prefix + line + b"\n")
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])

@@ -1,33 +1,32 @@
-"""The command line of tfs-run."""
+"""Runs the command tfs-run."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import os
+import shlex
 import sys
 from pathlib import Path
-from typing import NoReturn, Sequence
+from typing import Sequence
 
 from tf_strategies.addresses import split_address
+from tf_strategies.launch.arguments import make_parser
 from tf_strategies.launch.certificates import temporary_certificates
 from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
-from tf_strategies.launch.environment import THREAD_VARIABLES, environments, fair_threads
+from tf_strategies.launch.environment import (
+    THREAD_VARIABLES,
+    environments,
+    fair_threads,
+    share_gpus,
+    visible_gpus,
+)
 from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.ports import ReservedPorts
 from tf_strategies.launch.supervisor import Patience, Supervisor, say
+from tf_strategies.launch.task_output import OutputOptions
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
-
-_USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
-_DESCRIPTION = "Runs a script in every process of a training cluster, with TF_CONFIG set for each."
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        say(f"error: {message}")
-        sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,74 +39,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if all processes succeeded, else the status of the first process that failed (128 + N for signal N).
         Wrong arguments exit with status 2 and one line of text.
     """
-    parser = _parser()
+    parser = make_parser()
     arguments = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as held:
-            plan = _plan(arguments, held)
-            environ = _with_secrets(arguments, held)
-            envs = environments(plan, environ, arguments.threads, arguments.gpus_per_worker)
+            everywhere = _plan(arguments, held)
             command = _command(arguments)
+            if arguments.dry_run:
+                _print(everywhere, command)
+                return 0
+            plan = _of_this_host(arguments, everywhere)
+            environ = _with_secrets(arguments, held)
+            gpus = share_gpus(plan, visible_gpus(environ), arguments.gpus_per_worker)
+            envs = environments(plan, environ, arguments.threads, gpus)
+            output = OutputOptions(arguments.log_dir, _shown(arguments, everywhere))
             kept = held.pop_all()
     except ValueError as error:
         parser.error(str(error))
     with kept:
-        _announce(arguments, len(plan))
-        return Supervisor(plan, envs, command, Patience(arguments.survivor_wait, arguments.grace)).run()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tfs-run", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
-    add = parser.add_argument
-    add("--workers", type=_count, default=1, metavar="N", help="worker processes (default 1)")
-    add("--chief", action="store_true", help="one chief beside the workers")
-    add("--ps", type=_count, default=0, metavar="N", help="parameter servers")
-    add("--evaluator", action="store_true", help="one evaluator")
-    add("--hosts", metavar="A,B", help="spread the processes over hosts, and start those of this host")
-    add(
-        "--this-host",
-        metavar="A",
-        help="the name of this host among them (default: found by name or address)",
-    )
-    add(
-        "--port-base",
-        type=_port,
-        metavar="N",
-        help="the first port; process n of all uses N + n (with --hosts)",
-    )
-    add(
-        "--threads",
-        type=_positive,
-        metavar="N",
-        help=f"{' and '.join(THREAD_VARIABLES)} of each (default: a share)",
-    )
-    add(
-        "--gpus-per-worker", type=_count, metavar="N", help="GPUs for each chief and worker; no GPU is shared"
-    )
-    add(
-        "--survivor-wait",
-        type=_seconds,
-        default=6.0,
-        metavar="S",
-        help="after a failure, before the others are ended",
-    )
-    add(
-        "--grace",
-        type=_seconds,
-        default=5.0,
-        metavar="S",
-        help="between the signal to end and SIGKILL (default 5)",
-    )
-    add("--tls", action="store_true", help="TLS between the workers, with new certificates (one machine)")
-    add("-m", dest="module", action="store_true", help="run a module instead of a script")
-    add("script", help="the script or module")
-    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    return parser
+        _announce(arguments, plan, gpus)
+        patience = Patience(arguments.survivor_wait, arguments.grace)
+        for restarts in range(arguments.restarts + 1):
+            try:
+                supervisor = Supervisor(plan, envs, command, patience, output)
+            except OSError as error:
+                parser.error(f"--log-dir {arguments.log_dir}: {error}")
+            status = supervisor.run()
+            if status == 0 or supervisor.interrupted or restarts == arguments.restarts:
+                break
+            say(f"restart {restarts + 1} of {arguments.restarts}: all processes start again")
+    return status
 
 
 def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[PlannedProcess]:
-    """Returns the processes of this host, and the sockets that reserve their ports until the end."""
-    counts = Counts(arguments.workers, arguments.chief, arguments.ps, arguments.evaluator)
+    """Returns the processes of all hosts, and reserves their ports until the end if all run here."""
+    counts = Counts(_workers(arguments), arguments.chief, arguments.ps, arguments.evaluator)
     if not counts.workers and not counts.chief:
         raise ValueError("no process would train: --workers 0 needs --chief")
     total = len(counts.tasks())
@@ -121,14 +87,50 @@ def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[Pla
             return plan_cluster(counts, [LOCAL_HOST], lambda host, position: base + position)
         ports = held.enter_context(ReservedPorts(total)).ports
         return plan_cluster(counts, [LOCAL_HOST], lambda host, position: ports[position])
-    hosts = _hosts(arguments.hosts)
     if base is None:
         raise ValueError("--hosts needs --port-base, so that every host computes the same ports")
+    return plan_cluster(counts, _hosts(arguments.hosts), lambda host, position: base + position)
+
+
+def _workers(arguments: argparse.Namespace) -> int:
+    """Returns the number of workers; a chief takes a GPU of its own."""
+    if arguments.workers is not None:
+        return int(arguments.workers)
+    if arguments.hosts is not None:
+        raise ValueError(
+            "--workers auto counts the GPUs of this host; with --hosts give the number of all workers"
+        )
+    gpus = len(visible_gpus(os.environ)) // max(1, arguments.gpus_per_worker or 1)
+    return max(1, gpus) - int(arguments.chief)
+
+
+def _of_this_host(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> list[PlannedProcess]:
+    if arguments.hosts is None:
+        return plan
+    hosts = _hosts(arguments.hosts)
     here = find_this_host(hosts) if arguments.this_host is None else arguments.this_host
     if here not in hosts:
         raise ValueError(f"--this-host {here} is none of --hosts {','.join(hosts)}")
-    plan = plan_cluster(counts, hosts, lambda host, position: base + position)
     return [planned for planned in plan if planned.host == here]
+
+
+def _shown(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> frozenset[str] | None:
+    """Returns the names of the processes that --filter lists; None without it."""
+    if arguments.filter is None:
+        return None
+    names = {planned.name.replace(" ", ""): planned.name for planned in plan}
+    ranks = {str(rank): planned.name for rank, planned in enumerate(each for each in plan if each.trains)}
+    unknown = [each for each in arguments.filter if each not in {**names, **ranks}]
+    if unknown:
+        raise ValueError(f"--filter has {unknown[0]!r}; the processes are {', '.join([*ranks, *names])}")
+    return frozenset({**names, **ranks}[each] for each in arguments.filter)
+
+
+def _print(plan: list[PlannedProcess], command: list[str]) -> None:
+    """Prints the command of each process, as one would type it on the process's host."""
+    for planned in plan:
+        print(f"# {planned.name} on {planned.host}")
+        print(f"TF_CONFIG={shlex.quote(planned.tf_config)} {shlex.join(command)}")
 
 
 def _with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
@@ -167,39 +169,14 @@ def _command(arguments: argparse.Namespace) -> list[str]:
     return [sys.executable, arguments.script, *arguments.arguments]
 
 
-def _announce(arguments: argparse.Namespace, processes: int) -> None:
+def _announce(arguments: argparse.Namespace, plan: Sequence[PlannedProcess], gpus: int | None) -> None:
+    processes = len(plan)
     unset = [name for name in THREAD_VARIABLES if arguments.threads is not None or name not in os.environ]
     threads = arguments.threads if arguments.threads is not None else fair_threads(processes)
     remark = f", {' = '.join([*unset, str(threads)])} (change with --threads)" if unset else ""
+    if gpus is not None and arguments.gpus_per_worker is None:
+        remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker (change with --gpus-per-worker)"
     say(f"starting {processes} {'process' if processes == 1 else 'processes'}{remark}")
-
-
-def _number(text: str, low: int, high: int, what: str) -> int:
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    return _number(text, 0, 100_000, "a count")
-
-
-def _positive(text: str) -> int:
-    return _number(text, 1, 100_000, "a count of at least 1")
-
-
-def _port(text: str) -> int:
-    return _number(text, 1, 65535, "a port from 1 to 65535")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return value
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from types import FrameType
 from typing import Mapping, Sequence
 
 from tf_strategies.launch.cluster_plan import PlannedProcess
-from tf_strategies.launch.output import LineWriter, prefixes, wants_colour
+from tf_strategies.launch.output import LineWriter
 from tf_strategies.launch.process import LaunchedProcess, adopt_orphans, kill_orphans
+from tf_strategies.launch.task_output import OutputOptions, TaskOutputs
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0
@@ -48,6 +49,10 @@ class Supervisor:
         environments: the environment of each.
         command: the command that each process runs.
         patience: the time limits.
+        output: where the output of the processes goes.
+
+    Attributes:
+        interrupted: whether a signal to the launcher ended the processes.
     """
 
     def __init__(
@@ -56,13 +61,17 @@ class Supervisor:
         environments: Sequence[Mapping[str, str]],
         command: Sequence[str],
         patience: Patience,
+        output: OutputOptions,
     ) -> None:
         self._plan, self._environments, self._command = plan, environments, command
         self._patience = patience
+        self._outputs = TaskOutputs(plan, output)
+        self.interrupted = False
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
         self._writers: dict[int, LineWriter] = {}  # by the file descriptor that is read
         self._status = 0  # the status of the first failure, or of the signal that was received
+        self._failed: str | None = None  # the name of the first process that failed
         self._signals: list[int] = []
         self._deadlines: list[
             tuple[float, int]
@@ -86,6 +95,7 @@ class Supervisor:
             while any(process.running for process in self._processes):
                 self._step(reader)
             self._drain()
+            self._show_failed()
         finally:
             for process in self._processes:
                 process.signal(signal.SIGKILL)
@@ -94,6 +104,7 @@ class Supervisor:
                 signal.signal(number, handler)
             signal.set_wakeup_fd(before_wakeup)
             self._selector.close()
+            self._outputs.close()
             os.close(reader)
             os.close(writer)
         for planned, process in zip(self._plan, self._processes):
@@ -103,15 +114,12 @@ class Supervisor:
         return self._status
 
     def _start(self) -> None:
-        names = [planned.name for planned in self._plan]
-        targets = [sys.stdout.fileno(), sys.stderr.fileno()]
-        texts = [prefixes(names, wants_colour(target)) for target in targets]
-        for position, planned in enumerate(self._plan):
-            process = LaunchedProcess(planned.name, self._command, self._environments[position])
+        for planned, environment in zip(self._plan, self._environments):
+            process = LaunchedProcess(planned.name, self._command, environment)
             self._processes.append(process)
-            for stream, target, prefix in zip(process.streams, targets, texts):
+            for stream, writer in zip(process.streams, self._outputs.writers(planned.name)):
                 os.set_blocking(stream.fileno(), False)
-                self._writers[stream.fileno()] = LineWriter(target, prefix[position])
+                self._writers[stream.fileno()] = writer
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
     def _step(self, reader: int) -> None:
@@ -157,10 +165,21 @@ class Supervisor:
         for writer in self._writers.values():
             writer.finish()
 
+    def _show_failed(self) -> None:
+        """Shows the end of what the first process that failed wrote, if it was hidden, or names its log file."""
+        if self._failed is None:
+            return
+        for line in self._outputs.hidden_lines(self._failed):
+            say(f"{self._failed} wrote: {line}")
+        log = self._outputs.log_path(self._failed)
+        if log is not None:
+            say(f"the output of {self._failed} is in {log}")
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
 
     def _forward(self, number: int) -> None:
+        self.interrupted = True
         again = any(process.told_to_end for process in self._processes if process.running)
         self._status = self._status or 128 + number
         self._end_others(signal.SIGKILL if again else number)
@@ -173,6 +192,7 @@ class Supervisor:
             wait = self._patience.survivor_wait
             remark = f"; the other {others} will be ended in {wait:g} s" if others else ""
             say(f"{process.name} {process.describe_end()}{remark}")
+            self._failed = process.name
             self._end_after(wait)
         elif self._status == 0 and not self._deadlines and self._only_servers_left():
             self._end_after(self._patience.grace)

@@ -19,6 +19,7 @@ from tests.support.processes import (  # noqa: E402
 )
 from tf_strategies.cluster import Cluster  # noqa: E402
 from tf_strategies.launch import run as tfs_run  # noqa: E402
+from tf_strategies.launch.arguments import make_parser  # noqa: E402
 
 EXAMPLE = "examples/12_estimator.py"
 TEXT = (REPOSITORY / EXAMPLE).read_text()
@@ -44,7 +45,7 @@ def test_each_tf_config_is_what_tfs_run_sets_for_that_task() -> None:
     ]
     assert [(each.task.role, each.task.index) for each in written] == TASKS
     command = ["--port-base", "2222", *documented_command("sync")]
-    planned = tfs_run._plan(tfs_run._parser().parse_args(command), None)
+    planned = tfs_run._plan(make_parser().parse_args(command), None)
     for cluster, process in zip(written, planned):
         set_by_tfs_run = Cluster.from_tf_config(process.tf_config.replace("127.0.0.1", "10.0.0.1"))
         assert cluster.addresses == set_by_tfs_run.addresses

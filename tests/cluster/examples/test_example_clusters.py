@@ -35,10 +35,9 @@ def test_the_tf_config_in_an_example_is_what_tfs_run_sets(example: str, size: in
 
 
 def planned_by_tfs_run(options: list) -> dict:
-    from tf_strategies.launch import run
+    from tf_strategies.launch import arguments, run
 
-    arguments = run._parser().parse_args([*options, "--this-host", "10.0.0.1", "script.py"])
-    planned = run._plan(arguments, None)
+    planned = run._plan(arguments.make_parser().parse_args([*options, "script.py"]), None)
     return dict(Cluster.from_tf_config(planned[0].tf_config).addresses)
 
 

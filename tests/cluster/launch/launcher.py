@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.support.processes import ProcessGroup
+from tests.support.processes import ProcessGroup, wait_until
 
 RUN = ("-m", "tf_strategies.launch.run")
 PRELUDE = """
@@ -32,12 +32,14 @@ class Launcher:
 
     def __init__(self, group: ProcessGroup, folder: Path) -> None:
         self.group, self.folder = group, folder
+        self._starts = 0
 
     def start(self, *arguments: str, code: str, env=None, script_arguments=()):
         script = self.folder / "script.py"
         script.write_text(PRELUDE + code)
+        self._starts += 1
         return self.group.start_python(
-            "tfs-run",
+            f"tfs-run{self._starts}",
             *RUN,
             *arguments,
             str(script),
@@ -48,6 +50,11 @@ class Launcher:
     def run(self, *arguments: str, code: str = "", timeout: float = 30, **more) -> tuple[int, str]:
         process = self.start(*arguments, code=code, **more)
         return process.wait(timeout), process.log()
+
+    def wait_for(self, *names: str) -> None:
+        """Waits until the processes have written with `note`."""
+        for name in names:
+            wait_until((self.folder / f"{name}.json").exists, 20, f"a note of {name}")
 
     def seen(self) -> dict[str, dict]:
         """Returns what the processes wrote with `note`, by role and index."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 from tests.support.processes import REPOSITORY
 from tf_strategies.cluster import Cluster
 from tf_strategies.launch.cluster_plan import Counts, plan_cluster
-from tf_strategies.launch.environment import environments, fair_threads, visible_gpus
+from tf_strategies.launch.environment import environments, fair_threads, share_gpus, visible_gpus
 from tf_strategies.launch.hosts import find_this_host
-from tf_strategies.launch.output import LineWriter, prefixes
+from tf_strategies.launch.output import LineWriter, prefixes, write_line
 from tf_strategies.launch.ports import ReservedPorts
 
 COUNTS = st.builds(Counts, st.integers(1, 6), st.booleans(), st.integers(0, 3), st.booleans())
@@ -93,6 +94,24 @@ def test_too_few_gpus_are_refused_with_both_counts():
         environments(plan_on(Counts(3), ["a"]), {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, None, 2)
 
 
+@pytest.mark.parametrize(
+    ("workers", "servers", "gpus", "asked", "expected"),
+    [
+        (2, 0, 4, None, 2),
+        (3, 0, 4, None, 1),
+        (3, 0, 1, None, 0),  # two processes that see one GPU would each take its memory
+        (1, 0, 4, None, None),  # alone: a replica for each GPU
+        (1, 1, 4, None, 4),  # the server gets none
+        (2, 0, 0, None, None),
+        (2, 0, 4, 1, 1),
+        (2, 0, 4, 0, 0),
+    ],
+)
+def test_gpus_are_shared_out_by_default(workers, servers, gpus, asked, expected):
+    plan = plan_on(Counts(workers, ps=servers), ["a"])
+    assert share_gpus(plan, [str(gpu) for gpu in range(gpus)], asked) == expected
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", socket.gethostname()])
 def test_this_host_is_found_by_name_and_address(host):
     assert find_this_host(["192.0.2.77", host]) == host
@@ -126,7 +145,7 @@ def test_prefixes_have_one_width():
 
 def written(*pieces: bytes) -> bytes:
     with tempfile.TemporaryFile() as file:
-        lines = LineWriter(file.fileno(), b"p | ")
+        lines = LineWriter(functools.partial(write_line, file.fileno(), b"p | "))
         for piece in pieces:
             lines.feed(piece)
         lines.finish()

@@ -1,0 +1,136 @@
+"""Defines the command line of tfs-run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from tf_strategies.launch.environment import THREAD_VARIABLES
+from tf_strategies.launch.supervisor import say
+
+_USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
+_DESCRIPTION = "Runs a script in every process of a training cluster, with TF_CONFIG set for each."
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        say(f"error: {message}")
+        sys.exit(2)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    parser = _Parser(prog="tfs-run", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
+    add = parser.add_argument
+    add(
+        "--workers",
+        type=_workers,
+        default=1,
+        metavar="N",
+        help="worker processes (default 1); auto: one for each GPU, or one",
+    )
+    add("--chief", action="store_true", help="one chief beside the workers")
+    add("--ps", type=_count, default=0, metavar="N", help="parameter servers")
+    add("--evaluator", action="store_true", help="one evaluator")
+    add("--hosts", metavar="A,B", help="spread the processes over hosts, and start those of this host")
+    add(
+        "--this-host",
+        metavar="A",
+        help="the name of this host among them (default: found by name or address)",
+    )
+    add(
+        "--port-base",
+        type=_port,
+        metavar="N",
+        help="the first port; process n of all uses N + n (with --hosts)",
+    )
+    add(
+        "--threads",
+        type=_positive,
+        metavar="N",
+        help=f"{' and '.join(THREAD_VARIABLES)} of each (default: a share)",
+    )
+    add(
+        "--gpus-per-worker",
+        type=_count,
+        metavar="N",
+        help="GPUs for each chief and worker; no GPU is shared (default: an equal share)",
+    )
+    add(
+        "--restarts",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="after a failure, start all processes again, up to N times",
+    )
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="write the output of each process to a file there, as well",
+    )
+    add(
+        "--filter",
+        type=_listed,
+        metavar="A,B",
+        help="show the output of these alone: ranks such as 0, names such as ps0",
+    )
+    add("--dry-run", action="store_true", help="print the command of each process, and start none")
+    add(
+        "--survivor-wait",
+        type=_seconds,
+        default=6.0,
+        metavar="S",
+        help="after a failure, before the others are ended",
+    )
+    add(
+        "--grace",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="between the signal to end and SIGKILL (default 5)",
+    )
+    add("--tls", action="store_true", help="TLS between the workers, with new certificates (one machine)")
+    add("-m", dest="module", action="store_true", help="run a module instead of a script")
+    add("script", help="the script or module")
+    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    return parser
+
+
+def _number(text: str, low: int, high: int, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    return _number(text, 0, 100_000, "a count")
+
+
+def _workers(text: str) -> int | None:
+    return None if text == "auto" else _count(text)
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _positive(text: str) -> int:
+    return _number(text, 1, 100_000, "a count of at least 1")
+
+
+def _port(text: str) -> int:
+    return _number(text, 1, 65535, "a port from 1 to 65535")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value

@@ -1,0 +1,92 @@
+"""Sends the output of each process to the terminal, to a log file of its own, or both."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Sequence
+
+from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launch.output import LineWriter, Sink, prefixes, wants_colour, write_line
+
+_TAIL_LINES = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputOptions:
+    """Says where the output of the processes goes.
+
+    Attributes:
+        log_dir: a folder with one file for each process, such as `worker-0.log`. None writes no files.
+        shown: the names of the processes whose lines are shown, such as "worker 0". None shows all.
+    """
+
+    log_dir: Path | None = None
+    shown: frozenset[str] | None = None
+
+
+class TaskOutputs:
+    """Makes the writers of the output of all processes, and owns the log files.
+
+    Lines of a process that are neither shown nor logged are kept, the last ones, for `hidden_lines`.
+
+    Args:
+        plan: the processes.
+        options: where the output goes. Log files are appended to.
+
+    Raises:
+        OSError: a log file cannot be opened.
+    """
+
+    def __init__(self, plan: Sequence[PlannedProcess], options: OutputOptions) -> None:
+        self._options = options
+        self._logs: list[int] = []
+        self._tails: dict[str, collections.deque[bytes]] = {}
+        self._writers: dict[str, list[LineWriter]] = {}
+        names = [planned.name for planned in plan]
+        targets = [sys.stdout.fileno(), sys.stderr.fileno()]
+        texts = [prefixes(names, wants_colour(target)) for target in targets]
+        for position, name in enumerate(names):
+            kept = self._kept(name)
+            shown = options.shown is None or name in options.shown
+            self._writers[name] = [
+                LineWriter(*kept, *([functools.partial(write_line, target, text[position])] if shown else []))
+                for target, text in zip(targets, texts)
+            ]
+
+    def writers(self, name: str) -> list[LineWriter]:
+        """Returns the writers of a process, for its stdout and its stderr."""
+        return self._writers[name]
+
+    def hidden_lines(self, name: str) -> list[str]:
+        """Returns the last lines of a process that is neither shown nor logged."""
+        return [line.decode(errors="replace") for line in self._tails.get(name, ())]
+
+    def log_path(self, name: str) -> Path | None:
+        """Returns the path of the log file of a process, or None without `log_dir`."""
+        folder = self._options.log_dir
+        return None if folder is None else folder / f"{name.replace(' ', '-')}.log"
+
+    def close(self) -> None:
+        """Closes the log files."""
+        while self._logs:
+            os.close(self._logs.pop())
+
+    def _kept(self, name: str) -> list[Sink]:
+        """Returns where the lines of a process are kept, besides the terminal."""
+        path = self.log_path(name)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._logs.append(log)
+            write_line(log, b"tfs-run: ", f"started at {time.strftime('%Y-%m-%d %H:%M:%S %z')}".encode())
+            return [functools.partial(write_line, log, b"")]
+        if self._options.shown is not None and name not in self._options.shown:
+            self._tails[name] = collections.deque(maxlen=_TAIL_LINES)
+            return [self._tails[name].append]
+        return []
