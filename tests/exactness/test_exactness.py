@@ -61,7 +61,7 @@ def train_apart(folder: Path, kind: str, names: tuple) -> Dict[str, Any]:
         for half, theirs in halves.items():
             half.mkdir()
             group.start_preloaded(half.name, "tests.exactness.worker", str(half), kind, *theirs)
-        group.require_success(timeout=580)
+        group.require_success(timeout=1100)
     trained = [json.loads(path.read_text()) for half in halves for path in half.glob("*.json")]
     return {name: kept for each in trained for name, kept in each.items()}
 
@@ -86,7 +86,7 @@ def require_exact(folder: Path, workers: int, replicas: int, names: tuple) -> No
         with ReservedPorts(workers) as ports, ProcessGroup(folder) as group:
             arguments = ("tests.exactness.worker", str(folder), str(replicas), *names)
             group.start_workers(ports.addresses, *arguments)
-            group.require_success(timeout=580)
+            group.require_success(timeout=1100)
     keep(folder, f"P={workers}" if replicas == 1 else f"P={workers} × {replicas} replicas")
     found = differences(folder, plain(names))
     assert tuple(found) == names

@@ -70,6 +70,7 @@ PARTS = {
     "tls": {"errors", "private_file"},
     "options": {"errors"},
     "cluster": {"addresses", "errors"},
+    "other_launchers": set(),
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
     "gateway": _FOUNDATION,
