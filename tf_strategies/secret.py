@@ -17,6 +17,7 @@ from tf_strategies.private_file import read_private_file
 
 __all__ = [
     "SECRET_FILE",
+    "new_secret",
     "read_secret",
     "temporary_secret_file",
     "warn_of_servers",
@@ -57,13 +58,22 @@ def read_secret(environ: Mapping[str, str] = os.environ) -> bytes:
     return bytes.fromhex(content.decode("ascii"))
 
 
+def new_secret() -> str:
+    """Returns a new secret in hexadecimal digits."""
+    return secrets.token_hex(_SECRET_BYTES)
+
+
 @contextlib.contextmanager
-def temporary_secret_file() -> Iterator[str]:
-    """Makes a new secret in a file that only this user can read, and gives its path. The file is removed at the end."""
+def temporary_secret_file(secret: str | None = None) -> Iterator[str]:
+    """Writes a secret to a file that only this user can read, and gives its path. The file is removed at the end.
+
+    Args:
+        secret: the hexadecimal digits; None makes a new secret.
+    """
     with tempfile.TemporaryDirectory(prefix="tf_strategies-") as folder:
         path = Path(folder, "secret")
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(_SECRET_BYTES) + "\n")
+            file.write((new_secret() if secret is None else secret) + "\n")
         yield str(path)
 
 

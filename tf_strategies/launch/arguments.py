@@ -11,6 +11,7 @@ from typing import NoReturn
 from tf_strategies.launch.environment import THREAD_VARIABLES
 from tf_strategies.launch.supervisor import say
 
+AUTO = -1  # the number of workers for --workers auto
 _USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
 _DESCRIPTION = "Runs a script in every process of a training cluster, with TF_CONFIG set for each."
 
@@ -28,14 +29,17 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--workers",
         type=_workers,
-        default=1,
         metavar="N",
         help="worker processes (default 1); auto: one for each GPU, or one",
     )
     add("--chief", action="store_true", help="one chief beside the workers")
     add("--ps", type=_count, default=0, metavar="N", help="parameter servers")
     add("--evaluator", action="store_true", help="one evaluator")
-    add("--hosts", metavar="A,B", help="spread the processes over hosts, and start those of this host")
+    add(
+        "--hosts",
+        metavar="A,B",
+        help="spread the processes over hosts, and start those of this host; A:4,B:4: start all, over ssh",
+    )
     add(
         "--this-host",
         metavar="A",
@@ -78,6 +82,20 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help="show the output of these alone: ranks such as 0, names such as ps0",
     )
+    add("--ssh", default="ssh", metavar="COMMAND", help="the ssh command with its options (default: ssh)")
+    add(
+        "--python",
+        default=sys.executable,
+        metavar="PATH",
+        help="the interpreter on the hosts (default: the path of this one)",
+    )
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for the processes on other hosts, besides TF_*, OMP_* and the like",
+    )
     add("--dry-run", action="store_true", help="print the command of each process, and start none")
     add(
         "--survivor-wait",
@@ -110,8 +128,8 @@ def _count(text: str) -> int:
     return _number(text, 0, 100_000, "a count")
 
 
-def _workers(text: str) -> int | None:
-    return None if text == "auto" else _count(text)
+def _workers(text: str) -> int:
+    return AUTO if text == "auto" else _count(text)
 
 
 def _listed(text: str) -> list[str]:

@@ -44,9 +44,12 @@ class LaunchedProcess:
         name: the name in messages, such as "worker 0".
         argv: the command.
         env: the whole environment of the process.
+        stdin: as for `subprocess.Popen`.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str], *, stdin: int = subprocess.DEVNULL
+    ) -> None:
         self.name = name
         self.started = time.monotonic()
         self.ended: float | None = None
@@ -61,7 +64,7 @@ class LaunchedProcess:
         self._popen = subprocess.Popen(
             list(argv),
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -75,6 +78,13 @@ class LaunchedProcess:
         if out is None or err is None:
             raise RuntimeError(f"{self.name} was started without pipes")
         return out, err
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """The pipe of stdin, if it was asked for."""
+        if self._popen.stdin is None:
+            raise RuntimeError(f"{self.name} was started without a pipe for its input")
+        return self._popen.stdin
 
     @property
     def running(self) -> bool:

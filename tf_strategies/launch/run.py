@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from tf_strategies.addresses import split_address
-from tf_strategies.launch.arguments import make_parser
+from tf_strategies.launch.arguments import AUTO, make_parser
 from tf_strategies.launch.certificates import temporary_certificates
 from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
-from tf_strategies.launch.environment import (
-    THREAD_VARIABLES,
-    environments,
-    fair_threads,
-    share_gpus,
-    visible_gpus,
-)
+from tf_strategies.launch.environment import visible_gpus
 from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.ports import ReservedPorts
-from tf_strategies.launch.supervisor import Patience, Supervisor, say
-from tf_strategies.launch.task_output import OutputOptions
-from tf_strategies.secret import SECRET_FILE, temporary_secret_file
+from tf_strategies.launch.remote_hosts import (
+    Slots,
+    Ssh,
+    carried_variables,
+    parse_slots,
+    remote_supervisor,
+)
+from tf_strategies.launch.share import Share
+from tf_strategies.launch.supervisor import Supervisor, say
+from tf_strategies.secret import SECRET_FILE, new_secret, read_secret, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 
 
@@ -43,31 +45,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as held:
-            everywhere = _plan(arguments, held)
-            command = _command(arguments)
+            slots = None if arguments.hosts is None else parse_slots(arguments.hosts)
+            plan = _plan(arguments, held) if slots is None else _plan_over_ssh(arguments, slots)
             if arguments.dry_run:
-                _print(everywhere, command)
+                _print(plan, _command(arguments, sys.executable if slots is None else arguments.python))
                 return 0
-            plan = _of_this_host(arguments, everywhere)
-            environ = _with_secrets(arguments, held)
-            gpus = share_gpus(plan, visible_gpus(environ), arguments.gpus_per_worker)
-            envs = environments(plan, environ, arguments.threads, gpus)
-            output = OutputOptions(arguments.log_dir, _shown(arguments, everywhere))
+            make = (
+                _supervisor_here(arguments, plan, held)
+                if slots is None
+                else _over_ssh(arguments, plan, slots)
+            )
+            supervisor = make()
             kept = held.pop_all()
     except ValueError as error:
         parser.error(str(error))
     with kept:
-        _announce(arguments, plan, gpus)
-        patience = Patience(arguments.survivor_wait, arguments.grace)
-        for restarts in range(arguments.restarts + 1):
-            try:
-                supervisor = Supervisor(plan, envs, command, patience, output)
-            except OSError as error:
-                parser.error(f"--log-dir {arguments.log_dir}: {error}")
-            status = supervisor.run()
-            if status == 0 or supervisor.interrupted or restarts == arguments.restarts:
+        status = supervisor.run()
+        for restart in range(1, arguments.restarts + 1):
+            if status == 0 or supervisor.interrupted:
                 break
-            say(f"restart {restarts + 1} of {arguments.restarts}: all processes start again")
+            say(f"restart {restart} of {arguments.restarts}: all processes start again")
+            supervisor = make()
+            status = supervisor.run()
     return status
 
 
@@ -76,35 +75,105 @@ def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[Pla
     counts = Counts(_workers(arguments), arguments.chief, arguments.ps, arguments.evaluator)
     if not counts.workers and not counts.chief:
         raise ValueError("no process would train: --workers 0 needs --chief")
-    total = len(counts.tasks())
-    base = arguments.port_base
-    if base is not None and base + total - 1 > 65535:
-        raise ValueError(f"--port-base {base} with {total} processes goes beyond port 65535")
+    base = _port_base(arguments, counts)
     if arguments.hosts is None:
         if arguments.this_host is not None:
             raise ValueError("--this-host needs --hosts")
         if base is not None:
             return plan_cluster(counts, [LOCAL_HOST], lambda host, position: base + position)
-        ports = held.enter_context(ReservedPorts(total)).ports
+        ports = held.enter_context(ReservedPorts(len(counts.tasks()))).ports
         return plan_cluster(counts, [LOCAL_HOST], lambda host, position: ports[position])
     if base is None:
         raise ValueError("--hosts needs --port-base, so that every host computes the same ports")
     return plan_cluster(counts, _hosts(arguments.hosts), lambda host, position: base + position)
 
 
+def _plan_over_ssh(arguments: argparse.Namespace, slots: Sequence[Slots]) -> list[PlannedProcess]:
+    """Returns the processes of all hosts, which have answered."""
+    if arguments.workers is not None or arguments.this_host is not None:
+        raise ValueError("--hosts with numbers of workers needs no --workers and no --this-host")
+    training = sum(each.workers for each in slots)
+    counts = Counts(training - arguments.chief, arguments.chief, arguments.ps, arguments.evaluator)
+    base = _port_base(arguments, counts)
+    hosts = [each.host for each in slots for _ in range(each.workers)]
+    listed = [planned.host for planned in plan_cluster(counts, hosts, lambda host, position: 1)]
+    needed = {each.target: 0 if base is not None else listed.count(each.host) for each in slots}
+    found = Ssh(arguments.ssh, arguments.python).free_ports(needed)
+    if base is not None:
+        return plan_cluster(counts, hosts, lambda host, position: base + position)
+    free = {each.host: iter(found[each.target]) for each in slots}
+    return plan_cluster(counts, hosts, lambda host, position: next(free[host]))
+
+
+def _port_base(arguments: argparse.Namespace, counts: Counts) -> int | None:
+    base: int | None = arguments.port_base
+    total = len(counts.tasks())
+    if base is not None and base + total - 1 > 65535:
+        raise ValueError(f"--port-base {base} with {total} processes goes beyond port 65535")
+    return base
+
+
 def _workers(arguments: argparse.Namespace) -> int:
     """Returns the number of workers; a chief takes a GPU of its own."""
-    if arguments.workers is not None:
+    if arguments.workers is None:
+        return 1
+    if arguments.workers != AUTO:
         return int(arguments.workers)
     if arguments.hosts is not None:
         raise ValueError(
-            "--workers auto counts the GPUs of this host; with --hosts give the number of all workers"
+            "--workers auto counts the GPUs of this host; write --hosts a:4,b:4 for several hosts"
         )
     gpus = len(visible_gpus(os.environ)) // max(1, arguments.gpus_per_worker or 1)
     return max(1, gpus) - int(arguments.chief)
 
 
-def _of_this_host(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> list[PlannedProcess]:
+def _supervisor_here(
+    arguments: argparse.Namespace, plan: Sequence[PlannedProcess], held: contextlib.ExitStack
+) -> Callable[[], Supervisor]:
+    """Returns a function that makes a supervisor of the processes of this host."""
+    share = _share(arguments, plan, _of_this_host(arguments, plan), sys.executable)
+    return functools.partial(share.supervisor, _with_secrets(arguments, held))
+
+
+def _over_ssh(
+    arguments: argparse.Namespace, plan: Sequence[PlannedProcess], slots: Sequence[Slots]
+) -> Callable[[], Supervisor]:
+    """Returns a function that makes a supervisor of the launchers of all hosts."""
+    if arguments.tls:
+        raise ValueError(f"--tls makes certificates for one machine; with --hosts set {TLS_FOLDER}")
+    shares = {
+        each.target: _share(
+            arguments, plan, [planned for planned in plan if planned.host == each.host], arguments.python
+        )
+        for each in slots
+    }
+    secret = read_secret().hex() or new_secret()
+    environ = carried_variables(os.environ, arguments.env)
+    return functools.partial(
+        remote_supervisor, Ssh(arguments.ssh, arguments.python), shares, secret=secret, environ=environ
+    )
+
+
+def _share(
+    arguments: argparse.Namespace,
+    everywhere: Sequence[PlannedProcess],
+    plan: Sequence[PlannedProcess],
+    python: str,
+) -> Share:
+    return Share(
+        tuple(plan),
+        tuple(_command(arguments, python)),
+        tuple(planned.name for planned in everywhere),
+        arguments.threads,
+        arguments.gpus_per_worker,
+        arguments.survivor_wait,
+        arguments.grace,
+        None if arguments.log_dir is None else str(arguments.log_dir),
+        _shown(arguments, everywhere),
+    )
+
+
+def _of_this_host(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) -> Sequence[PlannedProcess]:
     if arguments.hosts is None:
         return plan
     hosts = _hosts(arguments.hosts)
@@ -114,7 +183,7 @@ def _of_this_host(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> 
     return [planned for planned in plan if planned.host == here]
 
 
-def _shown(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> frozenset[str] | None:
+def _shown(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) -> tuple[str, ...] | None:
     """Returns the names of the processes that --filter lists; None without it."""
     if arguments.filter is None:
         return None
@@ -123,10 +192,10 @@ def _shown(arguments: argparse.Namespace, plan: list[PlannedProcess]) -> frozens
     unknown = [each for each in arguments.filter if each not in {**names, **ranks}]
     if unknown:
         raise ValueError(f"--filter has {unknown[0]!r}; the processes are {', '.join([*ranks, *names])}")
-    return frozenset({**names, **ranks}[each] for each in arguments.filter)
+    return tuple({**names, **ranks}[each] for each in arguments.filter)
 
 
-def _print(plan: list[PlannedProcess], command: list[str]) -> None:
+def _print(plan: Sequence[PlannedProcess], command: Sequence[str]) -> None:
     """Prints the command of each process, as one would type it on the process's host."""
     for planned in plan:
         print(f"# {planned.name} on {planned.host}")
@@ -161,22 +230,12 @@ def _hosts(text: str) -> list[str]:
     return hosts
 
 
-def _command(arguments: argparse.Namespace) -> list[str]:
+def _command(arguments: argparse.Namespace, python: str) -> list[str]:
     if arguments.module:
-        return [sys.executable, "-m", arguments.script, *arguments.arguments]
+        return [python, "-m", arguments.script, *arguments.arguments]
     if not Path(arguments.script).is_file():
         raise ValueError(f"there is no script {arguments.script!r}; for a module write -m")
-    return [sys.executable, arguments.script, *arguments.arguments]
-
-
-def _announce(arguments: argparse.Namespace, plan: Sequence[PlannedProcess], gpus: int | None) -> None:
-    processes = len(plan)
-    unset = [name for name in THREAD_VARIABLES if arguments.threads is not None or name not in os.environ]
-    threads = arguments.threads if arguments.threads is not None else fair_threads(processes)
-    remark = f", {' = '.join([*unset, str(threads)])} (change with --threads)" if unset else ""
-    if gpus is not None and arguments.gpus_per_worker is None:
-        remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker (change with --gpus-per-worker)"
-    say(f"starting {processes} {'process' if processes == 1 else 'processes'}{remark}")
+    return [python, arguments.script, *arguments.arguments]
 
 
 if __name__ == "__main__":

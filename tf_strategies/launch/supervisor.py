@@ -1,4 +1,4 @@
-"""Starts the processes of this host, relays output and signals, and ends all processes when one fails."""
+"""Starts processes, relays output and signals, and ends all processes when one fails."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import Mapping, Sequence
+from typing import Callable, NamedTuple, Protocol, Sequence
 
-from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launch.cluster_plan import TRAINING_ROLES
 from tf_strategies.launch.output import LineWriter
 from tf_strategies.launch.process import LaunchedProcess, adopt_orphans, kill_orphans
-from tf_strategies.launch.task_output import OutputOptions, TaskOutputs
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0
@@ -41,31 +40,49 @@ def say(text: str) -> None:
     print(f"tfs-run: {text}", file=sys.stderr, flush=True)
 
 
+class Job(NamedTuple):
+    """A process that a supervisor starts.
+
+    Attributes:
+        name: its name in messages, such as "worker 0".
+        start: starts it, with pipes for its output.
+        role: its role in the cluster; "" if it stands for several.
+        address: "host:port", or "".
+    """
+
+    name: str
+    start: Callable[[], LaunchedProcess]
+    role: str = ""
+    address: str = ""
+
+
+class Outputs(Protocol):
+    """Takes the output of the processes."""
+
+    def writers(self, name: str) -> Sequence[LineWriter]:
+        """Returns the writers of a process, for its stdout and its stderr."""
+
+    def describe(self, name: str) -> Sequence[str]:
+        """Returns what to say of the output of a process that has failed."""
+
+    def close(self) -> None:
+        """Closes files."""
+
+
 class Supervisor:
-    """Runs the processes of this host.
+    """Runs processes until they have ended.
 
     Args:
-        plan: the processes.
-        environments: the environment of each.
-        command: the command that each process runs.
+        jobs: the processes.
         patience: the time limits.
-        output: where the output of the processes goes.
+        outputs: where the output of the processes goes; closed at the end.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
     """
 
-    def __init__(
-        self,
-        plan: Sequence[PlannedProcess],
-        environments: Sequence[Mapping[str, str]],
-        command: Sequence[str],
-        patience: Patience,
-        output: OutputOptions,
-    ) -> None:
-        self._plan, self._environments, self._command = plan, environments, command
-        self._patience = patience
-        self._outputs = TaskOutputs(plan, output)
+    def __init__(self, jobs: Sequence[Job], patience: Patience, outputs: Outputs) -> None:
+        self._jobs, self._patience, self._outputs = jobs, patience, outputs
         self.interrupted = False
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
@@ -107,17 +124,15 @@ class Supervisor:
             self._outputs.close()
             os.close(reader)
             os.close(writer)
-        for planned, process in zip(self._plan, self._processes):
-            say(
-                f"{process.name}{f' ({planned.address})' if planned.address else ''} {process.describe_end()}"
-            )
+        for job, process in zip(self._jobs, self._processes):
+            say(f"{job.name}{f' ({job.address})' if job.address else ''} {process.describe_end()}")
         return self._status
 
     def _start(self) -> None:
-        for planned, environment in zip(self._plan, self._environments):
-            process = LaunchedProcess(planned.name, self._command, environment)
+        for job in self._jobs:
+            process = job.start()
             self._processes.append(process)
-            for stream, writer in zip(process.streams, self._outputs.writers(planned.name)):
+            for stream, writer in zip(process.streams, self._outputs.writers(job.name)):
                 os.set_blocking(stream.fileno(), False)
                 self._writers[stream.fileno()] = writer
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
@@ -166,14 +181,9 @@ class Supervisor:
             writer.finish()
 
     def _show_failed(self) -> None:
-        """Shows the end of what the first process that failed wrote, if it was hidden, or names its log file."""
-        if self._failed is None:
-            return
-        for line in self._outputs.hidden_lines(self._failed):
-            say(f"{self._failed} wrote: {line}")
-        log = self._outputs.log_path(self._failed)
-        if log is not None:
-            say(f"the output of {self._failed} is in {log}")
+        if self._failed is not None:
+            for line in self._outputs.describe(self._failed):
+                say(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -199,8 +209,8 @@ class Supervisor:
 
     def _only_servers_left(self) -> bool:
         """Returns True if the training processes of this host, if it had any, have ended and servers still run."""
-        trained = [process for planned, process in zip(self._plan, self._processes) if planned.trains]
-        left = [planned.role for planned, process in zip(self._plan, self._processes) if process.running]
+        trained = [job for job in self._jobs if job.role in TRAINING_ROLES]
+        left = [job.role for job, process in zip(self._jobs, self._processes) if process.running]
         return bool(trained) and bool(left) and set(left) == {"ps"}
 
     def _end_after(self, seconds: float) -> None:

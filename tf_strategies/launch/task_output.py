@@ -24,16 +24,20 @@ class OutputOptions:
     Attributes:
         log_dir: a folder with one file for each process, such as `worker-0.log`. None writes no files.
         shown: the names of the processes whose lines are shown, such as "worker 0". None shows all.
+        names: the names of the processes of all hosts, which decide the width and the colour of prefixes.
+        colour: whether prefixes are coloured. None looks whether the output goes to a terminal.
     """
 
-    log_dir: Path | None = None
-    shown: frozenset[str] | None = None
+    log_dir: Path | None
+    shown: frozenset[str] | None
+    names: tuple[str, ...]
+    colour: bool | None = None
 
 
 class TaskOutputs:
     """Makes the writers of the output of all processes, and owns the log files.
 
-    Lines of a process that are neither shown nor logged are kept, the last ones, for `hidden_lines`.
+    Lines of a process that are neither shown nor logged are kept, the last ones, for `describe`.
 
     Args:
         plan: the processes.
@@ -48,14 +52,14 @@ class TaskOutputs:
         self._logs: list[int] = []
         self._tails: dict[str, collections.deque[bytes]] = {}
         self._writers: dict[str, list[LineWriter]] = {}
-        names = [planned.name for planned in plan]
         targets = [sys.stdout.fileno(), sys.stderr.fileno()]
-        texts = [prefixes(names, wants_colour(target)) for target in targets]
-        for position, name in enumerate(names):
+        colours = [wants_colour(target) if options.colour is None else options.colour for target in targets]
+        texts = [dict(zip(options.names, prefixes(options.names, colour))) for colour in colours]
+        for name in (planned.name for planned in plan):
             kept = self._kept(name)
             shown = options.shown is None or name in options.shown
             self._writers[name] = [
-                LineWriter(*kept, *([functools.partial(write_line, target, text[position])] if shown else []))
+                LineWriter(*kept, *([functools.partial(write_line, target, text[name])] if shown else []))
                 for target, text in zip(targets, texts)
             ]
 
@@ -63,9 +67,11 @@ class TaskOutputs:
         """Returns the writers of a process, for its stdout and its stderr."""
         return self._writers[name]
 
-    def hidden_lines(self, name: str) -> list[str]:
-        """Returns the last lines of a process that is neither shown nor logged."""
-        return [line.decode(errors="replace") for line in self._tails.get(name, ())]
+    def describe(self, name: str) -> list[str]:
+        """Returns the last lines of a process that is neither shown nor logged, or the path of its log file."""
+        hidden = [f"{name} wrote: {line.decode(errors='replace')}" for line in self._tails.get(name, ())]
+        path = self.log_path(name)
+        return hidden if path is None else [f"the output of {name} is in {path}"]
 
     def log_path(self, name: str) -> Path | None:
         """Returns the path of the log file of a process, or None without `log_dir`."""
@@ -90,3 +96,21 @@ class TaskOutputs:
             self._tails[name] = collections.deque(maxlen=_TAIL_LINES)
             return [self._tails[name].append]
         return []
+
+
+class PlainOutputs:
+    """Writes the output of launchers on other hosts as it comes."""
+
+    def writers(self, name: str) -> list[LineWriter]:
+        del name
+        return [
+            LineWriter(functools.partial(write_line, stream.fileno(), b""))
+            for stream in (sys.stdout, sys.stderr)
+        ]
+
+    def describe(self, name: str) -> list[str]:
+        del name
+        return []
+
+    def close(self) -> None:
+        """Does nothing, because there are no files."""

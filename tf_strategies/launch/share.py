@@ -1,0 +1,105 @@
+"""Describes what one host runs, and starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Mapping
+
+from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launch.environment import (
+    THREAD_VARIABLES,
+    environments,
+    fair_threads,
+    share_gpus,
+    visible_gpus,
+)
+from tf_strategies.launch.process import LaunchedProcess
+from tf_strategies.launch.supervisor import Job, Patience, Supervisor, say
+from tf_strategies.launch.task_output import OutputOptions, TaskOutputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """The processes of one host, and how they are run.
+
+    Attributes:
+        plan: the processes.
+        command: the command that each process runs.
+        names: the names of the processes of all hosts, which decide the width of prefixes.
+        threads: the threads of each process; None for a share of the cores.
+        gpus_per_worker: the GPUs of each chief and worker; None for an equal share.
+        survivor_wait: seconds, as in `Patience`.
+        grace: seconds, as in `Patience`.
+        log_dir: the folder for log files; None for none.
+        shown: the names of the processes whose output is shown; None for all.
+        colour: whether prefixes are coloured; None to look at the terminal.
+    """
+
+    plan: tuple[PlannedProcess, ...]
+    command: tuple[str, ...]
+    names: tuple[str, ...]
+    threads: int | None = None
+    gpus_per_worker: int | None = None
+    survivor_wait: float = Patience.survivor_wait
+    grace: float = Patience.grace
+    log_dir: str | None = None
+    shown: tuple[str, ...] | None = None
+    colour: bool | None = None
+
+    def to_json(self) -> str:
+        """Returns the share as one line of text."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Share:
+        """Returns the share that `to_json` wrote."""
+        fields = json.loads(text)
+        fields["plan"] = tuple(PlannedProcess(**each) for each in fields["plan"])
+        for name in ("command", "names", "shown"):
+            fields[name] = None if fields[name] is None else tuple(fields[name])
+        return cls(**fields)
+
+    def supervisor(self, environ: Mapping[str, str]) -> Supervisor:
+        """Returns a supervisor that is ready to run, and says what it will start.
+
+        Args:
+            environ: the environment that the processes inherit.
+
+        Raises:
+            ValueError: there are not enough GPUs, or a log file cannot be opened.
+        """
+        gpus = share_gpus(self.plan, visible_gpus(environ), self.gpus_per_worker)
+        envs = environments(self.plan, environ, self.threads, gpus)
+        output = OutputOptions(
+            None if self.log_dir is None else Path(self.log_dir),
+            None if self.shown is None else frozenset(self.shown),
+            self.names,
+            self.colour,
+        )
+        try:
+            outputs = TaskOutputs(self.plan, output)
+        except OSError as error:
+            raise ValueError(f"--log-dir {self.log_dir}: {error}") from None
+        jobs = [
+            Job(
+                planned.name,
+                functools.partial(LaunchedProcess, planned.name, self.command, env),
+                planned.role,
+                planned.address,
+            )
+            for planned, env in zip(self.plan, envs)
+        ]
+        self._announce(environ, gpus)
+        return Supervisor(jobs, Patience(self.survivor_wait, self.grace), outputs)
+
+    def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:
+        processes = len(self.plan)
+        unset = [name for name in THREAD_VARIABLES if self.threads is not None or name not in environ]
+        threads = self.threads if self.threads is not None else fair_threads(processes)
+        remark = f", {' = '.join([*unset, str(threads)])} (change with --threads)" if unset else ""
+        if gpus is not None and self.gpus_per_worker is None:
+            remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker (change with --gpus-per-worker)"
+        say(f"starting {processes} {'process' if processes == 1 else 'processes'}{remark}")
