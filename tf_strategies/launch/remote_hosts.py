@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, Sequence
 
 from tf_strategies._version import __version__
 from tf_strategies.launch.agent import ANSWER
@@ -39,50 +39,6 @@ _CARRIED = (
     "LD_",
 )
 _NOT_CARRIED = ("TF_CONFIG", "TF_STRATEGIES_SECRET_FILE", "CUDA_VISIBLE_DEVICES")
-
-
-class Slots(NamedTuple):
-    """A host and the number of chiefs and workers that it runs.
-
-    Attributes:
-        target: the host as ssh knows it, which may begin with "user@".
-        workers: the number of processes.
-    """
-
-    target: str
-    workers: int
-
-    @property
-    def host(self) -> str:
-        """The host in the addresses of TF_CONFIG."""
-        return self.target.rpartition("@")[2]
-
-
-def parse_slots(text: str) -> list[Slots] | None:
-    """Returns the hosts of a list such as "a:4,user@b:4", or None if no host has a count.
-
-    Raises:
-        ValueError: some hosts have a count and others have none, or a host is named twice.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    counted = [part.rpartition(":") for part in parts]
-    has_count = [
-        bool(host) and (":" not in host or host.endswith("]")) and count.isdigit()
-        for host, _, count in counted
-    ]
-    if not any(has_count):
-        return None
-    if not all(has_count):
-        without = parts[has_count.index(False)]
-        raise ValueError(
-            f"--hosts has {without!r} without a number of workers; write {without}:N, as for the others"
-        )
-    slots = [Slots(host.replace("[", "").replace("]", ""), int(count)) for host, _, count in counted]
-    hosts = [each.host for each in slots]
-    for each in slots:
-        if each.workers < 1 or hosts.count(each.host) > 1:
-            raise ValueError(f"--hosts must name {each.host} once, with at least one worker")
-    return slots
 
 
 class Ssh:

@@ -16,15 +16,10 @@ from tf_strategies.launch.arguments import AUTO, make_parser
 from tf_strategies.launch.certificates import temporary_certificates
 from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
 from tf_strategies.launch.environment import visible_gpus
+from tf_strategies.launch.host_lists import Slots, slots_of
 from tf_strategies.launch.hosts import find_this_host
 from tf_strategies.launch.ports import ReservedPorts
-from tf_strategies.launch.remote_hosts import (
-    Slots,
-    Ssh,
-    carried_variables,
-    parse_slots,
-    remote_supervisor,
-)
+from tf_strategies.launch.remote_hosts import Ssh, carried_variables, remote_supervisor
 from tf_strategies.launch.share import Share
 from tf_strategies.launch.supervisor import Supervisor, say
 from tf_strategies.secret import SECRET_FILE, new_secret, read_secret, temporary_secret_file
@@ -45,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         with contextlib.ExitStack() as held:
-            slots = None if arguments.hosts is None else parse_slots(arguments.hosts)
+            slots = None if arguments.hosts is None else slots_of(arguments.hosts)
             plan = _plan(arguments, held) if slots is None else _plan_over_ssh(arguments, slots)
             if arguments.dry_run:
                 _print(plan, _command(arguments, sys.executable if slots is None else arguments.python))
