@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import weakref
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -26,13 +27,17 @@ class SingleWorker:
 
     rank = 0
     size = 1
+    hosts = ("here",)
+    timeout = math.inf
     usable = True
 
     def name_of(self, rank: int) -> str:
         return f"worker {rank}"
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
-        del name, layout
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
+    ) -> List[tf.Tensor]:
+        del name, layout, reduction
         return list(tensors)
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
@@ -45,8 +50,8 @@ class SingleWorker:
         del name, layout
         return tensor, lengths
 
-    def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        del name
+    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
+        del name, root
         return tensor
 
     @contextlib.contextmanager
@@ -77,6 +82,7 @@ class ConnectedWorkers:
         from tf_strategies.native.communicator import Communicator
 
         self.options = options
+        self.timeout = options.timeout
         self._users: weakref.WeakSet = weakref.WeakSet()
         self._topics = itertools.count()
         self._ops = collective_ops
@@ -84,16 +90,19 @@ class ConnectedWorkers:
         self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.rank = self._communicator.rank
         self.size = self._communicator.size
+        self.hosts = self._communicator.hosts
         at_exit.register(self._communicator.close_at_exit)
         weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
 
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
+    ) -> List[tf.Tensor]:
         refuse_xla(name)
         totals = self._ops.all_reduce(
-            list(tensors), communicator=self._communicator, reduction="sum", name=name, layout=layout
+            list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
         )
         _side_by_side(totals[0])
         return totals
@@ -114,9 +123,9 @@ class ConnectedWorkers:
         _side_by_side(result.received)
         return result
 
-    def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
         refuse_xla(name)
-        return self._ops.broadcast(tensor, communicator=self._communicator, name=name)
+        return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         return self._communicator.training()

@@ -67,12 +67,14 @@ class Communicator:
         id: the number that identifies the communicator in operations; -1 before it is connected.
         rank: this worker's rank.
         size: the number of workers.
+        hosts: the identity of each worker's host, by rank; see `host.identity`. Empty before it is connected.
     """
 
     def __init__(self, rank: int, size: int, names: list[str]) -> None:
         self.id = -1
         self.rank = rank
         self.size = size
+        self.hosts: tuple[str, ...] = ()
         self._names = names
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -133,6 +135,7 @@ class Communicator:
             mine = {**endpoint.address(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
             hosts = [each["host"] for each in theirs]
+            self.hosts = tuple(hosts)
             ranks_per_host = host.ranks_per_host(hosts)
             if options.algorithm == "hierarchical" and ranks_per_host == 1 and self.size > 1:
                 raise BootstrapError(_not_hierarchical(hosts))
