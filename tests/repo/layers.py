@@ -111,6 +111,7 @@ ROOMS = {
         "sessions": {"cluster", "errors", "updates", "variables"},
     },
     "collective": {
+        "calls": {"exchange", "worker_group"},
         "exchange": {"worker_group"},
         "input": {"exchange", "worker_group"},
         "variables": {"worker_group"},

@@ -6,6 +6,7 @@ from typing import Any, Optional, Sequence, Union
 
 import tensorflow as tf
 
+from tf_strategies.collective.calls.calls import WorkerCalls
 from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
@@ -25,7 +26,9 @@ __all__ = ["CollectiveAllReduceStrategy"]
 _STEP_LOSSES = ("mean", "sum")
 
 
-class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(
+    Coordinated, GroupTraining, WorkerCalls, tf.distribute.MultiWorkerMirroredStrategy
+):
     """Trains synchronously on several workers: all-reduce adds up the gradients of all replicas.
 
     The workers are the chief and the workers of TF_CONFIG. Each process runs the same script and makes this strategy, which
