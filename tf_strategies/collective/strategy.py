@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from tf_strategies.collective.calls.calls import WorkerCalls
+from tf_strategies.collective.calls.subgroup import SubgroupCalls
 from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
@@ -27,7 +27,7 @@ _STEP_LOSSES = ("mean", "sum")
 
 
 class CollectiveAllReduceStrategy(
-    Coordinated, GroupTraining, WorkerCalls, tf.distribute.MultiWorkerMirroredStrategy
+    Coordinated, GroupTraining, SubgroupCalls, tf.distribute.MultiWorkerMirroredStrategy
 ):
     """Trains synchronously on several workers: all-reduce adds up the gradients of all replicas.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, ContextManager, Dict, List, Protocol, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -67,6 +67,9 @@ class WorkerGroup(Protocol):
 
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
         """Returns the tensor of worker `root`."""
+
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+        """Returns a group of these workers, or None if this worker is not among them. A collective of the whole group."""
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         """Does the same as `Communicator.training`."""

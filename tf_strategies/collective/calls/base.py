@@ -33,5 +33,5 @@ class Calls:
 
     def _checked_root(self, root: Any) -> int:
         if type(root) is not int or not 0 <= root < self._group.size:
-            raise ValueError(f"root must be a rank from 0 to {self._group.size - 1}; got {root!r}")
+            raise ValueError(f"a rank must be a whole number from 0 to {self._group.size - 1}; got {root!r}")
         return root

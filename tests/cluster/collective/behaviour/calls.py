@@ -133,7 +133,9 @@ def check_calls_that_differ_are_an_error_on_all_and_the_group_goes_on(strategy, 
         "ValueError.*'sum', 'mean'.*; got 'average'": lambda: strategy.all_reduce(
             1, ("mean", "average")[odd]
         ),
-        "ValueError.*rank from 0 to 2; got 3": lambda: strategy.broadcast(1, (0, 3)[odd]),
+        "ValueError.*rank must be a whole number from 0 to 2; got 3": lambda: strategy.broadcast(
+            1, (0, 3)[odd]
+        ),
     }
     for text, call in wrong.items():
         kind, _, own = text.partition(".*")
@@ -188,3 +190,30 @@ def check_the_chief_comes_first_however_long_it_takes(strategy, folder) -> None:
 
     require_error(RuntimeError, r"barrier\(\) in the block of only_on_chief\(\)", calls)
     strategy.barrier()
+
+
+def check_subgroups_make_calls_of_their_own(strategy, folder) -> None:
+    pairs = {ranks: strategy.subgroup(ranks) for ranks in ((0, 2), (2, 1), (1,))}
+    for ranks, part in pairs.items():
+        assert (part is None) == (strategy.rank not in ranks)
+        if part is None:
+            continue
+        assert (part.ranks, part.size, ranks[part.rank]) == (ranks, len(ranks), strategy.rank)
+        for reduction, expected in (("sum", sum(ranks)), ("max", max(ranks)), ("product", np.prod(ranks))):
+            result = part.all_reduce(np.full(100_000, strategy.rank), reduction)
+            np.testing.assert_array_equal(result, np.full(100_000, expected))
+        assert part.broadcast(strategy.rank, root=part.size - 1) == ranks[-1]
+        assert part.all_gather_object(strategy.rank) == list(ranks)
+        with part.only_on_chief() as mine:
+            assert mine == (strategy.rank == ranks[0])
+    if strategy.rank != 1:
+        odd = strategy.rank == 2
+        pattern = r"worker 0 \(.*barrier\(\).*worker 2 \(.*all_gather_object"
+        part = pairs[0, 2]
+        require_error(ValueError, pattern, lambda: part.all_gather_object(1) if odd else part.barrier())
+    for part in pairs.values():
+        if part is not None:
+            part.close()
+    require_error(ValueError, "subgroup.*each once", lambda: strategy.subgroup([1, 1]))
+    with strategy.scope():
+        assert strategy.all_reduce(1) == strategy.size
