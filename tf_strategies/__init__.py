@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tf_strategies._version import __version__
+from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, OptionsError
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncParameterServerStrategy",
     "BootstrapError",
+    "Cluster",
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",

@@ -1,11 +1,11 @@
-"""Parses and checks the cluster that TF_CONFIG describes. Imports no TensorFlow."""
+"""Parses and checks the cluster that TF_CONFIG or a resolver describes. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from typing import Mapping
+from typing import Any, Mapping
 
 from tf_strategies import addresses as _addresses
 from tf_strategies.errors import ClusterConfigError
@@ -30,12 +30,19 @@ class Task:
 class Cluster:
     """Lists the tasks of a training job, and says which of them is this process.
 
-    The chief and the workers form the group that trains. `worker_tasks` lists them, the chief first; a task's
-    position in this list is its rank. An evaluator does not need an address.
+    Make it with `from_tf_config` or `from_resolver`, which check what they read. The chief and the workers form the group that
+    trains. `worker_tasks` lists them, the chief first; a task's position in this list is its rank. An evaluator does not need
+    an address.
 
     Attributes:
         addresses: role -> the "host:port" of each index, as TF_CONFIG spells them.
         task: this process.
+
+    Example:
+        >>> config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
+        >>> cluster = tfs.Cluster.from_tf_config(config)
+        >>> cluster.rank, cluster.size
+        (1, 2)
     """
 
     addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(hash=False)
@@ -71,6 +78,43 @@ class Cluster:
             return None
         cluster = _parse_cluster(config["cluster"])
         return cls(addresses=cluster, task=_parse_task(config, cluster))
+
+    @classmethod
+    def from_resolver(cls, resolver: Any) -> Cluster | None:
+        """Reads a `tf.distribute.cluster_resolver.ClusterResolver`.
+
+        Args:
+            resolver: with `task_type` and `task_id`. A KubernetesClusterResolver does not know them: set these attributes.
+
+        Returns:
+            The cluster, or None if the resolver's cluster is empty.
+
+        Raises:
+            ClusterConfigError: the resolver does not say which task this is, or describes a cluster that cannot be used.
+
+        Example:
+            >>> resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            ...     tf.train.ClusterSpec({"worker": ["a:1", "b:1"]}), task_type="worker", task_id=1
+            ... )
+            >>> tfs.Cluster.from_resolver(resolver).rank
+            1
+        """
+        kind = type(resolver).__name__
+        # A SlurmClusterResolver knows its task only after it has made the cluster.
+        listed = resolver.cluster_spec().as_dict()
+        if not listed:
+            return None
+        role, index = getattr(resolver, "task_type", None), getattr(resolver, "task_id", None)
+        if role is None or index is None:
+            raise ClusterConfigError(
+                f"the {kind} does not say which task this process is: task_type is {role!r} and task_id is {index!r}; set both "
+                'on the resolver, as in resolver.task_type = "worker" and resolver.task_id = 0'
+            )
+        try:
+            cluster = _parse_cluster({job: _without_gaps(job, tasks) for job, tasks in listed.items()})
+            return cls(addresses=cluster, task=_parse_task({"task": {"type": role, "index": index}}, cluster))
+        except ClusterConfigError as error:
+            raise ClusterConfigError(f"the {kind} {str(error).removeprefix(_VARIABLE).lstrip()}") from None
 
     @property
     def worker_tasks(self) -> tuple[Task, ...]:
@@ -158,6 +202,16 @@ def _parse_cluster(found: object) -> dict[str, tuple[str, ...]]:
     if not any(role in cluster for role in _TRAINING_ROLES):
         raise _wrong(f'"cluster" has only {", ".join(cluster)}', 'list at least one "worker" or a "chief"')
     return cluster
+
+
+def _without_gaps(job: str, tasks: Any) -> list[object]:
+    """Returns the addresses of a job of a ClusterSpec, which is a mapping from indices if some are missing."""
+    if isinstance(tasks, Mapping):
+        missing = next((index for index in range(len(tasks)) if index not in tasks), None)
+        if missing is not None:
+            raise _wrong(f"lists no {job} {missing}, but a later one", "list every task")
+        return [tasks[index] for index in range(len(tasks))]
+    return list(tasks)
 
 
 def _claim_address(address: object, task: Task, used: dict[tuple[str, int], Task]) -> None:

@@ -71,6 +71,7 @@ PARTS = {
     "options": {"errors"},
     "cluster": {"addresses", "errors"},
     "other_launchers": set(),
+    "resolvers": {"cluster", "errors", "other_launchers", "tensorflow"},
     "_tf": {"errors", "tensorflow"},
     "control_plane": _FOUNDATION,
     "gateway": _FOUNDATION,
@@ -82,9 +83,9 @@ PARTS = {
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
-    | {"_tf", "compression", "control_plane", "keras", "native", "session_graphs", "tensorflow"},
+    | {"_tf", "compression", "control_plane", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "parameter_server": _FOUNDATION
-    | {"_tf", "compression", "gateway", "keras", "native", "session_graphs", "tensorflow"},
+    | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
     "__init__": _FOUNDATION
     | {
@@ -110,6 +111,7 @@ ROOMS = {
         "sessions": {"cluster", "errors", "updates", "variables"},
     },
     "collective": {
+        "calls": {"exchange", "worker_group"},
         "exchange": {"worker_group"},
         "input": {"exchange", "worker_group"},
         "variables": {"worker_group"},

@@ -13,6 +13,7 @@ import tf_strategies as tfs
 PUBLIC = {
     "AsyncParameterServerStrategy",
     "BootstrapError",
+    "Cluster",
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import weakref
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -26,13 +27,31 @@ class SingleWorker:
 
     rank = 0
     size = 1
+    hosts = ("here",)
+    timeout = math.inf
     usable = True
 
-    def name_of(self, rank: int) -> str:
-        return f"worker {rank}"
+    def __init__(self, name: str = "worker 0") -> None:
+        self._name = name
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
-        del name, layout
+    def name_of(self, rank: int) -> str:
+        del rank
+        return self._name
+
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+        del ranks
+        return self
+
+    def end_failures(self) -> None:
+        """Does nothing, because a single worker has no connections."""
+
+    def close(self) -> None:
+        """Does nothing, because a single worker has no connections."""
+
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
+    ) -> List[tf.Tensor]:
+        del name, layout, reduction
         return list(tensors)
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
@@ -45,8 +64,8 @@ class SingleWorker:
         del name, layout
         return tensor, lengths
 
-    def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        del name
+    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
+        del name, root
         return tensor
 
     @contextlib.contextmanager
@@ -63,37 +82,40 @@ class SingleWorker:
         """Does nothing, because a single worker has no connections."""
 
 
-class ConnectedWorkers:
-    """The group of a cluster.
+class CommunicatorWorkers:
+    """The collectives of the workers of a communicator. All workers must make the same calls.
 
-    It is closed when its last user leaves, when this object is deleted, or when the interpreter ends.
-
-    `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must make the same
-    calls.
+    Args:
+        communicator: a `Communicator` or `Subcommunicator`.
+        names: of the workers, by rank.
+        hosts: the identities of their hosts, by rank.
+        timeout: how long a collective waits, in seconds.
     """
 
-    def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
+    def __init__(self, communicator: Any, names: Sequence[str], hosts: Sequence[str], timeout: float) -> None:
         from tf_strategies.native import collective_ops
-        from tf_strategies.native.communicator import Communicator
 
-        self.options = options
-        self._users: weakref.WeakSet = weakref.WeakSet()
-        self._topics = itertools.count()
         self._ops = collective_ops
-        self._communicator = Communicator.connect(cluster, options)
-        self._names = [cluster.name_of(task) for task in cluster.worker_tasks]
-        self.rank = self._communicator.rank
-        self.size = self._communicator.size
-        at_exit.register(self._communicator.close_at_exit)
-        weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
+        self._communicator = communicator
+        self._names = names
+        self.rank: int = communicator.rank
+        self.size: int = communicator.size
+        self.hosts = tuple(hosts)
+        self.timeout = timeout
+
+    @property
+    def usable(self) -> bool:
+        return self._communicator.usable
 
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
+    ) -> List[tf.Tensor]:
         refuse_xla(name)
         totals = self._ops.all_reduce(
-            list(tensors), communicator=self._communicator, reduction="sum", name=name, layout=layout
+            list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
         )
         _side_by_side(totals[0])
         return totals
@@ -114,9 +136,53 @@ class ConnectedWorkers:
         _side_by_side(result.received)
         return result
 
-    def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
         refuse_xla(name)
-        return self._ops.broadcast(tensor, communicator=self._communicator, name=name)
+        return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
+
+
+class SubgroupWorkers(CommunicatorWorkers):
+    """Some workers of a group."""
+
+    def end_failures(self) -> None:
+        """Does the same as `Subcommunicator.end_failures`."""
+        self._communicator.end_failures()
+
+    def close(self) -> None:
+        """Closes the connections of these workers."""
+        self._communicator.close()
+
+
+class ConnectedWorkers(CommunicatorWorkers):
+    """The group of a cluster.
+
+    It is closed when its last user leaves, when this object is deleted, or when the interpreter ends.
+    """
+
+    def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
+        from tf_strategies.native.communicator import Communicator
+
+        self.options = options
+        self._users: weakref.WeakSet = weakref.WeakSet()
+        self._topics = itertools.count()
+        self._subgroups = itertools.count()
+        communicator = Communicator.connect(cluster, options)
+        names = [cluster.name_of(task) for task in cluster.worker_tasks]
+        super().__init__(communicator, names, communicator.hosts, options.timeout)
+        at_exit.register(self._communicator.close_at_exit)
+        weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
+
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+        from tf_strategies.native.subgroup import open_subgroup
+
+        number = next(self._subgroups)
+        if len(ranks) == 1:
+            return SingleWorker(self._names[ranks[0]]) if self.rank in ranks else None
+        part = open_subgroup(self._communicator, ranks, number)
+        if part is None:
+            return None
+        names, hosts = ([of[rank] for rank in ranks] for of in (self._names, self.hosts))
+        return SubgroupWorkers(part, names, hosts, self.timeout)
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         return self._communicator.training()
@@ -139,10 +205,6 @@ class ConnectedWorkers:
 
     def stats(self) -> Dict[str, Any]:
         return self._communicator.stats()
-
-    @property
-    def usable(self) -> bool:
-        return self._communicator.usable
 
     def join(self, user: object) -> None:
         self._users.add(user)

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from tf_strategies.cluster import Cluster
+from tf_strategies.collective.calls.subgroup import SubgroupCalls
 from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
@@ -18,6 +18,7 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge, scope_check
 from tf_strategies.keras.joint_step import current_step
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated
 
 __all__ = ["CollectiveAllReduceStrategy"]
@@ -25,7 +26,9 @@ __all__ = ["CollectiveAllReduceStrategy"]
 _STEP_LOSSES = ("mean", "sum")
 
 
-class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.MultiWorkerMirroredStrategy):
+class CollectiveAllReduceStrategy(
+    Coordinated, GroupTraining, SubgroupCalls, tf.distribute.MultiWorkerMirroredStrategy
+):
     """Trains synchronously on several workers: all-reduce adds up the gradients of all replicas.
 
     The workers are the chief and the workers of TF_CONFIG. Each process runs the same script and makes this strategy, which
@@ -49,10 +52,10 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
             a sum over all replicas, which is already divided by the global batch size or by the number of replicas. Loops with
             `strategy.run` always have the second meaning, as with tf.distribute.
         devices: this worker's devices; the same number on each worker. By default all its GPUs, or else its CPU.
-        cluster: the workers, instead of those of TF_CONFIG.
+        cluster: the workers, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is wrong, or this task is a parameter server.
+        ClusterConfigError: TF_CONFIG or `cluster` is wrong, or this task is a parameter server.
         OptionsError: an argument has a value that is not allowed.
         BootstrapError: the workers did not connect within the timeout, or they use different options.
 
@@ -78,7 +81,7 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
         compression: Optional[Compressor] = None,
         step_losses: str = "mean",
         devices: Optional[Sequence[str]] = None,
-        cluster: Optional[Cluster] = None,
+        cluster: Optional[ClusterOrResolver] = None,
     ) -> None:
         options = CommunicationOptions() if communication_options is None else communication_options
         if not isinstance(options, CommunicationOptions):
@@ -92,15 +95,15 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
             raise OptionsError(
                 f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'
             )
-        cluster = Cluster.from_tf_config() if cluster is None else cluster
-        self._group = form_group(cluster, options)
+        found, resolver = cluster_and_resolver(cluster)
+        self._group = form_group(found, options)
         extended = CollectiveAllReduceExtended(
             self,
             group=self._group,
             options=options,
             compressor=compression,
             devices=devices,
-            cluster_resolver=_resolver(cluster),
+            cluster_resolver=resolver,
         )
         self._compression = compression
         tf.distribute.Strategy.__init__(self, extended)
@@ -130,6 +133,24 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
     def size(self) -> int:
         """The number of workers."""
         return self._group.size
+
+    @property
+    def local_rank(self) -> int:
+        """This worker's number among the workers of its host, from 0 to `local_size` - 1, in the order of the ranks.
+
+        A host is a set of workers that can share memory. Two containers with a network of their own are two hosts.
+        """
+        return self._group.hosts[: self.rank].count(self._group.hosts[self.rank])
+
+    @property
+    def local_size(self) -> int:
+        """The number of workers of this worker's host."""
+        return self._group.hosts.count(self._group.hosts[self.rank])
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the chief: the worker of rank 0. An evaluator is not."""
+        return bool(self.extended.should_checkpoint)
 
     def name_of(self, rank: int) -> str:
         """Returns the name of a worker in messages, such as `worker 1 (10.0.0.2:2222)`."""
@@ -213,14 +234,3 @@ class CollectiveAllReduceStrategy(Coordinated, GroupTraining, tf.distribute.Mult
 
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
-
-
-def _resolver(cluster: Optional[Cluster]) -> tf.distribute.cluster_resolver.ClusterResolver:
-    if cluster is None:
-        return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}))
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({role: list(listed) for role, listed in cluster.addresses.items()}),
-        task_type=cluster.task.role,
-        task_id=cluster.task.index,
-        rpc_layer="grpc",
-    )

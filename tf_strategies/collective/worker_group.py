@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, ContextManager, Dict, List, Protocol, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -27,14 +27,24 @@ class WorkerGroup(Protocol):
         """The number of workers."""
 
     @property
+    def hosts(self) -> Tuple[str, ...]:
+        """The identity of each worker's host, by rank; see `host.identity`."""
+
+    @property
+    def timeout(self) -> float:
+        """How long a collective waits for other workers, in seconds."""
+
+    @property
     def usable(self) -> bool:
         """Whether the group is open and has not failed."""
 
     def name_of(self, rank: int) -> str:
         """Returns the name of a worker in messages."""
 
-    def all_reduce(self, tensors: Sequence[tf.Tensor], name: str, layout: str = "") -> List[tf.Tensor]:
-        """Returns the sum over workers of each tensor of one pack (all of one dtype)."""
+    def all_reduce(
+        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
+    ) -> List[tf.Tensor]:
+        """Returns the sum, "mean", "min" or "max" over workers of each tensor of one pack (all of one dtype)."""
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
         """Returns the tensors of all workers, concatenated along axis 0 by rank.
@@ -55,8 +65,11 @@ class WorkerGroup(Protocol):
             layout: a description of the rows, which workers compare.
         """
 
-    def broadcast(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """Returns the tensor of worker 0."""
+    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
+        """Returns the tensor of worker `root`."""
+
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+        """Returns a group of these workers, or None if this worker is not among them. A collective of the whole group."""
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         """Does the same as `Communicator.training`."""

@@ -101,6 +101,11 @@ class ControlPlane:
         return self._member.epoch
 
     @property
+    def left(self) -> frozenset[int]:
+        """The ranks that have left the group in an orderly way, as far as this rank knows."""
+        return self._member.left
+
+    @property
     def stopping(self) -> Stopping:
         """The decisions where the trainings of this rank stop."""
         return self._member.stopping

@@ -78,6 +78,12 @@ class Member:
         """The number of the group, or 0 before it has formed."""
         return self._epoch or 0
 
+    @property
+    def left(self) -> frozenset[int]:
+        """The ranks that have left the group in an orderly way."""
+        with self._changed:
+            return frozenset(self._left)
+
     def failed(self) -> Failure | None:
         """Returns the first failure of the group, or None."""
         return self._failure

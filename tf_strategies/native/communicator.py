@@ -20,6 +20,7 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
+from tf_strategies.native.data_plane import open_data_plane
 from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.options import CommunicationOptions
@@ -45,14 +46,6 @@ def find(communicator_id: int) -> Communicator:
     return _by_id[communicator_id]
 
 
-def _not_hierarchical(hosts: list[str]) -> str:
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(hosts))}
-    return (
-        "algorithm='hierarchical' needs the same number of workers, at least two, on each host, listed host by host in "
-        f"TF_CONFIG; the workers are on hosts {', '.join(str(numbers[name]) for name in hosts)}; use algorithm='auto'"
-    )
-
-
 class Communicator:
     """Holds the data plane of one worker, and its connection to the control plane.
 
@@ -67,12 +60,18 @@ class Communicator:
         id: the number that identifies the communicator in operations; -1 before it is connected.
         rank: this worker's rank.
         size: the number of workers.
+        hosts: the identity of each worker's host, by rank; see `host.identity`. Empty before it is connected.
+        settings: what this worker knows of the others; known when it is connected, as `options`.
+        options: the options of communication.
     """
 
     def __init__(self, rank: int, size: int, names: list[str]) -> None:
         self.id = -1
         self.rank = rank
         self.size = size
+        self.hosts: tuple[str, ...] = ()
+        self.settings: Settings
+        self.options: CommunicationOptions
         self._names = names
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -81,6 +80,7 @@ class Communicator:
         self._watcher: threading.Thread | None = None
         self._instances = InstanceNumbers()
         self._closed = False
+        self._parts: set[Any] = set()  # the open subgroups
 
     @classmethod
     def connect(cls, cluster: Cluster, options: CommunicationOptions) -> Communicator:
@@ -107,7 +107,8 @@ class Communicator:
         secret, tls = read_secret(), read_tls(options.security)
         if not secret and tls is None and cluster.size > 1:
             warn_without_secret(cluster.address_of(task) for task in cluster.worker_tasks)
-        settings = Settings(
+        self.options = options
+        self.settings = settings = Settings(
             names=names,
             hosts=[split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks],
             rank=cluster.rank,
@@ -132,23 +133,8 @@ class Communicator:
             undo.callback(self._control.close)
             mine = {**endpoint.address(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
-            hosts = [each["host"] for each in theirs]
-            ranks_per_host = host.ranks_per_host(hosts)
-            if options.algorithm == "hierarchical" and ranks_per_host == 1 and self.size > 1:
-                raise BootstrapError(_not_hierarchical(hosts))
-            same_host = [each == mine["host"] for each in hosts]
-            transport = endpoint.connect(theirs, same_host, self._control.epoch)
-            self.id = core.open_communicator(
-                transport,
-                ranks_per_host=ranks_per_host,
-                ranks_here=sum(same_host),
-                by_network=not endpoint.memory
-                or len({(each["host"], each["memory"]) for each in theirs}) > 1,
-                peer_names=names,
-                algorithm=options.algorithm,
-                chunk_bytes=options.chunk_bytes,
-                timeout=options.timeout,
-            )
+            self.hosts = tuple(each["host"] for each in theirs)
+            self.id = open_data_plane(endpoint, theirs, settings, options, self._control.epoch)
             undo.callback(core.close, self.id)
             self._pass_on_cause()
             self._control.barrier("connected")
@@ -163,6 +149,11 @@ class Communicator:
         """True if the communicator is open and this worker knows of no failure of the group."""
         with self._lock:
             return not self._closed and self._cause is None
+
+    @property
+    def epoch(self) -> int:
+        """The number of the group, which no other group has; 0 before it is connected."""
+        return 0 if self._control is None else self._control.epoch
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Returns the number of the next collective, and reserves the count − 1 numbers after it.
@@ -183,6 +174,23 @@ class Communicator:
         if self._control is None:
             raise BootstrapError("the group is closed")
         return self._control.exchange(payload, what=what)
+
+    def adopt(self, part: Any) -> None:
+        """Lets a `Subcommunicator` fail and end with this communicator."""
+        with self._lock:
+            self._parts.add(part)
+        _by_id[part.id] = part
+        self._pass_on_cause()
+
+    def release(self, part: Any) -> None:
+        """Forgets a `Subcommunicator` that is closed."""
+        with self._lock:
+            self._parts.discard(part)
+
+    def report_failure(self, code: int, message: str, peer: int) -> None:
+        """Reports a failure between workers of a subgroup; see `ControlPlane.report_failure`."""
+        if self._control is not None:
+            self._control.report_failure(code, message, peer=peer)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[Callable[[bool], bool]]:
@@ -229,12 +237,16 @@ class Communicator:
             if self._closed:
                 return
             self._closed = True
+            parts = list(self._parts)
         # The other workers must receive the reason before their transport notices that this worker has gone.
-        core.end_failures(self.id)
+        for part in [self, *parts]:
+            core.end_failures(part.id)
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(_JOIN_SECONDS)
         if self._control is not None:
             self._control.close(why)
+        for part in parts:
+            part.close()
         core.close(self.id)
 
     def close_at_exit(self) -> None:
@@ -255,14 +267,21 @@ class Communicator:
         self._pass_on_cause()
 
     def _pass_on_cause(self) -> None:
-        if self._cause is not None and self.id >= 0:
-            core.abort(self.id, *self._cause)
+        with self._lock:
+            cause, ids = self._cause, [each.id for each in (self, *self._parts) if each.id >= 0]
+        for each in ids if cause is not None else []:
+            core.abort(each, *cause)
 
     def _describe(self, instance: int) -> str:
         return core.describe_instance(self.id, instance)
 
     def _waiting(self) -> tuple[int, float, str] | None:
         waiting = core.oldest_waiting(self.id) if self.id >= 0 else None
+        if waiting is None and self._control is not None:
+            # A subgroup that a worker has left cannot go on. Otherwise its waits do not concern the group.
+            with self._lock:
+                ids = [part.id for part in self._parts if not self._control.left.isdisjoint(part.ranks)]
+            waiting = next(filter(None, map(core.oldest_waiting, ids)), None)
         return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
 
     def _watch(self) -> None:

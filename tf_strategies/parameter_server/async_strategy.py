@@ -6,7 +6,6 @@ import math
 import numbers
 from typing import Any, Optional
 
-from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
@@ -15,6 +14,7 @@ from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 from tf_strategies.parameter_server.updates.asynchronous import AsynchronousUpdates
 from tf_strategies.parameter_server.updates.damping import Compensation, Damping, Division
 from tf_strategies.parameter_server.updates.staleness import StalenessStats
+from tf_strategies.resolvers import ClusterOrResolver
 
 __all__ = ["AsyncParameterServerStrategy"]
 
@@ -44,10 +44,10 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends.
         options: the placement of variables, the transport and the timeout.
-        cluster: the tasks, instead of those of TF_CONFIG.
+        cluster: the tasks, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
+        ClusterConfigError: TF_CONFIG or `cluster` is wrong, or names no `ps`.
         OptionsError: an argument has a value that is not allowed.
         BootstrapError: a server did not answer within the timeout, or the workers use different arguments.
 
@@ -73,7 +73,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         compensation: Optional[float] = None,
         compression: Optional[Compressor] = None,
         options: Optional[ParameterServerOptions] = None,
-        cluster: Optional[Cluster] = None,
+        cluster: Optional[ClusterOrResolver] = None,
     ) -> None:
         max_staleness = _staleness(max_staleness)
         rule = _damping(damping, compensation)

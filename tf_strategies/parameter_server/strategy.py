@@ -28,6 +28,7 @@ from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.placement import Placement
+from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.session_graphs.side_thread import eagerly
 
@@ -62,14 +63,14 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         described: str,
         compression: Optional[Compressor],
         options: Optional[ParameterServerOptions],
-        cluster: Optional[Cluster],
+        cluster: Optional[ClusterOrResolver],
     ) -> None:
         options = ParameterServerOptions() if options is None else options
         if not isinstance(options, ParameterServerOptions):
             raise OptionsError(f"options must be a tfs.ParameterServerOptions; got {options!r}")
-        cluster = Cluster.from_tf_config() if cluster is None else cluster
+        found, self._cluster_resolver = cluster_and_resolver(cluster)
         self._compression = checked_compressor(compression)
-        self._servers = _servers_of(cluster, kind, f"{described}, compression={compression!r}", options)
+        self._servers = _servers_of(found, kind, f"{described}, compression={compression!r}", options)
         self._compressed: Optional[CompressedPushes] = None
         if compression is not None:
             workers = self._servers.size if pace is not Pace.OWN else 1
@@ -101,6 +102,16 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def size(self) -> int:
         """The number of workers."""
         return self._servers.size
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the chief: the worker of rank 0. An evaluator is not."""
+        return self.rank == 0 and self._cluster_resolver.task_type != "evaluator"
+
+    @property
+    def cluster_resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
+        """The resolver of the cluster and of this task."""
+        return self._cluster_resolver
 
     @property
     def num_replicas_in_sync(self) -> int:

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from typing import Any, Optional, Sequence, Tuple
 
-from tf_strategies.cluster import Cluster
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
@@ -14,6 +13,7 @@ from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 from tf_strategies.parameter_server.updates.last_step import LastStep
 from tf_strategies.parameter_server.updates.synchronous import SynchronousUpdates
+from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 
 __all__ = ["GradientCounts", "SyncReplicasStrategy"]
 
@@ -49,10 +49,10 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends. Dropped gradients are not sent again.
         options: the placement of variables, the transport and the timeout.
-        cluster: the tasks, instead of those of TF_CONFIG.
+        cluster: the tasks, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 
     Raises:
-        ClusterConfigError: TF_CONFIG is wrong, or names no `ps`.
+        ClusterConfigError: TF_CONFIG or `cluster` is wrong, or names no `ps`.
         OptionsError: an argument has a value that is not allowed.
         BootstrapError: a server did not answer within the timeout, or the workers use different arguments.
 
@@ -74,10 +74,10 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         backup_workers: int = 0,
         compression: Optional[Compressor] = None,
         options: Optional[ParameterServerOptions] = None,
-        cluster: Optional[Cluster] = None,
+        cluster: Optional[ClusterOrResolver] = None,
     ) -> None:
-        cluster = Cluster.from_tf_config() if cluster is None else cluster
-        workers = 1 if cluster is None or cluster.task.role == "evaluator" else cluster.size
+        found, _ = cluster_and_resolver(cluster)
+        workers = 1 if found is None or found.task.role == "evaluator" else found.size
         quorum = _quorum(replicas_to_aggregate, backup_workers, workers)
         super().__init__(
             "SyncReplicasStrategy",

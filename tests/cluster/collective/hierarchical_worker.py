@@ -16,6 +16,7 @@ from tests.support.interfaces import carried
 from tf_strategies.cluster import Cluster
 from tf_strategies.native import collective_ops
 from tf_strategies.native.communicator import Communicator
+from tf_strategies.native.subgroup import open_subgroup
 from tf_strategies.options import CommunicationOptions
 
 SHAPES = [(300, 700), (3,), (129, 640)]
@@ -30,6 +31,20 @@ def summed(group: Communicator) -> None:
         np.testing.assert_array_equal(found.numpy(), each * sum(range(1, group.size + 1)))
 
 
+def summed_between_hosts(group: Communicator) -> None:
+    """Adds up numbers of a subgroup with one worker of each host, which no hierarchy fits."""
+    assert [group.hosts.index(each) for each in group.hosts] == [0, 0, 2, 2]
+    part = open_subgroup(group, [3, 0], 0)
+    assert (part is not None) == (group.rank in (0, 3))
+    if part is not None:
+        (found,) = collective_ops.all_reduce([tf.constant([group.rank])], communicator=part, name="between")
+        assert found.numpy() == [3] and part.rank == int(group.rank == 0)
+    collective_ops.barrier(communicator=group, name="added up between hosts")
+    if part is not None:
+        part.end_failures()
+        part.close()
+
+
 def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     cluster = Cluster.from_tf_config()
@@ -37,6 +52,7 @@ def main() -> None:
     for algorithm in sys.argv[1:]:
         group = Communicator.connect(cluster, CommunicationOptions(algorithm=algorithm, timeout=60))
         summed(group)
+        summed_between_hosts(group)
         collective_ops.barrier(communicator=group, name="connected")
         before = carried()["sent"]
         collective_ops.barrier(communicator=group, name="counted")

@@ -51,7 +51,12 @@ def check_backups_for_one_process_are_refused(folder: Path) -> None:
 
 def check_what_was_made_outside_the_scope_is_refused(folder: Path) -> None:
     del folder
-    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tfs.AsyncParameterServerStrategy(
+        options=tfs.ParameterServerOptions(timeout=30), cluster=resolver
+    )
+    assert strategy.cluster_resolver is resolver and resolver.task_type == "worker"
+    assert (strategy.rank, strategy.is_chief) == (resolver.task_id, resolver.task_id == 0)
     model = compiled(dense_model(), keras.optimizers.SGD(0.02))
     x, y = numbers(96)
     for call in (model.fit, model.train_on_batch):

@@ -4,5 +4,6 @@
 """
 
 MODULES = tuple(
-    f"{__name__}.{name}" for name in ("initial_values", "reductions", "fits", "stops", "life", "differences")
+    f"{__name__}.{name}"
+    for name in ("initial_values", "reductions", "calls", "fits", "stops", "life", "differences")
 )

@@ -55,8 +55,26 @@ def check_fewer_rows_than_replicas(strategy, folder) -> None:
     assert model.predict(x[:2], verbose=0).shape == (2, CLASSES)
 
 
+class Tracker(keras.callbacks.Callback):
+    """Does what callbacks of experiment trackers do: it describes the model, and keeps the logs of batches and epochs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model_is, self.batches, self.epochs = None, [], []
+
+    def on_train_begin(self, logs=None) -> None:
+        self.model_is = (self.model.count_params(), type(self.model.optimizer).__name__)
+
+    def on_train_batch_end(self, batch, logs=None) -> None:
+        self.batches.append(float(logs["loss"]))
+
+    def on_epoch_end(self, epoch, logs=None) -> None:
+        self.epochs.append({**logs, "rate": float(self.model.optimizer.learning_rate.numpy())})
+
+
 def check_logs_and_callbacks_agree_whatever_is_printed(strategy, folder) -> None:
     x, y = rows(60)
+    tracker = Tracker()  # on the chief alone
     shown = keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=0.05)
     model = make_model(strategy)
     history = model.fit(
@@ -65,10 +83,13 @@ def check_logs_and_callbacks_agree_whatever_is_printed(strategy, folder) -> None
         batch_size=12,
         epochs=8,
         validation_split=0.2,
-        callbacks=[shown],
+        callbacks=[shown, *([tracker] if strategy.is_chief else [])],
         verbose=2 if strategy.rank == 1 else 0,
     ).history
     require_equal_everywhere(strategy, [history[name] for name in sorted(history)])
+    if strategy.is_chief:
+        assert [each["loss"] for each in tracker.epochs] == history["loss"] and tracker.model_is[1] == "Adam"
+        assert len(tracker.batches) == 4 * len(tracker.epochs) and "val_loss" in tracker.epochs[0]
     logits = model.predict(x, batch_size=12, verbose=0)
     accuracy = model.evaluate(x, y, batch_size=12, verbose=0)[1]
     assert abs(accuracy - (logits.argmax(axis=1) == y).mean()) < 1e-6
