@@ -38,7 +38,8 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--hosts",
         metavar="A,B",
-        help="spread the processes over hosts, and start those of this host; A:4,B:4: start all, over ssh",
+        help="spread the processes over hosts, and start those of this host. A:4,B:4 starts all over ssh; so do "
+        "@FILE, and auto for the hosts of a job",
     )
     add(
         "--this-host",
