@@ -14,7 +14,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError,
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
-    from tf_strategies import callbacks, compression, estimator
+    from tf_strategies import callbacks, compression, estimator, optimizers
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.native.errors import WorkerLostError
@@ -42,6 +42,7 @@ __all__ = [
     "callbacks",
     "compression",
     "estimator",
+    "optimizers",
 ]
 
 _HOMES = {
@@ -54,7 +55,7 @@ _HOMES = {
 }
 
 
-_SUBPACKAGES = ("callbacks", "compression", "estimator")
+_SUBPACKAGES = ("callbacks", "compression", "estimator", "optimizers")
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,10 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         ),
     ),
     (
+        "Python: large batches",
+        (("tf_strategies/optimizers", "LARS, LAMB, SGD: one formula for every Keras"),),
+    ),
+    (
         "Python: bridges",
         (
             ("tf_strategies/keras", "one table of patches"),

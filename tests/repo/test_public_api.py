@@ -28,6 +28,7 @@ PUBLIC = {
     "callbacks",
     "compression",
     "estimator",
+    "optimizers",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tf_strategies as tfs
 from tests.exactness.programs.losses import UNEVEN
 from tests.exactness.programs.registry import Trial, classifier, keras, program, rows
 
@@ -55,3 +56,13 @@ def ftrl_and_adagrad() -> Trial:
 @program(only="keras3", local_replicas=False)
 def gradient_accumulation() -> Trial:
     return _with(keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=4))
+
+
+@program()
+def lars() -> Trial:
+    return _with(tfs.optimizers.LARS(0.5, nesterov=True, weight_decay=0.01, trust_coefficient=0.02))
+
+
+@program()
+def lamb() -> Trial:
+    return _with(tfs.optimizers.LAMB(0.01, weight_decay=0.1))
