@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.options import whole_number
 
-__all__ = ["not_negative", "positive", "share"]
+__all__ = ["count", "not_negative", "positive", "share"]
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -18,6 +19,14 @@ def not_negative(name: str, value: Any) -> float:
 def positive(name: str, value: Any) -> float:
     """Returns the argument as a float, which must be finite and above 0."""
     return _checked(name, value, _number(value) > 0, "a finite number above 0")
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """Returns the argument as an int, which must be at least `least`."""
+    number = whole_number(value)
+    if number is None or number < least:
+        raise OptionsError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    return number
 
 
 def share(name: str, value: Any) -> float:

@@ -34,7 +34,10 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
     ),
     (
         "Python: large batches",
-        (("tf_strategies/optimizers", "LARS, LAMB, SGD: one formula for every Keras"),),
+        (
+            ("tf_strategies/optimizers", "LARS, LAMB, SGD: one formula for every Keras"),
+            ("tf_strategies/schedules", "warm-up to the scaled rate; decays"),
+        ),
     ),
     (
         "Python: bridges",

@@ -65,7 +65,7 @@ PARTS = {
     "errors": set(),
     "texts": set(),
     "addresses": set(),
-    "arguments": {"errors"},
+    "arguments": {"errors", "options"},
     "handshake": set(),
     "private_file": {"errors"},
     "secret": {"addresses", "errors", "private_file"},
@@ -83,6 +83,7 @@ PARTS = {
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "optimizers": _FOUNDATION | {"keras", "tensorflow"},
+    "schedules": _FOUNDATION | {"keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
@@ -100,6 +101,7 @@ PARTS = {
         "native",
         "optimizers",
         "parameter_server",
+        "schedules",
         "tensorflow",
     },
 }

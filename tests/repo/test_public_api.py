@@ -29,6 +29,7 @@ PUBLIC = {
     "compression",
     "estimator",
     "optimizers",
+    "schedules",
 }
 
 
