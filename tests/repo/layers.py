@@ -84,6 +84,7 @@ PARTS = {
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
     "optimizers": _FOUNDATION | {"keras", "tensorflow"},
     "schedules": _FOUNDATION | {"keras", "tensorflow"},
+    "large_batch": _FOUNDATION | {"_tf", "keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
@@ -98,6 +99,7 @@ PARTS = {
         "compression",
         "estimator",
         "evaluator",
+        "large_batch",
         "native",
         "optimizers",
         "parameter_server",

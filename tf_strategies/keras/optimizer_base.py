@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
+from tf_strategies.keras.inspection import name_of
 
-__all__ = ["Exclude", "OptimizerBase", "Update", "name_of"]
+__all__ = ["Exclude", "OptimizerBase", "Update"]
 
 Exclude = Callable[[str, Tuple[int, ...]], bool]
 
@@ -165,11 +166,6 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
 
     def _apply_weight_decay(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing, in place of Keras's weight decay."""
-
-
-def name_of(variable: Any) -> str:
-    """Returns the name of a variable with those of its layers, "dense/kernel"."""
-    return str(getattr(variable, "path", variable.name)).partition(":")[0]
 
 
 def _held(variable: Any) -> Any:

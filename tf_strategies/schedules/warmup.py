@@ -25,9 +25,10 @@ class LinearScalingWarmup(_Schedule):
     `start_rate` before that step. Then the rate is that of `after`, whose step 0 is step `warmup_steps`: a decay over n steps
     ends at step `warmup_steps` + n.
 
-    The global batch is the number of rows of an update. For `fit` with a `tf.data` dataset it is the batch size of the dataset,
-    which the strategy splits between its replicas. Steps are those that the optimizer counts for its schedules: with
-    `gradient_accumulation_steps` of Keras 3 each batch is a step, and an update has the rows of several batches.
+    The global batch is the number of rows of an update. For `fit` it is the batch size, which the strategy splits between its
+    replicas; with AutoShardPolicy.OFF it is the batch size times the number of workers. Steps are those that the optimizer
+    counts for its schedules: with `gradient_accumulation_steps` of Keras 3 each batch is a step, and an update has the rows of
+    several batches.
 
     Args:
         base_rate: the rate for `reference_batch`, above 0.
