@@ -8,6 +8,7 @@ __all__ = [
     "ResidualSum",
     "compile_arguments",
     "decayed_vectors",
+    "is_vector",
     "layers_of",
     "name_of",
     "normalizations",
@@ -15,6 +16,7 @@ __all__ = [
     "residual_sums",
 ]
 
+_VECTORS = ("bias", "gamma", "beta")
 _OF_VECTORS = ("bias_regularizer", "gamma_regularizer", "beta_regularizer")
 _ADDITIONS = ("__operators__.add", "math.add")
 
@@ -41,6 +43,14 @@ def name_of(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name)).partition(":")[0]
 
 
+def is_vector(variable: Any) -> bool:
+    """Returns True for biases, γ and β of normalizations, and other variables with fewer than two dimensions.
+
+    Biases of attention have a dimension for the heads, and those of a GRU one for its two products.
+    """
+    return len(variable.shape) < 2 or name_of(variable).rpartition("/")[2] in _VECTORS
+
+
 def compile_arguments(model: Any) -> Dict[str, Any]:
     """Returns the arguments of `model.compile` as they were given; empty if it was not called."""
     return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
@@ -63,12 +73,12 @@ def regularized_vectors(model: Any) -> List[str]:
 
 
 def decayed_vectors(model: Any) -> List[Any]:
-    """Returns the trainable variables of less than two dimensions to which the optimizer applies weight decay."""
+    """Returns the trainable biases, γ and β to which the optimizer applies weight decay."""
     optimizer: Any = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(optimizer, "weight_decay", None):
         return []
-    vectors = [variable for variable in _trainable(model) if len(variable.shape) < 2]
+    vectors = [variable for variable in _trainable(model) if is_vector(variable)]
     if hasattr(optimizer, "excludes"):
         return [variable for variable in vectors if not optimizer.excludes(variable)]
     return [variable for variable in vectors if optimizer._use_weight_decay(variable)]

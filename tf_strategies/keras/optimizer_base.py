@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
-from tf_strategies.keras.inspection import name_of
+from tf_strategies.keras.inspection import is_vector, name_of
 
 __all__ = ["Exclude", "OptimizerBase", "Update"]
 
@@ -86,7 +86,7 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
         learning_rate: as of `keras.optimizers.SGD`.
         name: the name of the optimizer.
         weight_decay: the factor λ of the weight decay in the formula.
-        exclude: `(name, shape) -> bool`; chooses the excluded variables. None for all with fewer than two dimensions.
+        exclude: `(name, shape) -> bool`; chooses the excluded variables. None for those of `is_vector`.
         options: other arguments of `keras.optimizers.Optimizer`.
     """
 
@@ -118,8 +118,9 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
 
     def excludes(self, variable: Any) -> bool:
         """Returns True if a variable is excluded from weight decay and trust ratios."""
-        shape = tuple(variable.shape)
-        return len(shape) < 2 if self.exclude is None else bool(self.exclude(name_of(variable), shape))
+        if self.exclude is None:
+            return is_vector(variable)
+        return bool(self.exclude(name_of(variable), tuple(variable.shape)))
 
     def get_config(self) -> Dict[str, Any]:
         """Returns the settings, of which `from_config` makes the same optimizer."""

@@ -32,9 +32,9 @@ class LAMB(OptimizerBase):
         epsilon: ε, above 0.
         weight_decay: λ. It is inside of the ratio, and outside of the moments.
         weight_norm_bounds: φ clips ‖w‖ to this smallest and largest value; None for φ(‖w‖) = ‖w‖.
-        exclude: `(name, shape) -> bool`; chooses the variables that are trained by Adam, without decay and ratio. By default
-            those with fewer than two dimensions: biases, and γ and β of normalization. The name is that of the variable and
-            its layers, "dense/kernel".
+        exclude: `(name, shape) -> bool`; chooses the variables that are trained by Adam, without decay and ratio.
+            By default those whose name ends with "bias", "gamma" or "beta", and those with fewer than two dimensions. The name
+            is that of the variable and its layers, "dense/kernel".
         name: the name of the optimizer.
         options: other arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 

@@ -34,9 +34,9 @@ class LARS(SGD):
         trust_coefficient: η, above 0.
         momentum_correction: False for the momentum of You et al., with the rate inside of the velocity. True for the rate
             outside (v ← m·v + r·(g + β·w), w ← w − γ·v), which Goyal et al. recommend when the rate changes.
-        exclude: `(name, shape) -> bool`; chooses the variables that are trained by plain momentum, without decay. By default
-            those with fewer than two dimensions: biases, and γ and β of normalization. The name is that of the variable and
-            its layers, "dense/kernel".
+        exclude: `(name, shape) -> bool`; chooses the variables that are trained by plain momentum, without decay.
+            By default those whose name ends with "bias", "gamma" or "beta", and those with fewer than two dimensions. The name
+            is that of the variable and its layers, "dense/kernel".
         name: the name of the optimizer.
         options: other arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 

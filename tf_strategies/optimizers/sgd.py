@@ -28,8 +28,9 @@ class SGD(OptimizerBase):
         nesterov: whether Nesterov's momentum is used.
         weight_decay: λ. It is part of the gradient, as an L2 regularizer λ/2·‖w‖² is.
         momentum_correction: whether the rate is outside of the velocity.
-        exclude: `(name, shape) -> bool`; chooses the variables without weight decay. By default those with fewer than two
-            dimensions: biases, and γ and β of normalization. The name is that of the variable and its layers, "dense/kernel".
+        exclude: `(name, shape) -> bool`; chooses the variables without weight decay.
+            By default those whose name ends with "bias", "gamma" or "beta", and those with fewer than two dimensions. The name
+            is that of the variable and its layers, "dense/kernel".
         name: the name of the optimizer.
         options: other arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
