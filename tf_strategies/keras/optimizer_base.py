@@ -1,6 +1,6 @@
 """Defines a base of optimizers that is an optimizer of Keras 3, of tf_keras or of Keras 2.15.
 
-A derived class gives its formula as `computed`, once for all of them.
+A derived class gives its formula as `_computed`, once for all of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class Update(NamedTuple):
     Attributes:
         weight: the value of the variable, [...].
         gradient: its gradient, joint over all workers, dense, [...].
-        slots: the optimizer's state of the variable, in the order of `slot_names`, each [...].
+        slots: the optimizer's state of the variable, in the order of `_slot_names`, each [...].
         rate: the learning rate, [].
-        number: the number of the update, from 1, [].
+        iterations: the number of updates before this one, [], a variable or a tensor. A variable is read where it is used, which
+            on parameter servers may be a request to another server.
         excluded: whether the variable is excluded from weight decay and trust ratios.
     """
 
@@ -36,7 +37,7 @@ class Update(NamedTuple):
     gradient: tf.Tensor
     slots: Sequence[tf.Tensor]
     rate: tf.Tensor
-    number: tf.Tensor
+    iterations: Any
     excluded: bool
 
 
@@ -90,8 +91,8 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
         options: other arguments of `keras.optimizers.Optimizer`.
     """
 
-    slot_names: Tuple[str, ...] = ()
-    joint_norms = False
+    _slot_names: Tuple[str, ...] = ()
+    _joint_norms = False
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
         self._excluded: Tuple[bool, ...] = ()
 
     @abc.abstractmethod
-    def computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
         """Returns what is subtracted from the weight, [...], and the new slots."""
 
     def excludes(self, variable: Any) -> bool:
@@ -140,14 +141,14 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
     def _make_slots(self, variables: Sequence[Any]) -> None:
         self._excluded = tuple(self.excludes(variable) for variable in variables)
         for variable, excluded in zip(variables, self._excluded):
-            if self.joint_norms and not excluded:
+            if self._joint_norms and not excluded:
                 _require_whole(self, variable)
-        for name in self.slot_names:
+        for name in self._slot_names:
             slots = [self.add_variable_from_reference(variable, name) for variable in variables]
             setattr(self, f"_{name}", slots)
 
     def _update(self, gradient: Any, variable: Any, rate: Any, number: int) -> None:
-        held = [_held(getattr(self, f"_{name}")[number]) for name in self.slot_names]
+        held = [_held(getattr(self, f"_{name}")[number]) for name in self._slot_names]
         kind = tf.float64 if variable.dtype == tf.float64 else tf.float32
         if isinstance(gradient, tf.IndexedSlices):
             rows = tf.cast(gradient.values, kind)
@@ -157,10 +158,10 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
             gradient=tf.cast(gradient, kind),
             slots=[tf.cast(slot, kind) for slot in held],
             rate=tf.cast(rate, kind),
-            number=tf.cast(self.iterations + 1, kind),
+            iterations=self.iterations,
             excluded=self._excluded[number],
         )
-        change, slots = self.computed(update)
+        change, slots = self._computed(update)
         for slot, value in zip(held, slots):
             slot.assign(tf.cast(value, slot.dtype))
         variable.assign_sub(tf.cast(change, variable.dtype))

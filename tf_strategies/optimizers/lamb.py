@@ -49,8 +49,8 @@ class LAMB(OptimizerBase):
         >>> model.compile(tfs.optimizers.LAMB(0.002, weight_decay=0.01, exclude=exclude), "mse")
     """
 
-    slot_names = ("first_moment", "second_moment")
-    joint_norms = True
+    _slot_names = ("first_moment", "second_moment")
+    _joint_norms = True
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class LAMB(OptimizerBase):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_norm_bounds = bounds
 
-    def computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
         direction, *moments = adam_direction(
             update.gradient,
             *update.slots,
-            update.number,
+            tf.cast(update.iterations, update.weight.dtype) + 1,
             beta_1=self.beta_1,
             beta_2=self.beta_2,
             epsilon=self.epsilon,

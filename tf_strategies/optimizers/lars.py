@@ -52,7 +52,7 @@ class LARS(SGD):
         >>> model.compile(optimizer, "mse")
     """
 
-    joint_norms = True
+    _joint_norms = True
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class LARS(SGD):
         )
         self.trust_coefficient = trust_coefficient
 
-    def scaled(self, weight: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    def _scaled(self, weight: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         ratio = lars_ratio(weight, gradient, trust=self.trust_coefficient, decay=self.weight_decay)
-        return ratio * super().scaled(weight, gradient)
+        return ratio * super()._scaled(weight, gradient)
 
     def get_config(self) -> Dict[str, Any]:
         """Returns the settings, of which `from_config` makes the same optimizer."""

@@ -46,7 +46,7 @@ class SGD(OptimizerBase):
         >>> model.compile(optimizer, "mse")
     """
 
-    slot_names = ("momentum",)
+    _slot_names = ("momentum",)
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class SGD(OptimizerBase):
         self.nesterov = bool(nesterov)
         self.momentum_correction = bool(momentum_correction)
 
-    def computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
+    def _computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
         direction = update.gradient
         if not update.excluded:
-            direction = self.scaled(update.weight, direction)
+            direction = self._scaled(update.weight, direction)
         change, velocity = with_momentum(
             direction,
             update.slots[0],
@@ -83,7 +83,7 @@ class SGD(OptimizerBase):
         )
         return change, [velocity]
 
-    def scaled(self, weight: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    def _scaled(self, weight: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
         """Returns the direction for a variable that is not excluded, [...]."""
         return gradient + self.weight_decay * weight
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -13,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 import tf_strategies as tfs  # noqa: E402
 from tests.exactness.programs.registry import KERAS3, keras  # noqa: E402
 from tests.support.partitions import thirds  # noqa: E402
+from tf_strategies.keras.settings import optimizer_settings  # noqa: E402
 from tf_strategies.optimizers import LAMB, LARS, SGD  # noqa: E402
 
 pytestmark = [pytest.mark.keras]
@@ -227,7 +229,7 @@ def fit(model: Any) -> List[np.ndarray]:
 
 
 def example() -> LARS:
-    return LARS(1.0, weight_decay=0.1, trust_coefficient=0.1)
+    return LARS(tfs.schedules.PolynomialDecay(1.0, 20), weight_decay=0.1, trust_coefficient=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +289,13 @@ def test_the_predicate_gets_names_with_those_of_layers() -> None:
     assert ends == {"kernel": (8, 3), "bias": (3,)}
 
 
+def test_settings_with_a_lambda_are_compared_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, settings = optimizer_settings(LARS(0.1, exclude=lambda name, shape: False))
+    assert settings["trust_coefficient"] == "0.001"
+
+
 def test_biases_of_attention_are_excluded() -> None:
     inputs = keras.layers.Input((3, 4))
     model = keras.Model(inputs, keras.layers.MultiHeadAttention(2, 3)(inputs, inputs))
@@ -301,37 +310,36 @@ def words_and_classes() -> tuple:
     return words, words[:, 0] % 3
 
 
-def word_model() -> Any:
+def word_model(optimizer: Any) -> Any:
     keras.utils.set_random_seed(3)
     layers = [keras.layers.Embedding(10, 6), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)]
     model = keras.Sequential([keras.layers.Input((4,), dtype="int32"), *layers])
-    model.compile(example(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
-@pytest.fixture(scope="module")
-def words_expected() -> List[np.ndarray]:
-    """What `word_model` trains without a strategy."""
-    model = word_model()
-    model.fit(*words_and_classes(), batch_size=16, shuffle=False, verbose=0)
-    return model.get_weights()
-
-
-@pytest.mark.parametrize("kind", [tfs.AsyncParameterServerStrategy, tfs.SyncReplicasStrategy])
-def test_servers_train_as_one_process_and_refuse_cut_variables(kind: type, words_expected: list) -> None:
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [(tfs.AsyncParameterServerStrategy, example), (tfs.SyncReplicasStrategy, lambda: LAMB(0.05))],
+    ids=["asynchronous LARS", "synchronous LAMB"],
+)
+def test_servers_train_as_one_process_and_refuse_cut_variables(kind: type, make: Callable) -> None:
+    options = {"batch_size": 16, "shuffle": False, "verbose": 0}
+    plain = word_model(make())
+    plain.fit(*words_and_classes(), **options)
     for partitioner in (None, thirds):
         strategy = kind(options=tfs.ParameterServerOptions(partitioner=partitioner))
         try:
             with strategy.scope():
-                model = word_model()
+                model = word_model(make())
             if partitioner is not None:
                 with pytest.raises(
                     tfs.OptionsError, match=r"is cut into 3 parts .* make the strategy without"
                 ):
-                    model.optimizer.build(model.trainable_variables)
+                    model.fit(*words_and_classes(), **options)
                 continue
-            model.fit(*words_and_classes(), batch_size=16, shuffle=False, verbose=0)
-            for one, other in zip(model.get_weights(), words_expected):
+            model.fit(*words_and_classes(), **options)
+            for one, other in zip(model.get_weights(), plain.get_weights()):
                 np.testing.assert_allclose(one, other, atol=1e-6)
         finally:
             strategy.close()
