@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
 
+from tf_strategies.keras.loaded import classes_of
+
 __all__ = [
     "ResidualSum",
     "compile_arguments",
@@ -14,6 +16,8 @@ __all__ = [
     "normalizations",
     "regularized_vectors",
     "residual_sums",
+    "starts_at_zero",
+    "takes_joint_statistics",
 ]
 
 _VECTORS = ("bias", "gamma", "beta")
@@ -59,6 +63,19 @@ def compile_arguments(model: Any) -> Dict[str, Any]:
 def normalizations(model: Any) -> List[Any]:
     """Returns the batch normalizations that are trained."""
     return [layer for layer in layers_of(model) if _is_normalization(layer) and layer.trainable]
+
+
+def takes_joint_statistics(layer: Any) -> bool:
+    """Returns True if a batch normalization takes its statistics over the rows of all replicas."""
+    return getattr(layer, "synchronized", False) or isinstance(layer, _joint_normalizations())
+
+
+def starts_at_zero(layer: Any) -> bool:
+    """Returns True if γ of a normalization is 0 before training."""
+    initializer = getattr(layer, "gamma_initializer", None)
+    constant = getattr(initializer, "value", None)
+    is_zero = isinstance(constant, (int, float)) and constant == 0
+    return is_zero or isinstance(initializer, classes_of("initializers", "Zeros"))
 
 
 def regularized_vectors(model: Any) -> List[str]:
@@ -109,9 +126,11 @@ def _trainable(model: Any) -> List[Any]:
 
 
 def _is_normalization(layer: Any) -> bool:
-    return any(kind.__name__ == "BatchNormalization" for kind in type(layer).__mro__) or (
-        type(layer).__name__ == "SyncBatchNormalization"
-    )
+    return isinstance(layer, (*classes_of("layers", "BatchNormalization"), *_joint_normalizations()))
+
+
+def _joint_normalizations() -> Tuple[Any, ...]:
+    return classes_of("layers.experimental", "SyncBatchNormalization")  # of Keras 2
 
 
 def _layers_of_graph(model: Any) -> List[Any]:
@@ -119,7 +138,8 @@ def _layers_of_graph(model: Any) -> List[Any]:
 
 
 def _is_sum(step: Any) -> bool:
-    return type(step).__name__ == "Add" or getattr(step, "symbol", None) in _ADDITIONS
+    additions = (*classes_of("layers", "Add"), *classes_of("src.ops.numpy", "Add"))
+    return isinstance(step, additions) or getattr(step, "symbol", None) in _ADDITIONS
 
 
 def _calls(step: Any) -> Iterator[List[Any]]:

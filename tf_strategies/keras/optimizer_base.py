@@ -26,7 +26,7 @@ class Update(NamedTuple):
     Attributes:
         weight: the value of the variable, [...].
         gradient: its gradient, joint over all workers, dense, [...].
-        slots: the optimizer's state of the variable, in the order of `_slot_names`, each [...].
+        slots: the optimizer's state of the variable, in the order of `slot_names`, each [...].
         rate: the learning rate, [].
         iterations: the number of updates before this one, [], a variable or a tensor. A variable is read where it is used, which
             on parameter servers may be a request to another server.
@@ -91,8 +91,8 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
         options: other arguments of `keras.optimizers.Optimizer`.
     """
 
-    _slot_names: Tuple[str, ...] = ()
-    _joint_norms = False
+    slot_names: Tuple[str, ...] = ()
+    joint_norms = False
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
     def _make_slots(self, variables: Sequence[Any]) -> None:
         self._excluded = tuple(self.excludes(variable) for variable in variables)
         for variable, excluded in zip(variables, self._excluded):
-            if self._joint_norms and not excluded:
+            if self.joint_norms and not excluded:
                 _require_whole(self, variable)
-        for name in self._slot_names:
+        for name in self.slot_names:
             slots = [self.add_variable_from_reference(variable, name) for variable in variables]
             setattr(self, f"_{name}", slots)
 
     def _update(self, gradient: Any, variable: Any, rate: Any, number: int) -> None:
-        held = [_held(getattr(self, f"_{name}")[number]) for name in self._slot_names]
+        held = [_held(getattr(self, f"_{name}")[number]) for name in self.slot_names]
         kind = tf.float64 if variable.dtype == tf.float64 else tf.float32
         if isinstance(gradient, tf.IndexedSlices):
             rows = tf.cast(gradient.values, kind)

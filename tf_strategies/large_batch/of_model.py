@@ -11,6 +11,8 @@ from tf_strategies.keras.inspection import (
     normalizations,
     regularized_vectors,
     residual_sums,
+    starts_at_zero,
+    takes_joint_statistics,
 )
 from tf_strategies.large_batch.finding import Finding
 
@@ -40,11 +42,11 @@ def find_wrong_statistics(
     """
     wrong: Dict[str, str] = {}
     for layer in normalizations(model):
-        joint = getattr(layer, "synchronized", False) or type(layer).__name__ == "SyncBatchNormalization"
-        count = rows_of_all if joint and replicas > 1 else rows
+        joint = replicas > 1 and takes_joint_statistics(layer)
+        count = rows_of_all if joint else rows
         if count is not None and not FEWEST_ROWS <= count <= MOST_ROWS:
             wrong[layer.name] = f"{count} rows"
-        elif count is None and joint and replicas > 1:
+        elif count is None and joint:
             wrong[layer.name] = "the joint batch, which grows with the number of replicas"
     if not wrong:
         return None
@@ -94,7 +96,7 @@ def _gamma(model: Any) -> Optional[Finding]:
     ends = [
         layer
         for added in residual_sums(model)
-        if not any(_starts_at_zero(layer) for layer in added.ends)
+        if not any(starts_at_zero(layer) for layer in added.ends)
         for layer in added.ends
         if layer.scale
     ]
@@ -121,11 +123,6 @@ def _sums(model: Any) -> Optional[Finding]:
         "Take the mean, with reduction='sum_over_batch_size', and scale the learning rate.",
         f"{GOYAL}, §3, remark 3",
     )
-
-
-def _starts_at_zero(layer: Any) -> bool:
-    initializer = getattr(layer, "gamma_initializer", None)
-    return type(initializer).__name__ == "Zeros" or getattr(initializer, "value", None) == 0
 
 
 def _flat(name: str, value: Any) -> Iterator[Tuple[str, Any]]:

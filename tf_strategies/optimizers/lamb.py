@@ -49,8 +49,8 @@ class LAMB(OptimizerBase):
         >>> model.compile(tfs.optimizers.LAMB(0.002, weight_decay=0.01, exclude=exclude), "mse")
     """
 
-    _slot_names = ("first_moment", "second_moment")
-    _joint_norms = True
+    slot_names = ("first_moment", "second_moment")
+    joint_norms = True
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class LARS(SGD):
         >>> model.compile(optimizer, "mse")
     """
 
-    _joint_norms = True
+    joint_norms = True
 
     def __init__(
         self,

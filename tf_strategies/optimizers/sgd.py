@@ -46,7 +46,7 @@ class SGD(OptimizerBase):
         >>> model.compile(optimizer, "mse")
     """
 
-    _slot_names = ("momentum",)
+    slot_names = ("momentum",)
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ FOUR = SimpleNamespace(num_replicas_in_sync=4, size=4)
 LOSS = keras.losses.SparseCategoricalCrossentropy
 
 
-def block(x: Any, gamma: str = "zeros", project: bool = False, **options: Any) -> Any:
+def block(x: Any, gamma: Any = "zeros", project: bool = False, **options: Any) -> Any:
     """A residual block: identity or projection, and two convolutions."""
     norm = keras.layers.BatchNormalization
     y = keras.layers.Conv2D(4, 3, padding="same", use_bias=False)(x)
@@ -146,6 +146,8 @@ def test_a_last_gamma_that_is_not_zero(project: bool) -> None:
     (finding,) = check(recommended(blocks=lambda x: block(block(x, "ones", project=project))))
     assert finding.pitfall == "γ of the last normalization"
     assert [name.partition("_")[0] for name in finding.where] == ["shortcut"] * project + ["last"]
+    constant = keras.initializers.Constant(0.0)
+    assert check(recommended(blocks=lambda x: block(x, constant, project=project))) == []
 
 
 def test_a_sum_of_operators_and_a_nested_model() -> None:
