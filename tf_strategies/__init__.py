@@ -14,7 +14,7 @@ from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError,
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
-    from tf_strategies import callbacks, compression, estimator
+    from tf_strategies import callbacks, compression, estimator, large_batch, optimizers, schedules
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.native.errors import WorkerLostError
@@ -42,6 +42,9 @@ __all__ = [
     "callbacks",
     "compression",
     "estimator",
+    "large_batch",
+    "optimizers",
+    "schedules",
 ]
 
 _HOMES = {
@@ -54,7 +57,7 @@ _HOMES = {
 }
 
 
-_SUBPACKAGES = ("callbacks", "compression", "estimator")
+_SUBPACKAGES = ("callbacks", "compression", "estimator", "large_batch", "optimizers", "schedules")
 
 
 def __getattr__(name: str) -> Any:

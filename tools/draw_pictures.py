@@ -33,6 +33,14 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         ),
     ),
     (
+        "Python: large batches",
+        (
+            ("tf_strategies/optimizers", "LARS, LAMB, SGD for every Keras"),
+            ("tf_strategies/schedules", "warm-up to the scaled rate; decays"),
+            ("tf_strategies/large_batch", "finds known pitfalls"),
+        ),
+    ),
+    (
         "Python: bridges",
         (
             ("tf_strategies/keras", "one table of patches"),

@@ -48,6 +48,7 @@ FOREIGN_HEADERS = {
 _FOUNDATION = {
     "_version",
     "addresses",
+    "arguments",
     "at_exit",
     "cluster",
     "errors",
@@ -64,6 +65,7 @@ PARTS = {
     "errors": set(),
     "texts": set(),
     "addresses": set(),
+    "arguments": {"errors", "options"},
     "handshake": set(),
     "private_file": {"errors"},
     "secret": {"addresses", "errors", "private_file"},
@@ -80,6 +82,9 @@ PARTS = {
     "estimator": _FOUNDATION | {"tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
     "callbacks": _FOUNDATION | {"keras", "tensorflow"},
+    "optimizers": _FOUNDATION | {"keras", "tensorflow"},
+    "schedules": _FOUNDATION | {"keras", "tensorflow"},
+    "large_batch": _FOUNDATION | {"_tf", "keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
@@ -94,8 +99,11 @@ PARTS = {
         "compression",
         "estimator",
         "evaluator",
+        "large_batch",
         "native",
+        "optimizers",
         "parameter_server",
+        "schedules",
         "tensorflow",
     },
 }

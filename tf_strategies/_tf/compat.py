@@ -19,6 +19,7 @@ from tf_strategies._tf.datasets import (
     set_cardinality,
     show_iterators,
     shuffle_seeds,
+    shuffles_and_shards,
 )
 from tf_strategies._tf.graphs import (
     CancellationManager,
@@ -114,6 +115,7 @@ __all__ = [
     "set_op_seed",
     "show_iterators",
     "shuffle_seeds",
+    "shuffles_and_shards",
     "variable_accessed",
     "variable_handle",
     "whole_variable",

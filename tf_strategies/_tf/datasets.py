@@ -23,6 +23,7 @@ __all__ = [
     "set_cardinality",
     "show_iterators",
     "shuffle_seeds",
+    "shuffles_and_shards",
 ]
 
 distribute_datasets_from_function = private.get_distributed_datasets_from_function
@@ -198,4 +199,20 @@ def shuffle_seeds(dataset):
         found.append(seeds if any(seeds) else None)
     for part in dataset._inputs():
         found.extend(shuffle_seeds(part))
+    return found
+
+
+def shuffles_and_shards(dataset):
+    """Returns "shuffle", "unseeded shuffle" or "shard" for each of these in a dataset, the last of the pipeline first.
+
+    The inputs of a dataset are not public.
+    """
+    found = []
+    if isinstance(dataset, private._ShuffleDataset):
+        seeds = tf.get_static_value(dataset._seed), tf.get_static_value(dataset._seed2)
+        found.append("shuffle" if any(seeds) else "unseeded shuffle")
+    if isinstance(dataset, private._ShardDataset):
+        found.append("shard")
+    for part in dataset._inputs():
+        found.extend(shuffles_and_shards(part))
     return found

@@ -30,6 +30,9 @@ NAMES = {
     "data.ops.dataset_ops": {
         "UnaryUnchangedStructureDataset": "the base of datasets; tf.data.experimental.from_variant holds no input",
     },
+    "data.ops.shard_op": {
+        "_ShardDataset": "to find `shard` in a pipeline",
+    },
     "data.ops.shuffle_op": {
         "_ShuffleDataset": "to find `shuffle` in a pipeline and its seeds",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
@@ -16,7 +17,9 @@ _LONGEST = 64
 
 def optimizer_settings(optimizer: Any) -> Tuple[str, Dict[str, str]]:
     """Returns the name of an optimizer in messages, and its settings, such as `learning_rate`, by name."""
-    config = optimizer.get_config()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns that functions in it cannot be saved
+        config = optimizer.get_config()
     label = f"optimizer {getattr(optimizer, 'name', type(optimizer).__name__)!r}"
     return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
 

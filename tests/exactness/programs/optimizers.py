@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+import tf_strategies as tfs
 from tests.exactness.programs.losses import UNEVEN
-from tests.exactness.programs.registry import Trial, classifier, keras, program, rows
+from tests.exactness.programs.registry import BATCH, Trial, classifier, keras, program, rows
+from tf_strategies.schedules import PolynomialDecay
 
 
 def _with(optimizer) -> Trial:
@@ -55,3 +59,22 @@ def ftrl_and_adagrad() -> Trial:
 @program(only="keras3", local_replicas=False)
 def gradient_accumulation() -> Trial:
     return _with(keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=4))
+
+
+@program()
+def lars_with_warmup() -> Trial:
+    rate = tfs.schedules.LinearScalingWarmup(
+        0.2, BATCH // 2, global_batch=BATCH, warmup_steps=10, after=lambda peak: PolynomialDecay(peak, 40)
+    )
+    return _with(tfs.optimizers.LARS(rate, nesterov=True, weight_decay=0.01, trust_coefficient=0.02))
+
+
+@program()
+def lamb_with_rows() -> Trial:
+    words = np.random.default_rng(3).integers(0, 10, (UNEVEN, 4)).astype("int32")
+    inputs = keras.layers.Input((4,), dtype="int32")
+    hidden = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(10, 6)(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(3)(hidden))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfs.optimizers.LAMB(0.01, weight_decay=0.1), loss)
+    return Trial(model, {"x": words, "y": words[:, 0] % 3})
