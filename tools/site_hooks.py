@@ -5,6 +5,7 @@ MkDocs calls these functions while it builds. Links work in the repository as we
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ PAGES = {
     **{f"benchmarks/{path.name}": f"benchmarks/{path.name}" for path in sorted(ROOT.glob("benchmarks/*.md"))},
 }
 FILES = ("examples/**/*.py", "examples/**/*.yaml", "examples/**/*.sbatch", "benchmarks/*.png")
+_log = logging.getLogger("mkdocs.plugins.site_hooks")
 _LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
@@ -30,6 +32,13 @@ def on_files(files: Any, config: Any) -> Any:
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Warns of an example that is shown as quoted text: `>>>` outside of a section that holds code."""
+    if page.file.src_uri.startswith("api/") and "<blockquote>" in html:
+        _log.warning("%s shows an example of a docstring as quoted text", page.file.src_uri)
+    return html
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

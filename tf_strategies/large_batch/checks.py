@@ -58,8 +58,9 @@ def check(
 
     Example:
         >>> model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
-        >>> [finding.pitfall for finding in tfs.large_batch.check(model)]
-        ['sum of gradients']
+        >>> for finding in tfs.large_batch.check(model):
+        ...     print(finding.pitfall)
+        sum of gradients
     """
     if data is not None and not isinstance(data, tf.data.Dataset):
         raise OptionsError(f"data must be a tf.data.Dataset; got {data!r}. For arrays give batch_size")

@@ -36,8 +36,8 @@ class PolynomialDecay(_Schedule):
 
     Example:
         >>> rate = tfs.schedules.PolynomialDecay(8.0, 1000)
-        >>> [float(rate(step)) for step in (0, 500, 1000)]
-        [8.0, 2.0, 0.0]
+        >>> print(*(float(rate(step)) for step in (0, 500, 1000)))
+        8.0 2.0 0.0
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class StepDecay(_Schedule):
 
     Example:
         >>> rate = tfs.schedules.StepDecay(3.2, [30, 60, 80], factor=0.5)
-        >>> [round(float(rate(step)), 3) for step in (29, 30, 60, 80)]
-        [3.2, 1.6, 0.8, 0.4]
+        >>> print(*(round(float(rate(step)), 3) for step in (29, 30, 60, 80)))
+        3.2 1.6 0.8 0.4
     """
 
     def __init__(self, initial_rate: float, boundaries: Sequence[int], factor: float = 0.1) -> None:

@@ -60,8 +60,8 @@ class LinearScalingWarmup(_Schedule):
         ...     warmup_steps=100,
         ...     after=lambda peak: keras.optimizers.schedules.CosineDecay(peak, 900),
         ... )
-        >>> [round(float(rate(step)), 3) for step in (0, 50, 100, 1000)]
-        [0.1, 0.25, 0.4, 0.0]
+        >>> print(*(round(float(rate(step)), 3) for step in (0, 50, 100, 1000)))
+        0.1 0.25 0.4 0.0
     """
 
     def __init__(
