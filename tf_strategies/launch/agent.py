@@ -17,7 +17,7 @@ from typing import IO, Any
 from tf_strategies._version import __version__
 from tf_strategies.launch.ports import ReservedPorts
 from tf_strategies.launch.share import Share
-from tf_strategies.launch.supervisor import say
+from tf_strategies.launch.supervisor import exits_on_signals, say
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 
 ANSWER = b"tfs-run agent: "
@@ -26,6 +26,11 @@ _MOST_BYTES = 1 << 24
 
 def main() -> int:
     """Answers one request. Returns the exit status."""
+    with exits_on_signals():
+        return _answer()
+
+
+def _answer() -> int:
     # Without a buffer, whose lock the watching thread would hold while the interpreter ends.
     orders = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
     line = orders.readline(_MOST_BYTES)
@@ -44,7 +49,8 @@ def _check(request: dict[str, Any]) -> int:
     """Says which version this host has, and which ports are free."""
     with ReservedPorts(request["ports"], "0.0.0.0") as reserved:
         answer = json.dumps({"version": __version__, "ports": reserved.ports})
-    sys.stdout.buffer.write(ANSWER + answer.encode() + b"\n")
+    # First ends a line that the login shell may have begun.
+    sys.stdout.buffer.write(b"\n" + ANSWER + answer.encode() + b"\n")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -86,16 +87,17 @@ def make_parser() -> argparse.ArgumentParser:
     add("--ssh", default="ssh", metavar="COMMAND", help="the ssh command with its options (default: ssh)")
     add(
         "--python",
+        type=_python,
         default=sys.executable,
         metavar="PATH",
-        help="the interpreter on the hosts (default: the path of this one)",
+        help="the interpreter of the processes (default: the path of this one)",
     )
     add(
         "--env",
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a variable for the processes on other hosts, besides TF_*, OMP_* and the like",
+        help="a variable for the processes; those on other hosts get TF_*, OMP_* and the like without it",
     )
     add("--dry-run", action="store_true", help="print the command of each process, and start none")
     add(
@@ -131,6 +133,11 @@ def _count(text: str) -> int:
 
 def _workers(text: str) -> int:
     return AUTO if text == "auto" else _count(text)
+
+
+def _python(text: str) -> str:
+    """Returns a path that other folders know, too. A name without a folder is looked up on each host."""
+    return str(Path.cwd() / text) if os.sep in text else text
 
 
 def _listed(text: str) -> list[str]:

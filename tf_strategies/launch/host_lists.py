@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple
 
+from tf_strategies.addresses import is_loopback, join_address, split_address
+
 AUTO = "auto"
 
 
@@ -49,6 +51,11 @@ def slots_of(text: str, environ: Mapping[str, str] = os.environ) -> list[Slots] 
         slots = typed
     hosts = [each.host for each in slots]
     for each in slots:
+        _check(each)
+        if len(slots) > 1 and is_loopback(join_address(each.host, 1)):
+            raise ValueError(
+                f"--hosts has {each.host}, which other hosts cannot reach; write a name or address that they know"
+            )
         if each.workers < 1 or hosts.count(each.host) > 1:
             raise ValueError(f"--hosts must name {each.host} once, with at least one worker")
     return slots
@@ -101,7 +108,7 @@ def _typed(text: str) -> list[Slots] | None:
         raise ValueError(
             f"--hosts has {without!r} without a number of workers; write {without}:N, as for the others"
         )
-    return [Slots(host.replace("[", "").replace("]", ""), int(count)) for host, _, count in counted]
+    return [Slots(_without_brackets(host), int(count)) for host, _, count in counted]
 
 
 def _of_file(path: str) -> list[Slots]:
@@ -109,22 +116,36 @@ def _of_file(path: str) -> list[Slots]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--hosts @{path}: {error}") from None
-    found = _added_up(filter(None, map(_slots_of_line, lines)))
+    found = _added_up(each for line in lines for each in _slots_of_line(line))
     if not found:
         raise ValueError(f"--hosts @{path}: the file names no host")
     return found
 
 
-def _slots_of_line(line: str) -> Slots | None:
-    """Returns the slots of "host", "host:4", "host slots=4" or "host 4 ..."; None for a line without a host."""
+def _slots_of_line(line: str) -> list[Slots]:
+    """Returns the slots of "host", "host:4", "host slots=4" or "host 4 ..."; none for a line without a host."""
     words = line.partition("#")[0].split()
     if not words:
-        return None
+        return []
     typed = _typed(words[0])
     if typed is not None:
-        return typed[0]
+        return typed
     numbers = [word.removeprefix("slots=") for word in words[1:] if re.fullmatch(r"(slots=)?\d+", word)]
-    return Slots(words[0], int(numbers[0]) if numbers else 1)
+    return [Slots(_without_brackets(words[0]), int(numbers[0]) if numbers else 1)]
+
+
+def _without_brackets(target: str) -> str:
+    return target.replace("[", "").replace("]", "")
+
+
+def _check(slots: Slots) -> None:
+    """Refuses what ssh would take for an option, and what cannot stand in TF_CONFIG."""
+    try:
+        split_address(join_address(slots.host, 1))
+    except ValueError as error:
+        raise ValueError(f"--hosts has {slots.target!r}: {error}") from None
+    if slots.target.startswith("-"):
+        raise ValueError(f"--hosts has {slots.target!r}: the user begins with a dash")
 
 
 def _added_up(slots: Iterable[Slots]) -> list[Slots]:

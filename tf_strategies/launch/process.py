@@ -54,6 +54,7 @@ class LaunchedProcess:
         self.started = time.monotonic()
         self.ended: float | None = None
         self.told_to_end = False  # the launcher ended it; its exit status is then not a failure
+        self.unsent = b""  # what `send` has not written yet
         launcher = os.getpid()
 
         def die_with_launcher() -> None:
@@ -70,6 +71,8 @@ class LaunchedProcess:
             start_new_session=True,
             preexec_fn=die_with_launcher,
         )
+        if self._popen.stdin is not None:
+            os.set_blocking(self._popen.stdin.fileno(), False)
 
     @property
     def streams(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -85,6 +88,27 @@ class LaunchedProcess:
         if self._popen.stdin is None:
             raise RuntimeError(f"{self.name} was started without a pipe for its input")
         return self._popen.stdin
+
+    def send(self, data: bytes = b"") -> None:
+        """Writes to stdin as much as its pipe takes now. `unsent` keeps the rest, for further calls."""
+        self.unsent += data
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[os.write(self.stdin.fileno(), self.unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self.unsent = b""  # the process has ended, as its exit status will say
+
+    def read_all(self, seconds: float) -> tuple[bytes, bytes]:
+        """Waits until the process has ended. Returns its stdout and its stderr.
+
+        Raises:
+            subprocess.TimeoutExpired: it takes longer than `seconds`.
+        """
+        found = self._popen.communicate(timeout=seconds)
+        self.ended = time.monotonic()
+        return found
 
     @property
     def running(self) -> bool:

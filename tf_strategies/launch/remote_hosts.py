@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
 import functools
 import json
 import os
 import shlex
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -22,8 +21,17 @@ from tf_strategies.launch.task_output import PlainOutputs
 
 _CHECK_SECONDS = 60.0
 _LATER_SECONDS = 5.0  # the hosts end their processes first
-# Without a password prompt, and gone within half a minute when the network is.
-_SSH_OPTIONS = ("-T", "-oBatchMode=yes", "-oServerAliveInterval=10", "-oServerAliveCountMax=3")
+# Without a password prompt, and gone within half a minute when the network is. A connection that others share
+# would last until they have ended.
+_SSH_OPTIONS = (
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=30",
+    "-oServerAliveInterval=10",
+    "-oServerAliveCountMax=3",
+    "-oControlMaster=no",
+)
+_FAILED = 255  # the status of ssh itself
 _CARRIED = (
     "TF_",
     "TFS_",
@@ -38,6 +46,7 @@ _CARRIED = (
     "GLIBC_TUNABLES",
     "LD_",
 )
+_OF_PYTHON = ("PYTHONPATH", "LD_LIBRARY_PATH")  # what the interpreter on the hosts needs to start
 _NOT_CARRIED = ("TF_CONFIG", "TF_STRATEGIES_SECRET_FILE", "CUDA_VISIBLE_DEVICES")
 
 
@@ -50,14 +59,13 @@ class Ssh:
     """
 
     def __init__(self, command: str, python: str) -> None:
-        self._command = [*shlex.split(command), *_SSH_OPTIONS]
-        path = os.environ.get("PYTHONPATH")
-        variables = [f"PYTHONPATH={path}"] if path else []
+        self._command = shlex.split(command)
+        variables = [f"{name}={_absolute(os.environ[name])}" for name in _OF_PYTHON if os.environ.get(name)]
         self._agent = shlex.join(["exec", "env", *variables, python, "-m", "tf_strategies.launch.agent"])
 
     def argv(self, target: str) -> list[str]:
         """Returns the command that starts the agent on a host."""
-        return [*self._command, target, self._agent]
+        return [*self._command, *_SSH_OPTIONS, target, self._agent]
 
     def free_ports(self, counts: Mapping[str, int]) -> dict[str, list[int]]:
         """Returns free ports of each host, and checks that each host can run processes.
@@ -68,25 +76,37 @@ class Ssh:
         Raises:
             ValueError: a host does not answer, or has another version or no such folder.
         """
-        with concurrent.futures.ThreadPoolExecutor(len(counts)) as pool:
-            return dict(zip(counts, pool.map(self._check, counts, counts.values())))
-
-    def _check(self, target: str, count: int) -> list[int]:
-        request = json.dumps({"cwd": str(Path.cwd()), "ports": count}).encode() + b"\n"
+        end = time.monotonic() + _CHECK_SECONDS
+        asked: dict[str, LaunchedProcess] = {}
         try:
-            done = subprocess.run(
-                self.argv(target), input=request, capture_output=True, timeout=_CHECK_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise ValueError(f"host {target} did not answer ssh within {_CHECK_SECONDS:g} s") from None
+            for target, count in counts.items():
+                asked[target] = self._ask(target, count)
+            return {target: self._answer(target, process, end) for target, process in asked.items()}
+        finally:
+            for process in asked.values():
+                process.signal(signal.SIGKILL)
+
+    def _ask(self, target: str, count: int) -> LaunchedProcess:
+        try:
+            process = LaunchedProcess(target, self.argv(target), os.environ, stdin=subprocess.PIPE)
         except OSError as error:
             raise ValueError(f"cannot run {self._command[0]}: {error}") from None
-        answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
-        if done.returncode or not answers:
-            said = done.stderr.decode(errors="replace").strip().splitlines() or ["it wrote no error"]
+        process.send(json.dumps({"cwd": str(Path.cwd()), "ports": count}).encode() + b"\n")
+        return process
+
+    def _answer(self, target: str, process: LaunchedProcess, end: float) -> list[int]:
+        try:
+            out, err = process.read_all(max(1.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"host {target} did not answer ssh within {_CHECK_SECONDS:g} s") from None
+        answers = [line for line in out.splitlines() if line.startswith(ANSWER)]
+        if process.status or not answers:
+            said = err.decode(errors="replace").strip().splitlines() or ["it wrote no error"]
+            # Without the options, so that ssh can ask for what it misses.
+            log_in = shlex.join([*self._command, target, "true"])
+            again = log_in if process.status == _FAILED else f"{shlex.join(self.argv(target))} </dev/null"
             raise ValueError(
-                f"host {target} cannot run processes (status {done.returncode}): {said[-1]}; try: "
-                f"{shlex.join(self.argv(target))} </dev/null"
+                f"host {target} cannot run processes (status {process.status}): {said[-1]}; try: {again}"
             )
         answer = json.loads(answers[-1][len(ANSWER) :])
         if answer["version"] != __version__:
@@ -127,9 +147,7 @@ class RemoteShare(LaunchedProcess):
             self._order(str(int(number)))
 
     def _order(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # ssh has ended, as its exit status will say
-            self.stdin.write(line.encode() + b"\n")
-            self.stdin.flush()
+        self.send(line.encode() + b"\n")
 
 
 def carried_variables(environ: Mapping[str, str], extra: Sequence[str]) -> dict[str, str]:
@@ -147,12 +165,33 @@ def carried_variables(environ: Mapping[str, str], extra: Sequence[str]) -> dict[
         for name, value in environ.items()
         if name.startswith(_CARRIED) and name not in _NOT_CARRIED
     }
-    for each in extra:
+    return {**carried, **named_variables(environ, extra)}
+
+
+def named_variables(environ: Mapping[str, str], named: Sequence[str]) -> dict[str, str]:
+    """Returns the variables that --env names.
+
+    Args:
+        environ: this process's environment.
+        named: "NAME" to take from `environ`, or "NAME=value".
+
+    Raises:
+        ValueError: a named variable is not set, or has no name.
+    """
+    found = {}
+    for each in named:
         name, given, value = each.partition("=")
+        if not name:
+            raise ValueError(f"--env {each!r} has no name")
         if not given and name not in environ:
             raise ValueError(f"--env {name}: the variable is not set")
-        carried[name] = value if given else environ[name]
-    return carried
+        found[name] = value if given else environ[name]
+    return found
+
+
+def _absolute(path: str) -> str:
+    """Returns a list of folders that means the same in another folder."""
+    return os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
 
 
 def remote_supervisor(

@@ -18,10 +18,11 @@ from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess
 from tf_strategies.launch.environment import visible_gpus
 from tf_strategies.launch.host_lists import Slots, slots_of
 from tf_strategies.launch.hosts import find_this_host
+from tf_strategies.launch.output import wants_colour
 from tf_strategies.launch.ports import ReservedPorts
-from tf_strategies.launch.remote_hosts import Ssh, carried_variables, remote_supervisor
+from tf_strategies.launch.remote_hosts import Ssh, carried_variables, named_variables, remote_supervisor
 from tf_strategies.launch.share import Share
-from tf_strategies.launch.supervisor import Supervisor, say
+from tf_strategies.launch.supervisor import Supervisor, exits_on_signals, say
 from tf_strategies.secret import SECRET_FILE, new_secret, read_secret, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 
@@ -36,6 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if all processes succeeded, else the status of the first process that failed (128 + N for signal N).
         Wrong arguments exit with status 2 and one line of text.
     """
+    with exits_on_signals():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = make_parser()
     arguments = parser.parse_args(argv)
     try:
@@ -43,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             slots = None if arguments.hosts is None else slots_of(arguments.hosts)
             plan = _plan(arguments, held) if slots is None else _plan_over_ssh(arguments, slots)
             if arguments.dry_run:
-                _print(plan, _command(arguments, sys.executable if slots is None else arguments.python))
+                _print(plan, _command(arguments))
                 return 0
             make = (
                 _supervisor_here(arguments, plan, held)
@@ -126,7 +132,7 @@ def _supervisor_here(
     arguments: argparse.Namespace, plan: Sequence[PlannedProcess], held: contextlib.ExitStack
 ) -> Callable[[], Supervisor]:
     """Returns a function that makes a supervisor of the processes of this host."""
-    share = _share(arguments, plan, _of_this_host(arguments, plan), sys.executable)
+    share = _share(arguments, plan, _of_this_host(arguments, plan))
     return functools.partial(share.supervisor, _with_secrets(arguments, held))
 
 
@@ -136,9 +142,10 @@ def _over_ssh(
     """Returns a function that makes a supervisor of the launchers of all hosts."""
     if arguments.tls:
         raise ValueError(f"--tls makes certificates for one machine; with --hosts set {TLS_FOLDER}")
+    colour = all(wants_colour(stream.fileno()) for stream in (sys.stdout, sys.stderr))
     shares = {
         each.target: _share(
-            arguments, plan, [planned for planned in plan if planned.host == each.host], arguments.python
+            arguments, plan, [planned for planned in plan if planned.host == each.host], colour
         )
         for each in slots
     }
@@ -153,11 +160,11 @@ def _share(
     arguments: argparse.Namespace,
     everywhere: Sequence[PlannedProcess],
     plan: Sequence[PlannedProcess],
-    python: str,
+    colour: bool | None = None,
 ) -> Share:
     return Share(
         tuple(plan),
-        tuple(_command(arguments, python)),
+        tuple(_command(arguments)),
         tuple(planned.name for planned in everywhere),
         arguments.threads,
         arguments.gpus_per_worker,
@@ -165,6 +172,7 @@ def _share(
         arguments.grace,
         None if arguments.log_dir is None else str(arguments.log_dir),
         _shown(arguments, everywhere),
+        colour,
     )
 
 
@@ -202,7 +210,7 @@ def _with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> 
 
     With --tls it names new certificates, too.
     """
-    environ = dict(os.environ)
+    environ = {**os.environ, **named_variables(os.environ, arguments.env)}
     if arguments.hosts is None and not environ.get(SECRET_FILE):
         environ[SECRET_FILE] = held.enter_context(temporary_secret_file())
     if arguments.tls:
@@ -225,7 +233,8 @@ def _hosts(text: str) -> list[str]:
     return hosts
 
 
-def _command(arguments: argparse.Namespace, python: str) -> list[str]:
+def _command(arguments: argparse.Namespace) -> list[str]:
+    python = arguments.python
     if arguments.module:
         return [python, "-m", arguments.script, *arguments.arguments]
     if not Path(arguments.script).is_file():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import selectors
 import signal
 import sys
 import time
 from types import FrameType
-from typing import Callable, NamedTuple, Protocol, Sequence
+from typing import Callable, Iterator, NamedTuple, NoReturn, Protocol, Sequence
 
 from tf_strategies.launch.cluster_plan import TRAINING_ROLES
 from tf_strategies.launch.output import LineWriter
@@ -38,6 +40,24 @@ class Patience:
 def say(text: str) -> None:
     """Prints one line of the launcher itself."""
     print(f"tfs-run: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def exits_on_signals() -> Iterator[None]:
+    """Lets a signal to end leave the block with SystemExit, so that files are removed. `Supervisor.run` has its own way."""
+    before = {number: signal.getsignal(number) for number in _FORWARDED}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 class Job(NamedTuple):
@@ -87,9 +107,11 @@ class Supervisor:
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
         self._writers: dict[int, LineWriter] = {}  # by the file descriptor that is read
+        self._senders: dict[int, LaunchedProcess] = {}  # by the file descriptor that is full
         self._status = 0  # the status of the first failure, or of the signal that was received
         self._failed: str | None = None  # the name of the first process that failed
         self._signals: list[int] = []
+        self._reader_gone = False  # nobody reads the output, for which the processes are ended
         self._deadlines: list[
             tuple[float, int]
         ] = []  # (time, signal for the processes that still run), in order
@@ -119,6 +141,7 @@ class Supervisor:
             kill_orphans()
             for number, handler in before.items():
                 signal.signal(number, handler)
+            self.interrupted = self.interrupted or bool(self._signals)  # one that came at the end
             signal.set_wakeup_fd(before_wakeup)
             self._selector.close()
             self._outputs.close()
@@ -138,6 +161,10 @@ class Supervisor:
                 self._selector.register(stream.fileno(), selectors.EVENT_READ)
 
     def _step(self, reader: int) -> None:
+        for process in self._processes:
+            if process.unsent and process.stdin.fileno() not in self._senders:
+                self._senders[process.stdin.fileno()] = process
+                self._selector.register(process.stdin.fileno(), selectors.EVENT_WRITE)
         timeout = max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else None
         self._relay(timeout, reader)
         while self._signals:
@@ -156,29 +183,42 @@ class Supervisor:
             if descriptor == reader:
                 os.read(descriptor, _READ_BYTES)
                 continue
+            if descriptor in self._senders:
+                self._senders[descriptor].send()
+                if not self._senders[descriptor].unsent:
+                    self._selector.unregister(descriptor)
+                    del self._senders[descriptor]
+                continue
             if descriptor not in self._writers:
                 continue
             found = True
             data = os.read(descriptor, _READ_BYTES)
-            try:
-                if data:
-                    self._writers[descriptor].feed(data)
-                else:
-                    self._writers[descriptor].finish()
-            except BrokenPipeError:
-                self._signals.append(signal.SIGTERM)  # the reader of our output has gone
-                data = b""
+            self._pass_on(self._writers[descriptor], data)
             if not data:
                 self._selector.unregister(descriptor)
                 del self._writers[descriptor]
         return found
+
+    def _pass_on(self, writer: LineWriter, data: bytes) -> None:
+        """Passes output on, or ends the processes when its reader has gone."""
+        try:
+            if data:
+                writer.feed(data)
+            else:
+                writer.finish()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: the terminal has gone
+                raise
+            if not self._signals and not any(process.told_to_end for process in self._processes):
+                self._signals.append(signal.SIGTERM)
+                self._reader_gone = True
 
     def _drain(self) -> None:
         end = time.monotonic() + _DRAIN_SECONDS
         while self._writers and time.monotonic() < end and self._relay(0.0):
             pass
         for writer in self._writers.values():
-            writer.finish()
+            self._pass_on(writer, b"")
 
     def _show_failed(self) -> None:
         if self._failed is not None:
@@ -191,6 +231,10 @@ class Supervisor:
     def _forward(self, number: int) -> None:
         self.interrupted = True
         again = any(process.told_to_end for process in self._processes if process.running)
+        if again and self._reader_gone:
+            # What ended the reader often signals this launcher, too, which is no second wish.
+            self._reader_gone = False
+            return
         self._status = self._status or 128 + number
         self._end_others(signal.SIGKILL if again else number)
         self._deadlines = [(time.monotonic() + self._patience.grace, signal.SIGKILL)]

@@ -144,3 +144,31 @@ def test_closing_its_output_ends_all(launcher):
     )
     assert process.wait(15) == 143
     assert all(gone(entry["pid"]) for entry in launcher.seen().values())
+
+
+def test_closing_its_output_leaves_the_processes_their_grace(launcher):
+    script = launcher.folder / "saves.py"
+    script.write_text(
+        PRELUDE
+        + """
+def on_signal(number, frame):
+    if index == 0:
+        os.kill(os.getppid(), signal.SIGTERM)
+    for step in range(10):
+        print("saving", step, flush=True)
+        time.sleep(0.02)
+    note(saved=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, on_signal)
+note(saved=False)
+wait_for_notes("worker0", "worker1")
+while True: print("again", flush=True); time.sleep(0.01)
+"""
+    )
+    line = '"$0" -m tf_strategies.launch.run --workers 2 --grace 20 "$1" 2>/dev/null | head -n 3; echo "${PIPESTATUS[0]}"'
+    process = launcher.group.start(
+        "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
+    )
+    process.wait(15)
+    assert process.log().endswith("143\n")
+    assert [launcher.seen()[name]["saved"] for name in ("worker0", "worker1")] == [True, True]

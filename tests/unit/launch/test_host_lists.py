@@ -34,6 +34,7 @@ def test_slurm_counts_of_tasks_are_expanded() -> None:
         ("a:4,b:2", [Slots("a", 4), Slots("b", 2)]),
         ("me@a:4", [Slots("me@a", 4)]),
         ("[fe80::1]:4, b:1", [Slots("fe80::1", 4), Slots("b", 1)]),
+        ("me@[::1]:2", [Slots("me@::1", 2)]),
     ],
 )
 def test_typed_lists(text, expected):
@@ -51,6 +52,8 @@ def test_the_host_of_a_user_is_without_the_user():
         ("a\na\nb\n\n# comment\na\n", [Slots("a", 3), Slots("b", 1)]),
         ("a:4\nme@b:2 # comment\n", [Slots("a", 4), Slots("me@b", 2)]),
         ("n1.cluster 8 all.q@n1.cluster UNDEFINED\n", [Slots("n1.cluster", 8)]),
+        ("a:4,b:2\n", [Slots("a", 4), Slots("b", 2)]),
+        ("[fe80::1] slots=2\n", [Slots("fe80::1", 2)]),
     ],
 )
 def test_files(content, expected, tmp_path):
@@ -81,6 +84,10 @@ def test_variables_of_schedulers(environ, expected):
         ("a:4,b", {}, "--hosts has 'b' without a number of workers; write b:N"),
         ("a:0", {}, "must name a once, with at least one worker"),
         ("a:1,me@a:1", {}, "must name a once"),
+        ("-oProxyCommand=reboot:1", {}, "'-oProxyCommand=reboot': its host is neither a name nor an address"),
+        ("-oX@a:1", {}, "'-oX@a': the user begins with a dash"),
+        ("localhost:1,a:1", {}, "has localhost, which other hosts cannot reach"),
+        ("127.0.0.1:1,a:1", {}, "has 127.0.0.1, which other hosts cannot reach"),
         ("auto", {}, "no variable of SLURM, PBS, LSF"),
         (
             "auto",
