@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import WorkerGroup, WorkersOfSubgroup
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.options import CommunicationOptions
@@ -38,7 +38,7 @@ class SingleWorker:
         del rank
         return self._name
 
-    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         del ranks
         return self
 
@@ -172,7 +172,7 @@ class ConnectedWorkers(CommunicatorWorkers):
         at_exit.register(self._communicator.close_at_exit)
         weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
 
-    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         from tf_strategies.native.subgroup import open_subgroup
 
         number = next(self._subgroups)

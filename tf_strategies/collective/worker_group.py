@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol
 
 import tensorflow as tf
 
-__all__ = ["ConnectedGroup", "WorkerGroup"]
+__all__ = ["ConnectedGroup", "WorkerGroup", "WorkersOfSubgroup"]
 
 
 class WorkerGroup(Protocol):
@@ -32,7 +32,7 @@ class WorkerGroup(Protocol):
 
     @property
     def timeout(self) -> float:
-        """How long a collective waits for other workers, in seconds."""
+        """The number of seconds that a collective waits for other workers."""
 
     @property
     def usable(self) -> bool:
@@ -68,7 +68,7 @@ class WorkerGroup(Protocol):
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
         """Returns the tensor of worker `root`."""
 
-    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkerGroup]:
+    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         """Returns a group of these workers, or None if this worker is not among them. A collective of the whole group."""
 
     def training(self) -> ContextManager[Callable[[bool], bool]]:
@@ -85,6 +85,16 @@ class WorkerGroup(Protocol):
 
         The last object to leave closes the group. Later collectives fail.
         """
+
+
+class WorkersOfSubgroup(WorkerGroup, Protocol):
+    """The interface of some workers of a group, which have connections of their own."""
+
+    def end_failures(self) -> None:
+        """Reports no failures from now on, as before the workers close their connections."""
+
+    def close(self) -> None:
+        """Closes the connections."""
 
 
 class ConnectedGroup(WorkerGroup, Protocol):

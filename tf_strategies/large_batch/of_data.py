@@ -44,8 +44,7 @@ def _problem(steps: List[str], policy: _Policy) -> str:
     """Returns what is wrong, "" for nothing. The last step of the pipeline comes first."""
     if policy == _Policy.OFF:
         if "shard" not in steps:
-            shuffles = [step for step in steps if step != "shard"]
-            return "Each worker shuffles data of its own." if shuffles else ""
+            return "Each worker shuffles data of its own." if steps else ""
         split = steps.index("shard")
         if "unseeded shuffle" in steps[split:]:
             return "Each worker takes its share of another order, so rows are missing and others come twice."

@@ -13,7 +13,6 @@ from typing import Any, Iterator
 
 import pytest
 
-from examples.slurm.with_tf_config import expand_counts, expand_hosts, tf_config
 from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts
 from tf_strategies.cluster import Cluster
 from tf_strategies.secret import SECRET_FILE
@@ -39,42 +38,6 @@ def planned_by_tfs_run(options: list) -> dict:
 
     planned = run._plan(arguments.make_parser().parse_args([*options, "script.py"]), None)
     return dict(Cluster.from_tf_config(planned[0].tf_config).addresses)
-
-
-@pytest.mark.parametrize(
-    ("listed", "hosts"),
-    [
-        ("localhost", ["localhost"]),
-        ("gpu[08-10,12],login1", ["gpu08", "gpu09", "gpu10", "gpu12", "login1"]),
-        ("rack[1-2]n[3,5]-ib", ["rack1n3-ib", "rack1n5-ib", "rack2n3-ib", "rack2n5-ib"]),
-    ],
-)
-def test_a_slurm_list_of_nodes_is_expanded(listed: str, hosts: list) -> None:
-    assert expand_hosts(listed) == hosts
-
-
-def test_slurm_counts_of_tasks_are_expanded() -> None:
-    assert expand_counts("4(x2),1,2(x3)") == [4, 4, 1, 2, 2, 2]
-
-
-def test_slurm_tasks_get_one_cluster_and_their_own_index() -> None:
-    step = {"SLURM_STEP_NODELIST": "gpu[1-2]", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
-    for task in range(8):
-        cluster = Cluster.from_tf_config(tf_config({**step, "SLURM_PROCID": str(task)}, 20000))
-        assert (cluster.rank, cluster.size) == (task, 8)
-        assert cluster.address_of(cluster.task) == f"gpu{1 + task // 4}:{20000 + task % 4}"
-
-
-def test_without_slurm_or_with_other_counts_the_error_says_so() -> None:
-    with pytest.raises(ValueError, match=r"SLURM_PROCID not set; start this program with srun"):
-        tf_config({}, 20000)
-    step = {
-        "SLURM_STEP_NODELIST": "gpu[1-3]",
-        "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
-        "SLURM_PROCID": "0",
-    }
-    with pytest.raises(ValueError, match=r"names 3 nodes \(gpu\[1-3\]\) but the tasks of 2"):
-        tf_config(step, 20000)
 
 
 # Stands in for SLURM's: starts two tasks of the step on this machine, and fails when one does.

@@ -234,7 +234,7 @@ def example() -> LARS:
 
 @pytest.fixture(scope="module")
 def expected() -> List[np.ndarray]:
-    """What `example` trains in float32 without a strategy."""
+    """Returns what `example` trains in float32 without a strategy."""
     return fit(model_of(example()))
 
 

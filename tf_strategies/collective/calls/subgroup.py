@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from tf_strategies.collective.calls.calls import WorkerCalls
 from tf_strategies.collective.calls.rendezvous import rendezvous_of
+from tf_strategies.collective.worker_group import WorkersOfSubgroup
 
 __all__ = ["Subgroup", "SubgroupCalls"]
 
@@ -24,8 +25,10 @@ class Subgroup(WorkerCalls):
         ranks: their ranks in the strategy.
     """
 
-    def __init__(self, group: Any, ranks: Sequence[int]) -> None:
-        self._group = self._part = group
+    _group: WorkersOfSubgroup
+
+    def __init__(self, group: WorkersOfSubgroup, ranks: Sequence[int]) -> None:
+        self._group = group
         self.ranks: Tuple[int, ...] = tuple(ranks)
 
     @property
@@ -41,16 +44,16 @@ class Subgroup(WorkerCalls):
     def close(self) -> None:
         """Closes the connections of the subgroup. Its workers must all call it; closing the strategy does so, too."""
         self._prepare("close()", lambda: None)
-        self._part.end_failures()
+        self._group.end_failures()
         with contextlib.suppress(Exception):
             self._meet("close()")
-        self._part.close()
+        self._group.close()
 
 
 class SubgroupCalls(WorkerCalls):
     """Offers the calls among all workers, and makes subgroups."""
 
-    def subgroup(self, ranks: Sequence[int]) -> Any:
+    def subgroup(self, ranks: Sequence[int]) -> Optional[Subgroup]:
         """Returns an object with the calls of the strategy among some workers only.
 
         All workers of the strategy must call it, with the same ranks, because they connect the subgroup together. It also

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tests.cluster.collective.behaviour.models import make_model
+from tests.cluster.collective.modes.models import calls
+from tests.support.processes import wait_until
 
 
 def require_error(kind: type, pattern: str, function: Callable[[], Any]) -> None:
@@ -159,14 +160,15 @@ def check_calls_in_replica_functions_and_graphs_are_refused(strategy, folder) ->
 
 def check_the_chief_comes_first_however_long_it_takes(strategy, folder) -> None:
     file, before = folder / "downloaded", strategy._group.timeout
-    strategy._group.timeout = (
-        0.4  # of the messages to the others; those of the core have the timeout of the options
-    )
+    strategy._group.timeout = 0.4  # so the owner of the block tells the others every 0.1 s that it is busy
     for name in ("only_on_chief", "once_per_host"):
         with getattr(strategy, name)() as mine:
             assert mine == (strategy.rank == 0)
             if mine:
-                time.sleep(0.5)
+                told = calls(strategy)
+                wait_until(
+                    lambda told=told: calls(strategy) >= told + 3, 20, "messages to the waiting workers"
+                )
                 file.write_text(name)
         assert file.read_text() == name
     strategy._group.timeout = before
@@ -184,11 +186,11 @@ def check_the_chief_comes_first_however_long_it_takes(strategy, folder) -> None:
         )
         require_error(kind, who + "404 not found", lambda: fails(rank))
 
-    def calls() -> None:
+    def meets() -> None:
         with strategy.only_on_chief():
             strategy.barrier()
 
-    require_error(RuntimeError, r"barrier\(\) in the block of only_on_chief\(\)", calls)
+    require_error(RuntimeError, r"barrier\(\) in the block of only_on_chief\(\)", meets)
     strategy.barrier()
 
 

@@ -1,8 +1,8 @@
 """Runs a command as one task of a SLURM job step, with the TF_CONFIG of its place.
 
-    srun --distribution=block python examples/slurm/with_tf_config.py --port-base 20000 python script.py ...
+    srun --distribution=block python -m tf_strategies.launch.slurm_task --port-base 20000 python script.py ...
 
-Task n of the step is worker n, at its node and the port base plus its number on that node. Needs nothing but Python.
+Task n of the step is worker n, at its node and the port base plus its number on that node.
 """
 
 from __future__ import annotations
@@ -10,35 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-from typing import Iterator, List, Mapping, Optional, Sequence
+from typing import Mapping, Sequence
 
-
-def expand_hosts(listed: str) -> List[str]:
-    """The nodes of a SLURM list: "gpu[08-10,12],login1" is gpu08, gpu09, gpu10, gpu12, login1."""
-    return [host for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", listed) for host in _expand(part)]
-
-
-def _expand(name: str) -> Iterator[str]:
-    bracket = re.search(r"\[([^\]]*)\]", name)
-    if bracket is None:
-        yield name
-        return
-    before, after = name[: bracket.start()], name[bracket.end() :]
-    for span in bracket.group(1).split(","):
-        first, _, last = span.partition("-")
-        for number in range(int(first), int(last or first) + 1):
-            yield from (before + str(number).zfill(len(first)) + rest for rest in _expand(after))
-
-
-def expand_counts(listed: str) -> List[int]:
-    """The tasks of each node: "4(x2),1" is 4, 4, 1."""
-    found = re.findall(r"(\d+)(?:\(x(\d+)\))?", listed)
-    return [int(count) for count, times in found for _ in range(int(times or 1))]
+from tf_strategies.launch.host_lists import expand_counts, expand_hosts
 
 
 def tf_config(environ: Mapping[str, str], port_base: int) -> str:
-    """The TF_CONFIG of this task.
+    """Returns the TF_CONFIG of this task.
 
     Args:
         environ: with SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE and SLURM_PROCID, as srun sets them.
@@ -66,7 +44,8 @@ def tf_config(environ: Mapping[str, str], port_base: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": task})
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    """Becomes the command of the arguments, with TF_CONFIG set."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
