@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Mapping
 
-from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launch.cluster_plan import TRAINING_ROLES, PlannedProcess
 from tf_strategies.launch.environment import (
     THREAD_VARIABLES,
     environments,
@@ -93,7 +93,10 @@ class Share:
             for planned, env in zip(self.plan, envs)
         ]
         self._announce(environ, gpus)
-        return Supervisor(jobs, Patience(self.survivor_wait, self.grace), outputs)
+        patience = Patience(self.survivor_wait, self.grace)
+        elsewhere = set(self.names) - {planned.name for planned in self.plan}
+        trains_elsewhere = any(name.startswith(TRAINING_ROLES) for name in elsewhere)
+        return Supervisor(jobs, patience, outputs, trains_elsewhere=trains_elsewhere)
 
     def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:
         processes = len(self.plan)

@@ -96,13 +96,18 @@ class Supervisor:
         jobs: the processes.
         patience: the time limits.
         outputs: where the output of the processes goes; closed at the end.
+        trains_elsewhere: whether processes on other hosts train, too. If not, servers that still run some time after
+            the last training process are ended.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
     """
 
-    def __init__(self, jobs: Sequence[Job], patience: Patience, outputs: Outputs) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], patience: Patience, outputs: Outputs, *, trains_elsewhere: bool = False
+    ) -> None:
         self._jobs, self._patience, self._outputs = jobs, patience, outputs
+        self._trains_elsewhere = trains_elsewhere
         self.interrupted = False
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
@@ -252,7 +257,9 @@ class Supervisor:
             self._end_after(self._patience.grace)
 
     def _only_servers_left(self) -> bool:
-        """Returns True if the training processes of this host, if it had any, have ended and servers still run."""
+        """Returns True if all training processes have ended and servers still run."""
+        if self._trains_elsewhere:
+            return False
         trained = [job for job in self._jobs if job.role in TRAINING_ROLES]
         left = [job.role for job, process in zip(self._jobs, self._processes) if process.running]
         return bool(trained) and bool(left) and set(left) == {"ps"}

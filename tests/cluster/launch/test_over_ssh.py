@@ -125,6 +125,21 @@ def test_a_failure_on_one_host_ends_the_others_and_gives_its_status(launch: Laun
     assert all(gone(entry["pid"]) for entry in launch.seen().values())
 
 
+def test_a_server_outlasts_the_workers_of_its_host_while_others_train(launch: Launch) -> None:
+    code = """
+note()
+if role == "worker" and index == 2:
+    wait_for_notes("worker0", "worker1")
+    time.sleep(1.5)  # longer than --grace
+    (folder / "trained").touch()
+while role == "ps" and not (folder / "trained").exists():
+    time.sleep(0.02)
+"""
+    process = launch.start(*BOTH, "--ps", "1", "--env", "DIR", "--grace", "0.3", code=code)
+    assert process.wait(60) == 0
+    assert re.search(rf"^tfs-run: ps 0 \({FIRST}:\d+\) ended with status 0", process.log(), re.M)
+
+
 def test_after_a_failure_all_hosts_start_again(launch: Launch) -> None:
     code = """
 marker = folder / f"start {role}{index}"
