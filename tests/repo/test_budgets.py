@@ -26,7 +26,7 @@ def test_busy():
 
 
 def run_pytest(
-    folder: Path, budgets: str, *arguments: str, code: str = BUSY, machine: str = "", sessions: int = 1
+    folder: Path, budgets: str, *arguments: str, code: str = BUSY, machine: str = ""
 ) -> tuple[int, str]:
     """Runs pytest with the plugin on one file `test_busy.py`; `machine` is code that runs before it."""
     (folder / "test_busy.py").write_text(code)
@@ -40,7 +40,6 @@ def run_pytest(
             **os.environ,
             "PYTHONPATH": f"{layers.ROOT}:{folder}",
             "TFS_TEST_SECONDS": str(folder / "seconds"),
-            "TFS_TEST_SESSIONS": str(sessions),
         },
         capture_output=True,
         text=True,
@@ -76,14 +75,6 @@ def test_a_budget_grows_on_a_slow_machine_and_never_shrinks(tmp_path):
     assert status == 0, text
     assert "up to 9.00 times slower" in text
     assert slowness() >= 1
-
-
-def test_a_budget_grows_with_the_sessions_that_share_the_cores(tmp_path):
-    for sessions, expected in ((9, 0), (1, 1)):
-        status, text = run_pytest(
-            tmp_path, on_every_line("0.1"), machine="budgets.slowness = lambda: 1.0", sessions=sessions
-        )
-        assert status == expected, text
 
 
 def test_what_is_set_aside_does_not_count(tmp_path):

@@ -2,7 +2,7 @@
 
 The run fails when a file takes more than 1.5 times its budget, or has no budget on this line of TensorFlow and Keras. The
 budget is scaled on a machine that is slower than the one it was measured on, never lowered. The factor comes from a fixed
-piece of work, timed when the session starts and again after each file. TFS_TEST_SESSIONS multiplies it.
+piece of work, timed when the session starts and again after each file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ LINES = ("newest", "2.15", "tf_keras")
 NONE = "-"  # for a line on which no test of the file runs
 ALLOWED = 1.5
 RECORDS = "TFS_TEST_SECONDS"  # names a folder for the measured seconds
-SESSIONS = "TFS_TEST_SESSIONS"  # how many sessions share the cores; budgets are measured with one
 BUDGETS_FILE = Path(__file__).resolve().parents[1] / "budgets.txt"
 _WORK_SECONDS = 0.013  # of `_work` where the budgets were measured
 _MOST_RUNS = 3
@@ -97,7 +96,6 @@ class Budgets:
         self.seconds: dict[str, float] = {}  # by test
         self.files: dict[str, float] = {}
         self.factors: dict[str, float] = {}
-        self._sessions = int(os.environ.get(SESSIONS, "1"))
         self._now = slowness()
         self._file = ""
 
@@ -141,7 +139,7 @@ class Budgets:
         """Yields a message for each file that has no budget or took too long."""
         for name, taken in self.files.items():
             budget = self.budgets.get(name, {}).get(self.line)
-            factor = self.factors.get(name, 1.0) * self._sessions
+            factor = self.factors.get(name, 1.0)
             if budget is None:
                 yield (
                     f"{name} took {taken:.1f} s and has no budget on {self.line}: add it to {self.path}, "
