@@ -1,7 +1,8 @@
 """Names the types of Keras in annotations. They are true of Keras 3, tf_keras and the Keras 2 of TensorFlow 2.15.
 
 A process may have loaded two of them, and none is imported here. Each protocol lists the attributes that this package
-uses and that all three have. Protocols named after one Keras list what only that one has.
+uses and that all three have; those that it does not write are properties. Protocols named after one Keras list what only
+that one has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import (
     Union,
 )
 
-from tf_strategies.types import Kwargs, Structure, TensorLike, TensorOrSlices
+from tf_strategies.types import Structure, TensorLike, TensorOrSlices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,10 +87,17 @@ Replaced = Any
 class Variable(Protocol):
     """A variable of Keras 3, or a `tf.Variable`. A Keras 3 variable holds a `tf.Variable` as its `value`."""
 
-    name: str
-    shape: Sequence[int]
-    dtype: Union[str, tf.DType]
-    trainable: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> Union[Tuple[int, ...], tf.TensorShape]: ...
+
+    @property
+    def dtype(self) -> Union[str, tf.DType]: ...
+
+    @property
+    def trainable(self) -> bool: ...
 
     def assign(self, value: TensorLike) -> object:
         """Writes a value."""
@@ -107,7 +115,8 @@ class Variable(Protocol):
 class Keras3Variable(Variable, Protocol):
     """A variable of Keras 3."""
 
-    aggregation: str
+    @property
+    def aggregation(self) -> str: ...
 
     @property
     def value(self) -> tf.Variable:
@@ -117,17 +126,27 @@ class Keras3Variable(Variable, Protocol):
 class Operation(Protocol):
     """A node of a functional model: a layer, or with Keras 3 an operation such as an addition."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
 
 class Layer(Operation, Protocol):
     """A layer."""
 
-    built: bool
-    trainable: bool
-    variables: List[Variable]
-    trainable_variables: List[Variable]
-    weights: List[Variable]
+    @property
+    def built(self) -> bool: ...
+
+    @property
+    def trainable(self) -> bool: ...
+
+    @property
+    def variables(self) -> Sequence[Variable]: ...
+
+    @property
+    def trainable_variables(self) -> Sequence[Variable]: ...
+
+    @property
+    def weights(self) -> Sequence[Variable]: ...
 
     def get_config(self) -> Config:
         """Returns the settings of the layer."""
@@ -139,14 +158,18 @@ class Layer(Operation, Protocol):
 class BatchNormalization(Layer, Protocol):
     """A batch normalization."""
 
-    scale: bool
+    @property
+    def scale(self) -> bool: ...
 
 
 class Metric(Protocol):
     """A metric."""
 
-    name: str
-    variables: List[Variable]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def variables(self) -> Sequence[Variable]: ...
 
     def result(self) -> Structure:
         """Returns the value so far: a tensor, or a structure of tensors."""
@@ -155,14 +178,18 @@ class Metric(Protocol):
 class Loss(Protocol):
     """A loss function as an object."""
 
-    name: str
-    reduction: Optional[str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reduction(self) -> Optional[str]: ...
 
 
 class Optimizer(Protocol):
     """An optimizer, also one of `optimizers.legacy`, or a LossScaleOptimizer around another."""
 
-    iterations: TensorLike
+    @property
+    def iterations(self) -> TensorLike: ...
 
     @property
     def variables(self) -> Union[Sequence[Variable], Callable[[], Sequence[Variable]]]:
@@ -178,20 +205,37 @@ class Optimizer(Protocol):
 class Keras3Optimizer(Optimizer, Protocol):
     """An optimizer of Keras 3."""
 
-    clipnorm: Optional[float]
-    clipvalue: Optional[float]
-    global_clipnorm: Optional[float]
-    gradient_accumulation_steps: Optional[int]
-    weight_decay: Optional[float]
-    _trainable_variables: List[Keras3Variable]
+    @property
+    def clipnorm(self) -> Optional[float]: ...
+
+    @property
+    def clipvalue(self) -> Optional[float]: ...
+
+    @property
+    def global_clipnorm(self) -> Optional[float]: ...
+
+    @property
+    def gradient_accumulation_steps(self) -> Optional[int]: ...
+
+    @property
+    def weight_decay(self) -> Optional[float]: ...
+
+    @property
+    def _trainable_variables(self) -> Sequence[Keras3Variable]: ...
 
 
 class Model(Layer, Protocol):
     """A model."""
 
-    layers: List[Layer]
-    metrics: List[Metric]
-    optimizer: Optional[Optimizer]
+    @property
+    def layers(self) -> Sequence[Layer]: ...
+
+    @property
+    def metrics(self) -> Sequence[Metric]: ...
+
+    @property
+    def optimizer(self) -> Optional[Optimizer]: ...
+
     stop_training: bool
 
     @property
@@ -227,13 +271,13 @@ class Keras2Model(Model, Protocol):
 
 
 class Callback(Protocol):
-    """A callback of `fit`."""
+    """A callback of `fit`, `evaluate` and `predict`."""
 
-    def set_model(self, model: Model) -> None:
-        """Tells the callback which model is trained."""
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
+        """Runs when `fit` begins."""
 
-    def set_params(self, params: Kwargs) -> None:
-        """Tells the callback the arguments of `fit`."""
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
+        """Runs at the end of each epoch, counted from 0."""
 
 
 class ModelCheckpoint(Callback, Protocol):
