@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Any, Mapping
+from typing import Mapping, Sequence
 
 from tf_strategies import addresses as _addresses
 from tf_strategies.errors import ClusterConfigError
+from tf_strategies.types import ClusterResolver
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 _TRAINING_ROLES = ("chief", "worker")
@@ -80,7 +81,7 @@ class Cluster:
         return cls(addresses=cluster, task=_parse_task(config, cluster))
 
     @classmethod
-    def from_resolver(cls, resolver: Any) -> Cluster | None:
+    def from_resolver(cls, resolver: ClusterResolver) -> Cluster | None:
         """Reads a `tf.distribute.cluster_resolver.ClusterResolver`.
 
         Args:
@@ -204,7 +205,7 @@ def _parse_cluster(found: object) -> dict[str, tuple[str, ...]]:
     return cluster
 
 
-def _without_gaps(job: str, tasks: Any) -> list[object]:
+def _without_gaps(job: str, tasks: Sequence[object] | Mapping[int, object]) -> list[object]:
     """Returns the addresses of a job of a ClusterSpec, which is a mapping from indices if some are missing."""
     if isinstance(tasks, Mapping):
         missing = next((index for index in range(len(tasks)) if index not in tasks), None)

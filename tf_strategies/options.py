@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from typing import Any, Callable
+from typing import Callable, Sequence
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.types import JsonObject, Unchecked
 
 ALGORITHMS = ("auto", "ring", "recursive_doubling", "halving_doubling", "binary_blocks", "hierarchical")
 TRANSPORTS = ("auto", "shared_memory", "tcp", "ucx")
@@ -80,7 +81,7 @@ class CommunicationOptions:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def digest_fields(self) -> dict[str, Any]:
+    def digest_fields(self) -> JsonObject:
         """Returns the options that must agree between the workers of a group, by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "timeout"}
 
@@ -109,7 +110,7 @@ class ParameterServerOptions:
     """
 
     placement: str | Callable[..., int]
-    partitioner: Callable[..., Any] | None
+    partitioner: Callable[..., Sequence[int]] | None
     transport: str
     timeout: float
 
@@ -117,7 +118,7 @@ class ParameterServerOptions:
         self,
         *,
         placement: str | Callable[..., int] = "bytes",
-        partitioner: Callable[..., Any] | None = None,
+        partitioner: Callable[..., Sequence[int]] | None = None,
         transport: str = "auto",
         timeout: float = 600.0,
     ) -> None:
@@ -147,7 +148,7 @@ def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def whole_number(value: Any) -> int | None:
+def whole_number(value: Unchecked) -> int | None:
     """Returns the value as an int, or None if it is not a whole number. A bool or a float is not."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
@@ -163,7 +164,7 @@ def _bytes(name: str, value: object, limits: tuple[int, int]) -> int:
     return number
 
 
-def _seconds(name: str, value: Any) -> float:
+def _seconds(name: str, value: Unchecked) -> float:
     try:
         number = math.nan if isinstance(value, (bool, str)) else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -58,23 +58,25 @@ _FOUNDATION = {
     "secret",
     "texts",
     "tls",
+    "types",
 }
 PARTS = {
     "_version": set(),
     "at_exit": set(),
     "errors": set(),
     "texts": set(),
+    "types": {"tensorflow"},  # for type checkers only
     "addresses": set(),
-    "arguments": {"errors", "options"},
+    "arguments": {"errors", "options", "types"},
     "handshake": set(),
     "private_file": {"errors"},
     "secret": {"addresses", "errors", "private_file"},
     "tls": {"errors", "private_file"},
-    "options": {"errors"},
-    "cluster": {"addresses", "errors"},
+    "options": {"errors", "types"},
+    "cluster": {"addresses", "errors", "types"},
     "other_launchers": set(),
     "resolvers": {"cluster", "errors", "other_launchers", "tensorflow"},
-    "_tf": {"errors", "tensorflow"},
+    "_tf": {"errors", "tensorflow", "types"},
     "control_plane": _FOUNDATION,
     "gateway": _FOUNDATION,
     "native": _FOUNDATION | {"_tf", "control_plane", "tensorflow"},
@@ -163,10 +165,18 @@ def includes(path: Path) -> Iterator[Reference]:
             yield Reference(path, number, found.group(1))
 
 
-def imports(path: Path) -> Iterator[Reference]:
-    """Every module a file imports, at any depth; of `from a import b` a.b, where that is a module, else a."""
+def imports(path: Path, *, when_run: bool = False) -> Iterator[Reference]:
+    """Every module a file imports, at any depth; of `from a import b` a.b, where that is a module, else a.
+
+    With `when_run`, those that it imports only for type checkers are left out.
+    """
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    blocks = [node for node in ast.walk(tree) if when_run and _is_for_type_checkers(node)]
+    left_out = {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
+    for node in ast.walk(tree):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Reference(path, node.lineno, alias.name)
@@ -179,6 +189,11 @@ def imports(path: Path) -> Iterator[Reference]:
                 yield Reference(path, node.lineno, ".".join([*base, alias.name] if is_module else base))
         elif _imports_by_name(node):
             yield Reference(path, node.lineno, _start_of_text(node.args[0]))
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    """Whether this is `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _imports_by_name(node: ast.AST) -> bool:

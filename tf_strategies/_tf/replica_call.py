@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, ContextManager, Sequence
+from typing import Any, Callable, ContextManager, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.types import Kwargs, Structure
 
 __all__ = ["LiftedFunctions", "after_arrival", "run_on_only_device"]
 
 
-def after_arrival(arguments: Any) -> ContextManager[None]:
+def after_arrival(arguments: Structure) -> ContextManager[None]:
     """Opens a context whose operations run after these arguments have been computed.
 
     They do not run if an argument fails.
@@ -27,8 +28,12 @@ def after_arrival(arguments: Any) -> ContextManager[None]:
 
 
 def run_on_only_device(
-    strategy: tf.distribute.Strategy, device: str, fn: Callable, args: Sequence, kwargs: Any
-):
+    strategy: tf.distribute.Strategy,
+    device: str,
+    fn: Callable[..., Structure],
+    args: Sequence[Structure],
+    kwargs: Kwargs,
+) -> Structure:
     """Runs `fn` as this worker's only replica, on this thread.
 
     TensorFlow runs each replica on its own thread, and `merge_call` switches between these threads. So it
@@ -47,7 +52,9 @@ class _OnlyReplica(tf.distribute.ReplicaContext):
         super().__init__(strategy, replica_id_in_sync_group)
         self._eager = tf.executing_eagerly()
 
-    def _merge_call(self, merge_fn: Callable, args: Sequence, kwargs: Any) -> Any:
+    def _merge_call(
+        self, merge_fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs
+    ) -> Structure:
         if self._eager and not tf.executing_eagerly():
             raise NotImplementedError(
                 "a replica applies gradients or reduces values inside a tf.function, but strategy.run is "
@@ -66,14 +73,14 @@ class LiftedFunctions:
         self._strategy = weakref.ref(strategy)
         self._lifted: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
-    def get(self, fn: Any) -> Any:
+    def get(self, fn: Callable[..., Structure]) -> Optional[Callable[..., Structure]]:
         """Returns the `tf.function` that runs the body of `fn` on every replica; None if `fn` is no `tf.function`."""
         if not isinstance(fn, compat.Function):
             return None
         if fn not in self._lifted:
             body, strategy = fn.python_function, self._strategy
 
-            def on_all_replicas(*args: Any, **kwargs: Any) -> Any:
+            def on_all_replicas(*args: Any, **kwargs: Any) -> Structure:
                 return strategy().extended.call_for_each_replica(body, args, kwargs)
 
             self._lifted[fn] = fn._clone(python_function=on_all_replicas)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import tensorflow as tf
 
 from tf_strategies._tf.private_names import private
@@ -29,7 +31,7 @@ is_mirrored = private.is_mirrored
 variable_accessed = private.variable_accessed
 
 
-def whole_variable(value):
+def whole_variable(value: object) -> Optional[tf.Variable]:
     """Returns the whole variable behind `value`: the variable that it casts or is a replica's part of, or `value` itself.
 
     Returns None if `value` is not a variable.
@@ -43,7 +45,7 @@ def whole_variable(value):
     return value if container is None else container()
 
 
-def is_sync_on_read_variable(value):
+def is_sync_on_read_variable(value: object) -> bool:
     """Returns True if the value is a distributed variable that is reduced when read."""
     return isinstance(value, SyncOnReadVariable)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import abc
 import contextlib
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
+from tf_strategies.keras.types import Variable
+from tf_strategies.types import JsonObject
 
 __all__ = ["Backup", "cannot_read", "cannot_write", "lasting", "remove"]
 
@@ -16,7 +18,7 @@ class Backup(abc.ABC):
     """Saves and restores the checkpoint of one `fit`, on one worker."""
 
     @abc.abstractmethod
-    def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
+    def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
         """Saves the variables of the model and the state of training.
 
         Args:
@@ -47,7 +49,7 @@ class Backup(abc.ABC):
         """
 
 
-def lasting(facts: Dict[str, Any]) -> Dict[str, Any]:
+def lasting(facts: JsonObject) -> JsonObject:
     """Returns the variables that a checkpoint lists, except those of metrics."""
     return {name: fact for name, fact in facts.items() if not name.startswith("metrics/")}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Dict, Optional, Union
 
 from tf_strategies.callbacks import callback_states, group_state
 from tf_strategies.callbacks.backup import Backup, lasting
@@ -18,6 +18,7 @@ from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import metric_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 from tf_strategies.keras.stopping import agree_to_stop
+from tf_strategies.keras.types import Logs, Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["BackupAndRestore"]
@@ -96,11 +97,11 @@ class BackupAndRestore(Hooks):
         self._fit: Optional[RunningFit] = None
         bridge.install()  # without a strategy, nothing else has installed the bridge
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         super().set_model(model)
         self._fit = None  # An earlier `fit` may have ended with an error.
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         del logs
         fit = self._fit = self._fit or self._find_fit()
         if fit.callbacks[-1] is not self:
@@ -116,7 +117,7 @@ class BackupAndRestore(Hooks):
         self._metrics_to_come: Optional[Checkpoint] = None
         self._restore()
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._epoch = epoch
         self._running.forget()
@@ -127,7 +128,7 @@ class BackupAndRestore(Hooks):
             group_state.assign(self._strategy, self._metrics_to_come, present)
             self._metrics_to_come = None
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._add_metrics_to_come()
         done = batch + 1 - self._batches
@@ -143,7 +144,7 @@ class BackupAndRestore(Hooks):
         if not self._running.is_last(self._batches):
             self._save(metrics=metric_variables(self.model))
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._epoch, self._batches = epoch + 1, 0
         agree_to_stop(self.model)
@@ -152,7 +153,7 @@ class BackupAndRestore(Hooks):
             self._save(metrics={})
         self._save_at_end = False
 
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_end(self, logs: Optional[Logs] = None) -> None:
         del logs
         if self._fit is not None:
             self._fit.forget()
@@ -195,7 +196,7 @@ class BackupAndRestore(Hooks):
             )
         return fit
 
-    def _save(self, metrics: Dict[str, Any]) -> None:
+    def _save(self, metrics: Dict[str, Variable]) -> None:
         remembered, weights = callback_states.snapshot(self._running.callbacks)
         facts = {
             "epoch": self._epoch,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 import numpy as np
 
 from tf_strategies.keras.loaded import classes_of
+from tf_strategies.keras.types import Callback
+from tf_strategies.types import Json, JsonObject
 
 __all__ = ["restore", "snapshot", "without_weights"]
 
@@ -24,11 +26,11 @@ _REMEMBERED = {
 }
 
 
-def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.ndarray]]:
+def snapshot(callbacks: List[Callback]) -> Tuple[List[JsonObject], Dict[str, np.ndarray]]:
     """Returns the states of the callbacks: plain data, and weights by name."""
     facts, arrays = [], {}
     for kind, number, callback in _known(callbacks):
-        remembered: Dict[str, Any] = {}
+        remembered: JsonObject = {}
         for name in _REMEMBERED[kind]:
             value = getattr(callback, name, None)
             if name == "best_weights" and value is not None:
@@ -41,7 +43,7 @@ def snapshot(callbacks: List[Any]) -> Tuple[List[Dict[str, Any]], Dict[str, np.n
     return facts, arrays
 
 
-def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def without_weights(facts: List[JsonObject]) -> List[JsonObject]:
     """Returns the states of the callbacks without weights, which are as large as the model."""
     return [
         {
@@ -52,7 +54,7 @@ def without_weights(facts: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     ]
 
 
-def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str, np.ndarray]) -> None:
+def restore(callbacks: List[Callback], facts: List[JsonObject], arrays: Dict[str, np.ndarray]) -> None:
     """Restores the states of the callbacks.
 
     New callbacks keep their state; states of removed callbacks are ignored.
@@ -68,7 +70,7 @@ def restore(callbacks: List[Any], facts: List[Dict[str, Any]], arrays: Dict[str,
                 setattr(callback, name, value)
 
 
-def _known(callbacks: List[Any]) -> Iterator[Tuple[str, int, Any]]:
+def _known(callbacks: List[Callback]) -> Iterator[Tuple[str, int, Callback]]:
     """Yields Keras's callbacks and those derived from them, each with its kind and its number within the kind."""
     counts: Dict[str, int] = {}
     for callback in callbacks:
@@ -79,7 +81,7 @@ def _known(callbacks: List[Any]) -> Iterator[Tuple[str, int, Any]]:
                 break
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Json:
     if isinstance(value, dict):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

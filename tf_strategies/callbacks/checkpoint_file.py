@@ -10,7 +10,7 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Dict, NamedTuple, Union
+from typing import IO, Dict, NamedTuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_strategies._version import __version__
 from tf_strategies.errors import TfStrategiesError
 from tf_strategies.keras.atomic_files import replaced
+from tf_strategies.types import JsonObject
 
 __all__ = ["Checkpoint", "CheckpointError", "pack", "parse", "write"]
 
@@ -40,7 +41,7 @@ class Checkpoint(NamedTuple):
         arrays: arrays of any shape and dtype, by name.
     """
 
-    facts: Dict[str, Any]
+    facts: JsonObject
     arrays: Dict[str, np.ndarray]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 from tf_strategies.callbacks import group_state
 from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, lasting, remove
@@ -11,6 +11,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint, parse, write
 from tf_strategies.callbacks.exchange import from_chief
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, training_variables
+from tf_strategies.keras.types import Model, Variable
 from tf_strategies.texts import utf8
 
 __all__ = ["GroupBackup"]
@@ -25,14 +26,14 @@ class GroupBackup(Backup):
         strategy: the strategy of the model; None for a single process.
     """
 
-    def __init__(self, path: Path, model: Any, strategy: Optional[GroupStrategy]) -> None:
+    def __init__(self, path: Path, model: Model, strategy: Optional[GroupStrategy]) -> None:
         self._path = path
         self._model = model
         self._strategy = strategy
         self._is_chief = strategy is None or strategy.rank == 0
         self._chief = "this process" if strategy is None else strategy.name_of(0)
 
-    def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
+    def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
         state = group_state.collect(self._strategy, {**training_variables(self._model), **metrics})
         facts = {**moment.facts, "variables": state.facts}
         failure = b""

@@ -8,7 +8,7 @@ order of ranks.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,7 @@ _DIGEST = 16
 _EQUAL = ("model/", "optimizer/")  # variables that training keeps equal on all replicas
 
 
-def collect(strategy: Optional[GroupStrategy], variables: Dict[str, Any]) -> Checkpoint:
+def collect(strategy: Optional[GroupStrategy], variables: Dict[str, tf.Variable]) -> Checkpoint:
     """Collects the values of the variables. All workers get the same result. A collective.
 
     Args:
@@ -73,7 +73,7 @@ def collect(strategy: Optional[GroupStrategy], variables: Dict[str, Any]) -> Che
     return Checkpoint(facts, {name: arrays[name] for name in values})
 
 
-def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
+def check(checkpoint: Checkpoint, variables: Dict[str, tf.Variable], name: str) -> None:
     """Checks that the arrays of a checkpoint fit the variables of the model.
 
     Raises:
@@ -100,14 +100,16 @@ def check(checkpoint: Checkpoint, variables: Dict[str, Any], name: str) -> None:
             )
 
 
-def assign(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+def assign(
+    strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, tf.Variable]
+) -> None:
     """Assigns the values of a checkpoint that passed `check` to the variables."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
             part.assign(value)
 
 
-def add(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, Any]) -> None:
+def add(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, tf.Variable]) -> None:
     """Adds the values of a checkpoint to variables that are sums."""
     for key, variable in variables.items():
         for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
@@ -132,7 +134,7 @@ def _differing(values: Dict[str, List[np.ndarray]], digests: List[bytes]) -> Lis
 
 def _refuse_drift(
     strategy: Optional[GroupStrategy],
-    variables: Dict[str, Any],
+    variables: Dict[str, tf.Variable],
     values: Dict[str, List[np.ndarray]],
     digests: List[bytes],
     differing: List[str],
@@ -157,13 +159,13 @@ def _refuse_drift(
     )
 
 
-def _adds_up(variable: Any) -> bool:
+def _adds_up(variable: tf.Variable) -> bool:
     on_read = getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
     return on_read and variable.aggregation == tf.VariableAggregation.SUM
 
 
 def _for_replicas(
-    strategy: Optional[GroupStrategy], checkpoint: Checkpoint, key: str, variable: Any
+    strategy: Optional[GroupStrategy], checkpoint: Checkpoint, key: str, variable: tf.Variable
 ) -> List[np.ndarray]:
     """Returns the values for this worker's replicas.
 

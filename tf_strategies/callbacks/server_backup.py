@@ -9,7 +9,7 @@ workers, so they are restored only after servers were restarted.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,7 @@ from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, la
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, pack, parse, write
 from tf_strategies.keras.model_state import build_optimizer, training_variables
 from tf_strategies.keras.shared_progress import Pace, RefusedError, SharedProgress
+from tf_strategies.keras.types import Model
 
 __all__ = ["ServerBackup"]
 
@@ -35,14 +36,14 @@ class ServerBackup(Backup):
         progress: the progress of this `fit` on the servers.
     """
 
-    def __init__(self, path: Path, model: Any, progress: SharedProgress) -> None:
+    def __init__(self, path: Path, model: Model, progress: SharedProgress) -> None:
         self._path = path
         self._model = model
         self._progress = progress
         self._is_chief = progress.rank == 0
         self._last: Optional[Checkpoint] = None
 
-    def save(self, moment: Checkpoint, metrics: Dict[str, Any]) -> None:
+    def save(self, moment: Checkpoint, metrics: Dict[str, tf.Variable]) -> None:
         variables = {**training_variables(self._model), **metrics}
         own = group_state.collect(None, _of_this_worker(variables))
         facts = {
@@ -87,7 +88,7 @@ class ServerBackup(Backup):
         elif self._last is not None and saved and self._progress.pace is Pace.OWN:
             self._write(self._last, training_variables(self._model))
 
-    def _write(self, moment: Checkpoint, variables: Dict[str, Any]) -> None:
+    def _write(self, moment: Checkpoint, variables: Dict[str, tf.Variable]) -> None:
         records = self._progress.records(_name_of(moment))
         step = self._progress.step()
         values = group_state.collect(None, variables)
@@ -159,7 +160,7 @@ def _name_of(moment: Checkpoint) -> str:
     return f"epoch {moment.facts['epoch']} batch {moment.facts['batches']}"
 
 
-def _of_this_worker(variables: Dict[str, Any]) -> Dict[str, Any]:
+def _of_this_worker(variables: Dict[str, tf.Variable]) -> Dict[str, tf.Variable]:
     return {
         name: variable
         for name, variable in variables.items()

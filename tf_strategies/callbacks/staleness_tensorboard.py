@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Optional, Union
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.types import Logs
 
 __all__ = ["StalenessTensorBoard"]
 
@@ -36,9 +37,9 @@ class StalenessTensorBoard(Hooks):
     def __init__(self, log_dir: Union[str, os.PathLike[str]]) -> None:
         super().__init__()
         self._log_dir = Path(log_dir, "staleness")
-        self._writer: Any = None
+        self._writer: Optional[tf.summary.SummaryWriter] = None
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         strategy = self.model.distribute_strategy
         if not hasattr(strategy, "staleness_stats"):
             raise OptionsError(
@@ -48,7 +49,7 @@ class StalenessTensorBoard(Hooks):
         if strategy.rank == 0:
             self._writer = tf.summary.create_file_writer(str(self._log_dir))
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         if self._writer is None:
             return
         stats = self.model.distribute_strategy.staleness_stats()
@@ -58,7 +59,7 @@ class StalenessTensorBoard(Hooks):
             tf.summary.scalar("staleness/maximum", stats.maximum)
             tf.summary.histogram("staleness/histogram", values)
 
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_end(self, logs: Optional[Logs] = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.keras.types import Logs
 from tf_strategies.options import whole_number
 
 __all__ = ["StopAtStep"]
@@ -47,7 +48,7 @@ class StopAtStep(Hooks):
         self._ended: Optional[RunningFit] = None
         bridge.install()
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         if not self._is_reached():
             return
         self.model.stop_training = True
@@ -55,14 +56,14 @@ class StopAtStep(Hooks):
         if self._ended is not None:
             self._ended.end_now()
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         if self._is_reached():
             self.model.stop_training = True
 
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_end(self, logs: Optional[Logs] = None) -> None:
         if self._ended is not None:
             self._ended.forget()
             self._ended = None
 
     def _is_reached(self) -> bool:
-        return int(self.model.optimizer.iterations.numpy()) >= self._last_step
+        return int(self.model.optimizer.iterations.numpy()) >= self._last_step  # type: ignore[union-attr]  # it trains

@@ -6,10 +6,11 @@ callbacks, and its local variables. None stands for a worker without a record.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from tf_strategies.callbacks.backup import lasting
 from tf_strategies.callbacks.checkpoint_file import Checkpoint
+from tf_strategies.types import JsonObject
 
 __all__ = ["at", "own", "position_of", "to_begin_with"]
 
@@ -17,7 +18,7 @@ Record = Optional[Checkpoint]
 _POSITION = ("epoch", "batches", "stopped", "place")
 
 
-def position_of(record: Record) -> Optional[Dict[str, Any]]:
+def position_of(record: Record) -> Optional[JsonObject]:
     """Returns the facts about a worker's position in its data."""
     return None if record is None else {name: record.facts[name] for name in _POSITION}
 
@@ -45,7 +46,7 @@ def to_begin_with(records: Sequence[Record], size: int, *, own_pace: bool) -> Li
     return [_moved(record, records[0], position) for record in given]
 
 
-def at(record: Checkpoint, position: Dict[str, Any]) -> Checkpoint:
+def at(record: Checkpoint, position: JsonObject) -> Checkpoint:
     """Returns the record at another position, without its sums of metrics, which belong to the old position."""
     facts = {**record.facts, **position}
     if any(record.facts[name] != position[name] for name in ("epoch", "batches")):
@@ -66,7 +67,7 @@ def own(records: Sequence[Record], rank: int, *, own_pace: bool) -> Record:
     return _moved(records[rank], farthest, position_of(farthest))
 
 
-def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
+def _beginning(records: Sequence[Record]) -> Optional[JsonObject]:
     """Returns the beginning of the epoch of the slowest worker.
 
     With another number of workers, the number of steps in an epoch changes.
@@ -78,7 +79,7 @@ def _beginning(records: Sequence[Record]) -> Optional[Dict[str, Any]]:
     return {"epoch": facts["epoch"], "batches": 0, "stopped": facts["stopped"], "place": place}
 
 
-def _moved(record: Record, template: Record, position: Optional[Dict[str, Any]]) -> Record:
+def _moved(record: Record, template: Record, position: Optional[JsonObject]) -> Record:
     """Returns the record at another position. A missing record gets the callback states of the template."""
     if position is None or template is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tf_strategies.collective.variables.moving_statistics import ReplicaStatisti
 from tf_strategies.collective.variables.worker_variable import keep_saving_local
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
+from tf_strategies.keras.types import Variable
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.session_graphs.coordinator import in_session_graph, is_coordinated, make_sessions_with
 from tf_strategies.session_graphs.kinds import adapt
@@ -266,12 +267,12 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._reductions.gather(value, destinations, axis)
 
 
-def _whole(variable) -> Any:
+def _whole(variable: Variable) -> Optional[tf.Variable]:
     """Returns TensorFlow's distributed variable behind a variable, also for a variable of Keras 3."""
     return compat.whole_variable(variable if isinstance(variable, tf.Variable) else variable.value)
 
 
-def _is_metric(variable) -> bool:
+def _is_metric(variable: tf.Variable) -> bool:
     """Returns True if each replica has its own value of the variable, and a read returns the sum."""
     return (
         compat.is_sync_on_read_variable(variable)

@@ -7,7 +7,18 @@ import itertools
 import math
 import threading
 import weakref
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import tensorflow as tf
 
@@ -18,6 +29,11 @@ from tf_strategies.collective.worker_group import WorkerGroup, WorkersOfSubgroup
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from tf_strategies.native.communicator import Communicator
+    from tf_strategies.native.subgroup import Subcommunicator
 
 __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
 
@@ -72,7 +88,7 @@ class SingleWorker:
     def training(self) -> Iterator[Callable[[bool], bool]]:
         yield lambda wanted: wanted
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> JsonObject:
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
     def join(self, user: object) -> None:
@@ -92,7 +108,13 @@ class CommunicatorWorkers:
         timeout: how long a collective waits, in seconds.
     """
 
-    def __init__(self, communicator: Any, names: Sequence[str], hosts: Sequence[str], timeout: float) -> None:
+    def __init__(
+        self,
+        communicator: Union[Communicator, Subcommunicator],
+        names: Sequence[str],
+        hosts: Sequence[str],
+        timeout: float,
+    ) -> None:
         from tf_strategies.native import collective_ops
 
         self._ops = collective_ops
@@ -159,11 +181,13 @@ class ConnectedWorkers(CommunicatorWorkers):
     It is closed when its last user leaves, when this object is deleted, or when the interpreter ends.
     """
 
+    _communicator: Communicator
+
     def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
         from tf_strategies.native.communicator import Communicator
 
         self.options = options
-        self._users: weakref.WeakSet = weakref.WeakSet()
+        self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._topics = itertools.count()
         self._subgroups = itertools.count()
         communicator = Communicator.connect(cluster, options)
@@ -187,7 +211,7 @@ class ConnectedWorkers(CommunicatorWorkers):
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         return self._communicator.training()
 
-    def new_topic(self, compare_on_first: weakref.WeakMethod) -> str:
+    def new_topic(self, compare_on_first: weakref.WeakMethod[Callable[..., Optional[str]]]) -> str:
         topic = str(next(self._topics))
 
         def ask(*args: Any) -> Optional[str]:
@@ -200,10 +224,10 @@ class ConnectedWorkers(CommunicatorWorkers):
         ).atexit = False
         return topic
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: Json) -> None:
         self._communicator.compare(topic, key, payload)
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> JsonObject:
         return self._communicator.stats()
 
     def join(self, user: object) -> None:
@@ -227,13 +251,13 @@ def _side_by_side(result: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def _close_elsewhere(communicator) -> None:
+def _close_elsewhere(communicator: Communicator) -> None:
     """Closes the group on another thread, because the garbage collector may run on a thread that closing waits for."""
     at_exit.unregister(communicator.close_at_exit)
     threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
 
 
-_open: weakref.WeakValueDictionary[Tuple, ConnectedWorkers] = weakref.WeakValueDictionary()
+_open: weakref.WeakValueDictionary[Tuple[object, ...], ConnectedWorkers] = weakref.WeakValueDictionary()
 
 
 def form_group(cluster: Optional[Cluster], options: CommunicationOptions) -> WorkerGroup:

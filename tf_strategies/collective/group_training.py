@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterator, Sequence, Set
+from typing import Callable, ContextManager, Dict, Hashable, Iterator, Sequence, Set
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.types import Optimizer
 from tf_strategies.native.errors import naming_lost_workers
 
 __all__ = ["GroupTraining"]
@@ -27,7 +28,7 @@ class GroupTraining(GroupStrategy):
     def _init_training(self, step_losses: str) -> None:
         self._step_losses = step_losses
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
-        self._agreed: Set[Any] = set()  # references to tensors that are equal on all workers
+        self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
 
     def state_of_gradients(self, variables):
@@ -57,7 +58,7 @@ class GroupTraining(GroupStrategy):
         )
 
     @contextlib.contextmanager
-    def reading_together(self, variables: Sequence[Any]) -> Iterator[None]:
+    def reading_together(self, variables: Sequence[tf.Variable]) -> Iterator[None]:
         """Opens a context in which `reduce` returns sums of these variables that were computed in one message."""
         summed = [each for each in variables if _is_summed_when_read(each)]
         if summed and not self._read:
@@ -113,10 +114,10 @@ class GroupTraining(GroupStrategy):
         return naming_lost_workers(lambda: not self._group.usable)
 
 
-def _accumulates(optimizer: Any) -> bool:
+def _accumulates(optimizer: Optimizer) -> bool:
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     return bool(getattr(optimizer, "gradient_accumulation_steps", None))
 
 
-def _is_summed_when_read(variable) -> bool:
+def _is_summed_when_read(variable: tf.Variable) -> bool:
     return compat.is_sync_on_read_variable(variable) and variable.aggregation == tf.VariableAggregation.SUM

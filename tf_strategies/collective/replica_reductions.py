@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -11,6 +11,7 @@ from tf_strategies.collective.exchange.cross_device import CollectiveCrossDevice
 from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.replica_gradients import apart
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.types import Destinations, PerReplica, Structure, TensorLike, TensorOrSlices
 
 __all__ = ["ReplicaReductions"]
 
@@ -37,7 +38,9 @@ class ReplicaReductions:
         self._cross_device_ops = cross_device_ops
         self._runs = runs
 
-    def reduce(self, reduce_op: tf.distribute.ReduceOp, value: Any, destinations: Any) -> Any:
+    def reduce(
+        self, reduce_op: tf.distribute.ReduceOp, value: Structure, destinations: Destinations
+    ) -> Structure:
         """Returns the reduced value, or values of the same structure.
 
         Raises:
@@ -68,7 +71,7 @@ class ReplicaReductions:
             reduced[position] = total
         return reduced
 
-    def gather(self, value: Any, destinations: Any, axis: int) -> Any:
+    def gather(self, value: PerReplica, destinations: Destinations, axis: int) -> PerReplica:
         """Returns the values of all replicas, one after the other along the axis.
 
         Raises:
@@ -79,7 +82,7 @@ class ReplicaReductions:
             return value
         return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
 
-    def on_each_replica(self, value: Any) -> Any:
+    def on_each_replica(self, value: PerReplica) -> PerReplica:
         """Returns a value for each replica. TensorFlow treats a tensor that all replicas pass as one value."""
         if (
             isinstance(value, tf.distribute.DistributedValues)
@@ -93,7 +96,9 @@ class ReplicaReductions:
                 parts.append(tf.identity(value))
         return compat.per_replica(tuple(parts))
 
-    def _reduce_one(self, reduce_op, value, destinations):
+    def _reduce_one(
+        self, reduce_op: tf.distribute.ReduceOp, value: PerReplica, destinations: Destinations
+    ) -> PerReplica:
         if compat.is_mirrored(value):
             if reduce_op == tf.distribute.ReduceOp.MEAN:
                 return value
@@ -105,7 +110,9 @@ class ReplicaReductions:
             return self._reduce_single_value(reduce_op, value, destinations)
         return self._cross_device_ops.reduce(reduce_op, value, destinations=destinations)
 
-    def _reduce_single_value(self, reduce_op, value, destinations):
+    def _reduce_single_value(
+        self, reduce_op: tf.distribute.ReduceOp, value: TensorLike, destinations: Destinations
+    ) -> PerReplica:
         if reduce_op == tf.distribute.ReduceOp.SUM and len(self._devices) > 1:
             raise ValueError(
                 f"cannot reduce {value!r} with ReduceOp.SUM: it is one value, not one for each of the "
@@ -113,7 +120,7 @@ class ReplicaReductions:
             )
         return compat.place(tf.convert_to_tensor(value), destinations)
 
-    def _reads_local_statistics(self, reduce_op, value) -> bool:
+    def _reads_local_statistics(self, reduce_op: tf.distribute.ReduceOp, value: Structure) -> bool:
         """Returns True if this reads a variable whose replicas average, as Keras 2 keeps batch-norm statistics.
 
         Such a read does not communicate, so that one worker alone can save a model. Metrics are sums, and are
@@ -125,12 +132,14 @@ class ReplicaReductions:
             and compat.is_sync_on_read_variable(value)
         )
 
-    def _is_joint(self, reduce_op, value) -> bool:
+    def _is_joint(self, reduce_op: tf.distribute.ReduceOp, value: PerReplica) -> bool:
         """Returns True for a sum of gradients of the joint batch, also if `train_step` itself requests the sum."""
         step = self._runs.step
         return step is not None and reduce_op == tf.distribute.ReduceOp.SUM and step.is_joint(_parts(value))
 
-    def _summand(self, reduce_op, value, where):
+    def _summand(
+        self, reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Destinations
+    ) -> PerReplica:
         """Returns the contribution of the local replicas to a sum."""
         value = self._runs.rows.contributions(value)
         step = self._runs.step
@@ -144,7 +153,7 @@ class ReplicaReductions:
             return value
         return compat.per_replica(tuple(summands))
 
-    def _placed(self, destinations: Any) -> Any:
+    def _placed(self, destinations: Destinations) -> Destinations:
         """Returns the tensor, placed on this worker's first replica if it has no device yet.
 
         A tensor in a graph may not have a device yet.
@@ -155,12 +164,12 @@ class ReplicaReductions:
         return self._devices[0] if device == "" else destinations
 
 
-def _parts(value) -> tuple:
+def _parts(value: PerReplica) -> Tuple[TensorOrSlices, ...]:
     """Returns the parts of the local replicas."""
     return tuple(value.values) if isinstance(value, tf.distribute.DistributedValues) else (value,)
 
 
-def _is_gradient(reduce_op, value, where) -> bool:
+def _is_gradient(reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Destinations) -> bool:
     """Returns True for a sum that goes to a variable, and whose summands are not variables."""
     if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
         return False

@@ -18,10 +18,11 @@ from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.native.instances import replicas_run_here
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.train_op import followed_by
+from tf_strategies.types import Kwargs, Structure
 
 __all__ = ["ReplicaRuns"]
 
-_Run = Callable[[Callable[..., Any], Any, Any], Any]
+_Run = Callable[[Callable[..., Structure], Sequence[Structure], Kwargs], Structure]
 
 
 class ReplicaRuns:
@@ -45,14 +46,14 @@ class ReplicaRuns:
         strategy: tf.distribute.Strategy,
         group: WorkerGroup,
         devices: Sequence[str],
-        sum_between_workers: Callable[..., Any],
+        sum_between_workers: Callable[..., List[tf.Tensor]],
     ) -> None:
         self._strategy = weakref.ref(strategy)
         self._group = group
         self._devices = devices
         self._replicas = group.size * len(devices)
         self._lifted = LiftedFunctions(strategy)
-        self._metrics: List[weakref.ref] = []
+        self._metrics: List[weakref.ref[tf.Variable]] = []
         self._make_step: Optional[Callable[[], JointStep]] = None
         self._shapes_are_agreed = False
         self.rows = BatchRows(group, len(devices))
@@ -66,7 +67,9 @@ class ReplicaRuns:
         """Restores a metric's variable on replicas that have no rows in a batch."""
         self._metrics.append(weakref.ref(variable))
 
-    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, run_on_devices: _Run) -> Any:
+    def call(
+        self, fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs, run_on_devices: _Run
+    ) -> Structure:
         """Runs a function on each local replica. Returns the results.
 
         Args:
@@ -119,7 +122,14 @@ class ReplicaRuns:
         finally:
             self._make_step, self._shapes_are_agreed = before
 
-    def _run_with_other_replicas(self, run, fn, args, kwargs, for_session):
+    def _run_with_other_replicas(
+        self,
+        run: _Run,
+        fn: Callable[..., Structure],
+        args: Sequence[Structure],
+        kwargs: Kwargs,
+        for_session: bool,
+    ) -> Structure:
         arrival = contextlib.nullcontext() if for_session else after_arrival((args, kwargs))
         self.are_running = True
         if not for_session:
@@ -149,5 +159,7 @@ class ReplicaRuns:
         variables = (reference() for reference in self._metrics)
         return [variable for variable in variables if variable is not None]
 
-    def _run_on_only_device(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _run_on_only_device(
+        self, fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs
+    ) -> Structure:
         return run_on_only_device(self._strategy(), self._devices[0], fn, args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tf_strategies.keras.joint_step import current_step
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated
+from tf_strategies.types import PerReplica, Structure
 
 __all__ = ["CollectiveAllReduceStrategy"]
 
@@ -186,7 +187,7 @@ class CollectiveAllReduceStrategy(
 
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Optional[tf.distribute.InputOptions] = None
-    ) -> Any:
+    ) -> tf.distribute.DistributedDataset:
         """Splits a dataset between all replicas, as `tf.distribute.Strategy.experimental_distribute_dataset` does.
 
         Args:
@@ -201,7 +202,7 @@ class CollectiveAllReduceStrategy(
         with self._naming_lost_workers():
             return super().experimental_distribute_dataset(dataset, options)
 
-    def gather(self, value: Any, axis: int) -> Any:
+    def gather(self, value: PerReplica, axis: int) -> tf.Tensor:
         """Returns the values of all replicas of all workers, concatenated along an axis.
 
         Args:
@@ -212,8 +213,8 @@ class CollectiveAllReduceStrategy(
             return super().gather(value, axis)
 
     def reduce(
-        self, reduce_op: Union[str, tf.distribute.ReduceOp], value: Any, axis: Optional[int] = None
-    ) -> Any:
+        self, reduce_op: Union[str, tf.distribute.ReduceOp], value: Structure, axis: Optional[int] = None
+    ) -> Structure:
         """Returns the sum or mean of a value over the replicas of all workers, as `tf.distribute.Strategy.reduce` does.
 
         A value that is already equal on all workers is returned unchanged. The mean over axis 0 of scalars is

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, ContextManager, List, Optional, Protocol, Sequence, Tuple
 
 import tensorflow as tf
+
+from tf_strategies.types import Json, JsonObject
 
 __all__ = ["ConnectedGroup", "WorkerGroup", "WorkersOfSubgroup"]
 
@@ -74,7 +76,7 @@ class WorkerGroup(Protocol):
     def training(self) -> ContextManager[Callable[[bool], bool]]:
         """Does the same as `Communicator.training`."""
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> JsonObject:
         """Returns the counters of `Communicator.stats()`."""
 
     def join(self, user: object) -> None:
@@ -108,7 +110,7 @@ class ConnectedGroup(WorkerGroup, Protocol):
                 ends when its object is deleted.
         """
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: Json) -> None:
         """Sends a value for a key to worker 0, which compares it with the values of the other workers.
 
         Not a collective.

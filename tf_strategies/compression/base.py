@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.options import whole_number
+from tf_strategies.types import TensorOrSlices, Unchecked
 
 __all__ = [
     "Compressor",
@@ -132,7 +133,7 @@ class Compressor(abc.ABC):
             return bool(self.predicate(name, shape))
         return len(shape) >= 2 and _elements(shape) >= self.min_elements
 
-    def prepare(self, values: Sequence[Any], workers: int) -> List[Any]:
+    def prepare(self, values: Sequence[TensorOrSlices], workers: int) -> List[TensorOrSlices]:
         """Returns a worker's gradients after the first stage, such as clipping.
 
         This includes gradients that are not compressed.
@@ -172,7 +173,7 @@ def only_finite(values: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_finite(values), values, 0.0)
 
 
-def checked_compressor(value: Any) -> Optional[Compressor]:
+def checked_compressor(value: Unchecked) -> Optional[Compressor]:
     """Returns the compressor, or None if no compression was chosen.
 
     Raises:
@@ -185,7 +186,7 @@ def checked_compressor(value: Any) -> Optional[Compressor]:
     return value
 
 
-def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> int:
+def whole(name: str, value: Unchecked, *, least: int, most: int = (1 << 63) - 1) -> int:
     """Returns a whole number from `least` to `most`.
 
     Raises:
@@ -199,7 +200,7 @@ def whole(name: str, value: Any, *, least: int, most: int = (1 << 63) - 1) -> in
     return number
 
 
-def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
+def choice(name: str, value: Unchecked, allowed: Sequence[str]) -> str:
     """Returns one of the words that are allowed.
 
     Raises:
@@ -210,7 +211,7 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
     return value
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Unchecked) -> bool:
     """Returns the value if it is True or False.
 
     Raises:
@@ -228,7 +229,7 @@ def _elements(shape: Tuple[int, ...]) -> int:
     return count
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     if hasattr(value, "get_config"):
         with contextlib.suppress(NotImplementedError):
             return f"{type(value).__name__}({value.get_config()})"

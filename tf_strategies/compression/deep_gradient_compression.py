@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tf_strategies.compression.ratio import checked_ratio, entries, warmed_up
 from tf_strategies.compression.sparse_all_reduce import EXCHANGES, lists_for
 from tf_strategies.errors import OptionsError
 from tf_strategies.native.top_k import top_k
+from tf_strategies.types import TensorOrSlices, Unchecked
 
 __all__ = ["DeepGradientCompression"]
 
@@ -99,7 +100,7 @@ class DeepGradientCompression(Compressor):
     def replaces_momentum(self):
         return self.momentum
 
-    def prepare(self, values: Sequence[Any], workers: int) -> List[Any]:
+    def prepare(self, values: Sequence[TensorOrSlices], workers: int) -> List[TensorOrSlices]:
         if self.clip_norm is None:
             return list(values)
         limit = self.clip_norm / math.sqrt(workers)
@@ -132,7 +133,7 @@ class DeepGradientCompression(Compressor):
         gradient.slots["velocity"].assign(masked, read_value=False)
         return SelectedEntries(found.indices, found.values, elements, count), found.remaining
 
-    def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Any:
+    def _accelerate(self, gradient: tf.Tensor, velocity: tf.Variable) -> Tuple[tf.Tensor, tf.Tensor]:
         """Returns the next velocity, and the update of the variable."""
         if self.nesterov:
             following = self.momentum * (velocity + gradient)
@@ -141,7 +142,7 @@ class DeepGradientCompression(Compressor):
         return following, following
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: Unchecked) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise OptionsError(f"{name} must be a number; got {value!r}")
     return float(value)

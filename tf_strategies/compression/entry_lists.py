@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Sequence
+from typing import List, NamedTuple, Sequence, Union
 
 import tensorflow as tf
 
@@ -27,7 +27,7 @@ class SelectedEntries(NamedTuple):
     indices: tf.Tensor
     values: tf.Tensor
     elements: int
-    wanted: Any
+    wanted: Union[int, tf.Tensor]
 
 
 def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, Sequence
+from typing import Dict, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_strategies.compression.base import Compressor, Gradient
 from tf_strategies.compression.gradient_state import GradientState
+from tf_strategies.types import TensorOrSlices
 
 __all__ = ["GradientCompression", "is_broken", "require_one_each"]
 
@@ -33,7 +34,7 @@ class GradientCompression:
         self._state = GradientState(device, is_local=state_is_local)
         self._names: Dict[str, str] = {}
 
-    def name(self, variable: Any, name: str) -> None:
+    def name(self, variable: tf.Variable, name: str) -> None:
         """Returns the name of a variable without a name."""
         key = variable._unique_id
         if key not in self._names:
@@ -49,7 +50,7 @@ class GradientCompression:
     def remembers(self) -> bool:
         return bool(self.compressor.slots or self.compressor.dense_slots)
 
-    def prepared(self, values: Sequence[Any], workers: int) -> Sequence[Any]:
+    def prepared(self, values: Sequence[TensorOrSlices], workers: int) -> Sequence[TensorOrSlices]:
         """Returns the gradients of a step after the compressor's first stage, such as clipping.
 
         Args:
@@ -64,41 +65,43 @@ class GradientCompression:
         ]
         return self.compressor.prepare(whole, workers)
 
-    def takes(self, value: Any, variable: Any) -> bool:
+    def takes(self, value: TensorOrSlices, variable: tf.Variable) -> bool:
         """Returns True if a gradient is compressed."""
         return isinstance(value, tf.Tensor) and value.dtype in _DTYPES and self._takes_variable(variable)
 
-    def comes_after(self, value: Any) -> bool:
+    def comes_after(self, value: TensorOrSlices) -> bool:
         """Returns True if the compressor also processes this gradient, which it does not compress."""
         return bool(self.compressor.dense_slots) and isinstance(value, tf.Tensor) and value.dtype in _DTYPES
 
-    def after(self, value: tf.Tensor, variable: Any, part: Any = None) -> tf.Tensor:
+    def after(self, value: tf.Tensor, variable: tf.Variable, part: Optional[tf.Variable] = None) -> tf.Tensor:
         """Returns the result of `Compressor.after` for a gradient that is not compressed."""
         flat = tf.reshape(tf.cast(value, tf.float32), [-1])
         result = self.compressor.after(flat, self.slots(variable, part))
         return tf.cast(tf.reshape(result, tf.shape(value)), value.dtype)
 
-    def gradient(self, value: tf.Tensor, number: int, variable: Any, part: Any = None) -> Gradient:
+    def gradient(
+        self, value: tf.Tensor, number: int, variable: tf.Variable, part: Optional[tf.Variable] = None
+    ) -> Gradient:
         """Returns the `Gradient` that is passed to the compressor."""
         elements = (variable if part is None else part).shape.num_elements()
         flat = tf.reshape(tf.cast(value, tf.float32), [elements])
         return Gradient(flat, number, self.slots(variable, part))
 
-    def slots(self, variable: Any, part: Any = None) -> Dict[str, tf.Variable]:
+    def slots(self, variable: tf.Variable, part: Optional[tf.Variable] = None) -> Dict[str, tf.Variable]:
         """Returns the slots of a variable or of a part of one. Makes missing slots."""
         owner = variable if part is None else part
         if self._takes_variable(variable):
             return self._state.of(owner, self.compressor.slots, adds_up=True)
         return self._state.of(owner, self.compressor.dense_slots, adds_up=False)
 
-    def _takes_variable(self, variable: Any) -> bool:
+    def _takes_variable(self, variable: tf.Variable) -> bool:
         return variable.shape.is_fully_defined() and self.compressor.takes(
             self._names.get(variable._unique_id, variable.name.partition(":")[0]),
             tuple(variable.shape.as_list()),
         )
 
 
-def require_one_each(variables: Sequence[Any]) -> None:
+def require_one_each(variables: Sequence[tf.Variable]) -> None:
     """Raises a ValueError if a variable appears twice in one exchange."""
     seen = set()
     for variable in variables:
@@ -109,7 +112,7 @@ def require_one_each(variables: Sequence[Any]) -> None:
         seen.add(variable._unique_id)
 
 
-def is_broken(values: Sequence[Any]) -> tf.Tensor:
+def is_broken(values: Sequence[TensorOrSlices]) -> tf.Tensor:
     """Returns [] float32: 0 if all values of tensors and IndexedSlices are finite in float32, else 1."""
     if not values:
         return tf.constant(0.0)

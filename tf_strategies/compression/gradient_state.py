@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.types import Kwargs
 
 __all__ = ["GradientState"]
 
@@ -39,7 +40,7 @@ class GradientState:
                 made.steps.append(self._make(tf.zeros([], tf.int64), "step"))
         return made.steps[0]
 
-    def of(self, variable: Any, names: Sequence[str], *, adds_up: bool) -> Dict[str, tf.Variable]:
+    def of(self, variable: tf.Variable, names: Sequence[str], *, adds_up: bool) -> Dict[str, tf.Variable]:
         """Returns the slots of a variable of n elements, each float32 [n], initially zero.
 
         Args:
@@ -62,8 +63,8 @@ class GradientState:
             self._of_graph = _Made(graph)
         return self._of_graph
 
-    def _slot(self, variable: Any, name: str, adds_up: bool) -> tf.Variable:
-        how: Dict[str, Any] = {}
+    def _slot(self, variable: tf.Variable, name: str, adds_up: bool) -> tf.Variable:
+        how: Kwargs = {}
         if adds_up:
             how["synchronization"] = tf.VariableSynchronization.ON_READ
             how["aggregation"] = tf.VariableAggregation.SUM
@@ -79,7 +80,7 @@ class GradientState:
 
 
 class _Made:
-    def __init__(self, graph: Any = None) -> None:
+    def __init__(self, graph: Optional[tf.Graph] = None) -> None:
         self.graph = graph
         self.steps: List[tf.Variable] = []
         self.slots: Dict[str, Dict[str, tf.Variable]] = {}

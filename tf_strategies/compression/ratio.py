@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Union
+from typing import Callable, Union
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.types import TensorLike, Unchecked
 
 __all__ = ["Ratio", "checked_ratio", "entries", "warmed_up"]
 
-Ratio = Union[float, Callable[[tf.Tensor], Any]]
+Ratio = Union[float, Callable[[tf.Tensor], TensorLike]]
 
 _STAGES = 4
 _FIRST = 0.25  # the ratio in the first stage of a warm-up; each later stage has a quarter of the ratio before
 
 
-def checked_ratio(ratio: Any) -> Ratio:
+def checked_ratio(ratio: Unchecked) -> Ratio:
     """Returns the ratio if it is a number above 0 and at most 1, or a schedule: a function of the step.
 
     Raises:
@@ -48,7 +49,7 @@ def warmed_up(ratio: float, steps: int) -> Ratio:
     return at
 
 
-def entries(ratio: Ratio, elements: int, step: tf.Tensor) -> Any:
+def entries(ratio: Ratio, elements: int, step: tf.Tensor) -> Union[int, tf.Tensor]:
     """Returns the number of entries that are sent, at least 1: an int if the ratio is constant, else [] int64."""
     if not callable(ratio):
         return max(1, round(ratio * elements)) if elements else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -81,7 +81,9 @@ class SparseAllReduce:
             kept = tf.tensor_scatter_nd_add(kept, *self._held_back[number])
         return kept
 
-    def _largest(self, received: tf.Tensor, k: Any, begin: int, end: int, elements: int) -> tf.Tensor:
+    def _largest(
+        self, received: tf.Tensor, k: Union[int, tf.Tensor], begin: int, end: int, elements: int
+    ) -> tf.Tensor:
         """Returns a message with the k largest sums of this worker's region. The other sums are kept."""
         indices, sums = merge_entries(received, end - begin)
         k = tf.minimum(tf.cast(k, tf.int64), tf.size(sums, tf.int64))

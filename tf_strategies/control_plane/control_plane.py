@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping
+from typing import Callable, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.agreement import terms_of
@@ -17,6 +17,7 @@ from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.tls import TLS_FOLDER, TlsFiles
+from tf_strategies.types import JsonObject
 
 _SETTLE_SECONDS = 12.0  # longer than the coordinator's own limits
 
@@ -110,7 +111,7 @@ class ControlPlane:
         """The decisions where the trainings of this rank stop."""
         return self._member.stopping
 
-    def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
+    def exchange(self, payload: JsonObject, *, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every rank on every rank.
 
         All ranks must call it in the same order.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable
+from typing import Callable
 
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import BootstrapError
+from tf_strategies.types import JsonObject
 
 __all__ = ["EXTRA_SECONDS", "Exchanging"]
 
@@ -39,10 +40,10 @@ class Exchanging:
     ) -> None:
         self._changed, self._send, self._failure, self._broken = changed, send, failure, broken
         self._rank, self._names, self._timeout = rank, names, timeout
-        self._gathered: dict[int, dict[int, dict[str, Any]]] = {}
+        self._gathered: dict[int, dict[int, JsonObject]] = {}
         self._sequence = 0
 
-    def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:
+    def exchange(self, payload: JsonObject, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every rank; see `ControlPlane.exchange`.
 
         Raises:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from tf_strategies.control_plane import joining
 from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
@@ -18,6 +18,7 @@ from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.types import JsonObject
 
 _log = logging.getLogger("tf_strategies")
 
@@ -147,7 +148,7 @@ class Member:
 
     # ---- in the group
 
-    def exchange(self, payload: dict[str, Any], what: str) -> list[dict[str, Any]]:
+    def exchange(self, payload: JsonObject, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every rank; see `ControlPlane.exchange`.
 
         Raises:

@@ -31,11 +31,12 @@ After `welcome`, every message of a member contains the epoch of the group.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, NamedTuple
+from typing import NamedTuple
 
 from tf_strategies.errors import Code
+from tf_strategies.types import JsonObject
 
-Message = Dict[str, Any]
+Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
 PROTOCOL = 4

@@ -19,6 +19,7 @@ from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import AuthenticationError, Session
 from tf_strategies.tls import TlsFiles
+from tf_strategies.types import Result
 
 channel_options.set_environment_defaults()
 import grpc  # noqa: E402  (reads its environment when it is imported)
@@ -221,8 +222,8 @@ class _SilentStreams:
 class _ThreadPerStream(futures.Executor):
     """A daemon thread for each stream: an executor that the interpreter's exit does not wait for."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        future: futures.Future[Any] = futures.Future()
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> futures.Future[Result]:
+        future: futures.Future[Result] = futures.Future()
 
         def work() -> None:
             try:

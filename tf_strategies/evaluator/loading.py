@@ -9,7 +9,7 @@ import tempfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import BinaryIO, Dict, Optional, Union
 
 import h5py
 import tensorflow as tf
@@ -18,6 +18,8 @@ from tf_strategies.callbacks import group_state
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, parse
 from tf_strategies.evaluator.checkpoint_folder import Found
 from tf_strategies.keras.model_state import training_variables
+from tf_strategies.keras.types import Model
+from tf_strategies.types import Value
 
 __all__ = ["NotWholeError", "load"]
 
@@ -29,7 +31,7 @@ class NotWholeError(Exception):
     """The checkpoint cannot be read, perhaps because it is still being written."""
 
 
-def load(model: Any, found: Found) -> Optional[int]:
+def load(model: Model, found: Found) -> Optional[int]:
     """Loads `training.checkpoint` of BackupAndRestore, `.keras`, `.weights.h5`, `.h5`, and TensorFlow's own format.
 
     Returns:
@@ -67,7 +69,7 @@ def _copied(found: Found, folder: Path) -> Path:
     return copy
 
 
-def _load_file(model: Any, path: Path, name: str) -> Optional[int]:
+def _load_file(model: Model, path: Path, name: str) -> Optional[int]:
     if path.suffix == ".checkpoint":
         return _load_backup(model, path.read_bytes(), name)
     step = _step_of_file(path)
@@ -77,7 +79,7 @@ def _load_file(model: Any, path: Path, name: str) -> Optional[int]:
     return step
 
 
-def _load_backup(model: Any, data: bytes, name: str) -> Optional[int]:
+def _load_backup(model: Model, data: bytes, name: str) -> Optional[int]:
     try:
         facts, arrays = parse(data, name)
     except CheckpointError as error:
@@ -93,7 +95,7 @@ def _load_backup(model: Any, data: bytes, name: str) -> Optional[int]:
     return int(arrays[counts[0]].max()) if counts else None
 
 
-def _of_model(named: Dict[str, Any]) -> Dict[str, Any]:
+def _of_model(named: Dict[str, Value]) -> Dict[str, Value]:
     return {name: each for name, each in named.items() if name.startswith("model/")}
 
 
@@ -104,11 +106,11 @@ def _step_of_file(path: Path) -> Optional[int]:
         return _step_of_hdf5(io.BytesIO(archive.read("model.weights.h5")))
 
 
-def _step_of_hdf5(source: Any) -> Optional[int]:
+def _step_of_hdf5(source: Union[str, Path, BinaryIO]) -> Optional[int]:
     """Returns the optimizer's count of steps: its first variable or, in files of whole models, the variable of this name."""
     counted = []
 
-    def look(name: str, each: Any) -> None:
+    def look(name: str, each: Union[h5py.Group, h5py.Dataset]) -> None:
         parts = re.split(r"[/:]", name)
         is_count = name.endswith("optimizer/vars/0") or (
             "optimizer_weights" in parts and any(part in _ITERATIONS for part in parts)
@@ -121,7 +123,7 @@ def _step_of_hdf5(source: Any) -> Optional[int]:
     return counted[0] if counted else None
 
 
-def _load_tensorflow(model: Any, prefix: str) -> Optional[int]:
+def _load_tensorflow(model: Model, prefix: str) -> Optional[int]:
     """Loads what `model.save_weights` of Keras 2 or a `tf.train.Checkpoint` of the model writes."""
     reader = tf.train.load_checkpoint(prefix)
     keys = sorted(reader.get_variable_to_shape_map())

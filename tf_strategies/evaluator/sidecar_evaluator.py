@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import tensorflow as tf
 from absl import logging
@@ -17,6 +17,7 @@ from tf_strategies.evaluator.checkpoint_folder import CheckpointFolder, Found
 from tf_strategies.evaluator.loading import NotWholeError, load
 from tf_strategies.evaluator.servers_watch import ServersWatch
 from tf_strategies.keras.model_state import is_compiled
+from tf_strategies.keras.types import Callback, Data, Model
 from tf_strategies.options import whole_number
 
 __all__ = ["Evaluation", "SidecarEvaluator"]
@@ -72,12 +73,12 @@ class SidecarEvaluator:
 
     def __init__(
         self,
-        model: Any,
-        data: Any,
+        model: Model,
+        data: Data,
         checkpoint_dir: Union[str, Path],
         steps: Optional[int] = None,
         max_evaluations: Optional[int] = None,
-        callbacks: Optional[Sequence[Any]] = None,
+        callbacks: Optional[Sequence[Callback]] = None,
         *,
         log_dir: Union[str, Path, None] = None,
         idle_timeout: Optional[float] = 3600.0,

@@ -17,7 +17,10 @@ import re
 import shutil
 import socket
 from pathlib import Path
-from typing import Any, Iterator, List, Union
+from typing import Any, Callable, Iterator, List, Tuple, Union
+
+from tf_strategies.keras.types import Model, ModelCheckpoint
+from tf_strategies.types import Kwargs
 
 __all__ = ["remove_left_over", "replaced", "save_atomically"]
 
@@ -80,7 +83,7 @@ def remove_left_over(target: Union[str, os.PathLike[str]]) -> None:
             _remove(left_over)
 
 
-def save_atomically(callback: Any) -> Any:
+def save_atomically(callback: ModelCheckpoint) -> ModelCheckpoint:
     """Makes a ModelCheckpoint of any Keras save through `replaced`. Returns the callback.
 
     This covers `.keras`, `.h5` and `.weights.h5` files, and SavedModel folders. Weights in TensorFlow's own
@@ -93,7 +96,7 @@ def save_atomically(callback: Any) -> Any:
     model_attribute = "_model" if hasattr(type(callback), "model") else "model"
 
     @functools.wraps(save)
-    def save_model(*args: Any, **kwargs: Any) -> Any:
+    def save_model(*args: Any, **kwargs: Any) -> object:
         model = getattr(callback, model_attribute)
         setattr(callback, model_attribute, _SavedAtomically(model))
         try:
@@ -108,20 +111,27 @@ def save_atomically(callback: Any) -> Any:
 class _SavedAtomically:
     """A model for ModelCheckpoint that saves atomically."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self._saved = model
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._saved, name)
 
-    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def save(self, filepath: Union[str, Path], *args: Any, **kwargs: Any) -> None:
         self._write(self._saved.save, filepath, args, kwargs, is_whole=True)
 
-    def save_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def save_weights(self, filepath: Union[str, Path], *args: Any, **kwargs: Any) -> None:
         is_whole = str(filepath).endswith(_ONE_FILE) or kwargs.get("save_format") == "h5"
         self._write(self._saved.save_weights, filepath, args, kwargs, is_whole=is_whole)
 
-    def _write(self, write: Any, filepath: Any, args: Any, kwargs: Any, is_whole: bool) -> None:
+    def _write(
+        self,
+        write: Callable[..., None],
+        filepath: Union[str, Path],
+        args: Tuple[object, ...],
+        kwargs: Kwargs,
+        is_whole: bool,
+    ) -> None:
         if not is_whole or "://" in str(filepath):
             write(filepath, *args, **kwargs)
             return

@@ -20,6 +20,7 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.running_fit import note_callbacks
 from tf_strategies.keras.stopping import agree_after_callbacks
+from tf_strategies.keras.types import Callback, CallbackList, Callbacks, Model
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["init"]
@@ -27,7 +28,7 @@ __all__ = ["init"]
 _WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
 
 
-def init(made: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
+def init(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the constructor of a CallbackList that adapts callbacks to workers.
 
     `fit`, `evaluate` and `predict` make these lists.
@@ -35,11 +36,11 @@ def init(made: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
 
     @functools.wraps(made)
     def init_adapted(
-        self: Any,
-        callbacks: Any = None,
+        self: CallbackList,
+        callbacks: Callbacks = None,
         add_history: bool = False,
         add_progbar: bool = False,
-        model: Any = None,
+        model: Optional[Model] = None,
         **params: Any,
     ) -> None:
         strategy = workers_of(model)
@@ -54,12 +55,14 @@ def init(made: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
         made(self, callbacks, add_history, add_progbar, model, **params)
         note_callbacks(self, model)
         if group_of(model) is not None:
-            agree_after_callbacks(self, model)
+            agree_after_callbacks(self, model)  # type: ignore[arg-type]  # a model of a group
 
     return init_adapted
 
 
-def _adapted(keras: ModuleType, callback: Any, adapt: Callable[..., Any]) -> Optional[Any]:
+def _adapted(
+    keras: ModuleType, callback: Callback, adapt: Callable[[ModuleType, Callback], Optional[Callback]]
+) -> Optional[Callback]:
     if isinstance(callback, keras.callbacks.BackupAndRestore):
         raise OptionsError(
             f"{type(callback).__name__} works in one process only; with several workers use "
@@ -68,7 +71,7 @@ def _adapted(keras: ModuleType, callback: Any, adapt: Callable[..., Any]) -> Opt
     return adapt(keras, callback)
 
 
-def _for_chief(keras: ModuleType, callback: Any) -> Any:
+def _for_chief(keras: ModuleType, callback: Callback) -> Callback:
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         from tf_strategies.keras.atomic_files import remove_left_over, save_atomically
 
@@ -77,7 +80,7 @@ def _for_chief(keras: ModuleType, callback: Any) -> Any:
     return callback
 
 
-def _for_others(keras: ModuleType, callback: Any) -> Optional[Any]:
+def _for_others(keras: ModuleType, callback: Callback) -> Optional[Callback]:
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITERS)
     if type(callback) in writers:
         return None
@@ -90,7 +93,7 @@ def _for_others(keras: ModuleType, callback: Any) -> Optional[Any]:
     return callback
 
 
-def _unseen_folder(owner: Any) -> str:
+def _unseen_folder(owner: Callback) -> str:
     folder = tempfile.mkdtemp(prefix="tf_strategies-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import note_loop
 from tf_strategies.keras.shuffling import one_order
+from tf_strategies.keras.types import Data, DataLoop, Dataset
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import Structure
 
 __all__ = [
     "accept_distributed_data",
@@ -29,12 +31,17 @@ __all__ = [
 ]
 
 
-def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
+def init_iterator_keras3(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the constructor of an epoch iterator of Keras 3, changed to count the steps that all workers take."""
     del keras
 
     @functools.wraps(made)
-    def init(self: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:
+    def init(
+        self: DataLoop,
+        distribute_strategy: Optional[tf.distribute.Strategy] = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         dealt = _deals_batches(distribute_strategy)
         with one_order(distribute_strategy, kwargs.get("shuffle", False)):
             made(self, distribute_strategy, *args, **kwargs)
@@ -47,23 +54,23 @@ def init_iterator_keras3(made: Callable, keras: ModuleType) -> Callable:
     return init
 
 
-def accept_distributed_data(is_dataset: Callable, keras: ModuleType) -> Callable:
+def accept_distributed_data(is_dataset: Callable[[Data], bool], keras: ModuleType) -> Callable[[Data], bool]:
     """Returns the function that recognizes datasets of TensorFlow, with those of `distribute_datasets_from_function`."""
     del keras
 
     @functools.wraps(is_dataset)
-    def is_any_dataset(x: Any) -> bool:
+    def is_any_dataset(x: Data) -> bool:
         return is_dataset(x) or isinstance(x, tf.distribute.DistributedDataset)
 
     return is_any_dataset
 
 
-def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:
+def reset_iterator_keras3(reset: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method that restarts an epoch iterator, changed to keep the number of steps."""
     del keras
 
     @functools.wraps(reset)
-    def reset_steps(self: Any) -> None:
+    def reset_steps(self: DataLoop) -> None:
         reset(self)
         if _is_shared(self._distribute_strategy):
             self._num_batches = self._steps
@@ -71,12 +78,12 @@ def reset_iterator_keras3(reset: Callable, keras: ModuleType) -> Callable:
     return reset_steps
 
 
-def init_handler_keras2(made: Callable, keras: ModuleType) -> Callable:
+def init_handler_keras2(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the constructor of a data handler of Keras 2, changed to shuffle in the same order on all workers."""
     del keras
 
     @functools.wraps(made)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: DataLoop, *args: Any, **kwargs: Any) -> None:
         with one_order(tf.distribute.get_strategy(), kwargs.get("shuffle", False)):
             made(self, *args, **kwargs)
         note_loop(self)
@@ -84,13 +91,18 @@ def init_handler_keras2(made: Callable, keras: ModuleType) -> Callable:
     return init
 
 
-def configure_steps_keras2(configure: Callable, keras: ModuleType) -> Callable:
+def configure_steps_keras2(configure: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method of a data handler that computes the number of steps of an epoch, for all workers."""
     with_class_weights = importlib.import_module(f"{keras.__name__}.src.engine.data_adapter")
 
     @functools.wraps(configure)
     def configure_agreed(
-        self: Any, strategy: Any, x: Any, steps_per_epoch: Any, class_weight: Any, distribute: bool
+        self: DataLoop,
+        strategy: tf.distribute.Strategy,
+        x: Data,
+        steps_per_epoch: Optional[int],
+        class_weight: Optional[Dict[int, float]],
+        distribute: bool,
     ) -> None:
         if not (distribute and _is_shared(strategy)):
             configure(self, strategy, x, steps_per_epoch, class_weight, distribute)
@@ -111,12 +123,14 @@ def configure_steps_keras2(configure: Callable, keras: ModuleType) -> Callable:
     return configure_agreed
 
 
-def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Callable:
+def enumerate_epochs_keras2(
+    enumerate_epochs: Callable[..., Iterator[Tuple[int, Structure]]], keras: ModuleType
+) -> Callable[..., Iterator[Tuple[int, Structure]]]:
     """Returns the method of a data handler that goes through epochs, with the number of steps of this worker."""
     del keras
 
     @functools.wraps(enumerate_epochs)
-    def enumerate_shares(self: Any) -> Iterator[Tuple[int, Any]]:
+    def enumerate_shares(self: DataLoop) -> Iterator[Tuple[int, Structure]]:
         strategy = tf.distribute.get_strategy()
         batches = self._adapter.get_size()
         on_and_on = not self._adapter.should_recreate_iterator() and self._steps_per_epoch is None
@@ -128,7 +142,12 @@ def enumerate_epochs_keras2(enumerate_epochs: Callable, keras: ModuleType) -> Ca
     return enumerate_shares
 
 
-def _steps(strategy: WorkerStrategy, distributed: Any, own: Optional[int], dealt: bool) -> Optional[int]:
+def _steps(
+    strategy: WorkerStrategy,
+    distributed: Dataset,
+    own: Optional[int],
+    dealt: bool,
+) -> Optional[int]:
     """Returns the number of steps of an epoch, or None if the epoch ends with the data.
 
     Args:
@@ -158,13 +177,13 @@ def _turns(strategy: WorkerStrategy, epoch: int, batches: int) -> int:
     return until((epoch + 1) * batches) - until(epoch * batches)
 
 
-def _deals_batches(strategy: Any) -> bool:
+def _deals_batches(strategy: Optional[tf.distribute.Strategy]) -> bool:
     return _is_shared(strategy) and strategy.deals_batches
 
 
-def _is_shared(strategy: Any) -> bool:
+def _is_shared(strategy: Optional[tf.distribute.Strategy]) -> bool:
     return isinstance(strategy, WorkerStrategy) and strategy.size > 1
 
 
-def _is_dataset(data: Any) -> bool:
+def _is_dataset(data: Data) -> bool:
     return isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset))

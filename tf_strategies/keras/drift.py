@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,7 @@ from tf_strategies.keras.model_state import (
     replicas_of,
 )
 from tf_strategies.keras.settings import layer_settings, optimizer_settings
+from tf_strategies.keras.types import Logs, Model
 
 __all__ = ["DriftCheck", "checksum"]
 
@@ -69,16 +70,16 @@ class DriftCheck(Hooks):
         self._strategy = strategy
         self._has_begun = False
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         self._has_begun = False
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         if not self._has_begun:
             self._has_begun = True
             settings = [*_of_layers(self.model), *_of_optimizers(self.model)]
             self._require_equal(settings, f"when fit begins with epoch {epoch + 1}")
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         self._require_equal(_of_optimizers(self.model), f"at the end of epoch {epoch + 1}")
 
     def _implements_train_batch_hooks(self) -> bool:
@@ -104,7 +105,7 @@ class DriftCheck(Hooks):
         if differing:
             self._refuse(entries[differing[0]], codes, differing, moment)
 
-    def _settle(self, position: int, variables: List[Any]) -> bool:
+    def _settle(self, position: int, variables: List[tf.Variable]) -> bool:
         """Assigns the value of the first replica to all replicas, if the variable requires this.
 
         A collective.
@@ -143,7 +144,7 @@ class DriftCheck(Hooks):
         )
 
 
-def checksum(variable: Any) -> str:
+def checksum(variable: tf.Variable) -> str:
     """Returns the CRC-32 of a variable's bytes in hexadecimal, or a mark if this worker's replicas differ."""
     codes = {f"{_crc(part):08x}" for part in replicas_of(variable)}
     return codes.pop() if len(codes) == 1 else _PARTS_DIFFER
@@ -164,7 +165,7 @@ def _is_equal(codes: List[str], number: int) -> bool:
     return codes[0][place] != _PARTS_DIFFER and all(code[place] == codes[0][place] for code in codes)
 
 
-def _of_variable(variable: Any) -> _Entry:
+def _of_variable(variable: tf.Variable) -> _Entry:
     def describe() -> Dict[str, str]:
         parts = [np.asarray(part.numpy()) for part in replicas_of(variable)]
         texts = [_shown(part) for part in parts]
@@ -174,11 +175,11 @@ def _of_variable(variable: Any) -> _Entry:
     return _Entry(label, checksum(variable), describe, _REMEDY_OF_VALUES)
 
 
-def _of_layers(model: Any) -> List[_Entry]:
+def _of_layers(model: Model) -> List[_Entry]:
     return [_of_settings(label, settings) for label, settings in layer_settings(model)]
 
 
-def _of_optimizers(model: Any) -> List[_Entry]:
+def _of_optimizers(model: Model) -> List[_Entry]:
     return [_of_settings(*optimizer_settings(optimizer)) for optimizer in optimizers_of(model)]
 
 

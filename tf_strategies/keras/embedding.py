@@ -10,19 +10,22 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
-from typing import Any, Callable
+from typing import Callable, Optional
 
 import tensorflow as tf
+
+from tf_strategies.keras.types import Layer
+from tf_strategies.types import TensorLike
 
 __all__ = ["call"]
 
 
-def call(original: Callable, keras: ModuleType) -> Callable:
+def call(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns the `call` method of an embedding that looks up rows in place."""
     scopes = importlib.import_module(f"{keras.__name__}.src.backend.common.stateless_scope")
 
     @functools.wraps(original)
-    def call_of_rows(self: Any, inputs: Any) -> Any:
+    def call_of_rows(self: Layer, inputs: TensorLike) -> tf.Tensor:
         table = None if scopes.in_stateless_scope() else _table(self)
         if table is None or not isinstance(inputs, tf.Tensor):
             return original(self, inputs)
@@ -33,7 +36,7 @@ def call(original: Callable, keras: ModuleType) -> Callable:
     return call_of_rows
 
 
-def _table(layer: Any) -> Any:
+def _table(layer: Layer) -> Optional[tf.Variable]:
     """Returns the variable in which a layer looks up rows, or None if the table is not a variable, as with LoRA."""
     held = getattr(getattr(layer, "_embeddings", None), "_value", None)
     in_place = getattr(held, "looks_up_in_place", False)

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.types import DataLoop, Model
+from tf_strategies.types import Structure
 
 __all__ = ["build"]
 
 
-def build(original: Callable, keras: ModuleType) -> Callable:
+def build(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method that builds a model from the shapes of its data."""
     del keras
 
     @functools.wraps(original)
-    def build_from_shapes(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+    def build_from_shapes(
+        self: Model, iterator: Optional[DataLoop] = None, data_batch: Structure = None
+    ) -> None:
         strategy = self.distribute_strategy
         if isinstance(strategy, GroupStrategy) and iterator is not None:
             data_batch = _batch_like(iterator._distributed_dataset.element_spec)
@@ -35,7 +39,7 @@ def build(original: Callable, keras: ModuleType) -> Callable:
     return build_from_shapes
 
 
-def _batch_like(element_spec: Any) -> Optional[Any]:
+def _batch_like(element_spec: Structure) -> Optional[Structure]:
     """Returns a batch of one row for each spec of a distributed dataset.
 
     Returns None if a spec has an unknown dimension besides the rows.
@@ -51,10 +55,10 @@ def _batch_like(element_spec: Any) -> Optional[Any]:
     )
 
 
-def _first_batch(iterator: Any, strategy: GroupStrategy) -> Any:
+def _first_batch(iterator: DataLoop, strategy: GroupStrategy) -> Structure:
     _, _, batches = next(iter(iterator))
     return tf.nest.map_structure(lambda part: strategy.experimental_local_results(part)[0], next(batches))
 
 
-def _of_one_replica(spec: Any) -> Any:
+def _of_one_replica(spec: tf.TypeSpec) -> tf.TypeSpec:
     return getattr(spec, "_value_specs", (spec,))[0]

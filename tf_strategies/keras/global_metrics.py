@@ -9,33 +9,34 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Iterable, List, Optional
+from typing import Callable, Iterable, List, Optional, Union
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy, group_of
 from tf_strategies.keras.step_results import StepResults
+from tf_strategies.keras.types import Logs, Metric, Model
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["logs_of_epoch", "results", "results_of_step"]
 
 
-def results(original: Callable, keras: ModuleType) -> Callable:
+def results(original: Callable[..., Logs], keras: ModuleType) -> Callable[..., Logs]:
     """Returns `Model.get_metrics_result`, which makes the logs of steps, changed to use the metrics of all workers."""
     del keras
 
     @functools.wraps(original)
-    def get_metrics_result(self: Any) -> Any:
+    def get_metrics_result(self: Model) -> Logs:
         strategy = group_of(self)
         if strategy is None:
             return original(self)
 
-        def together(distribution: Any = None) -> Any:
+        def together(distribution: Optional[tf.distribute.Strategy] = None) -> Logs:
             del distribution
             with strategy.reading_together(_state(self.metrics)):
                 return tf.nest.map_structure(_held, original(self))
 
-        def for_replicas(distribution: Any) -> Any:
+        def for_replicas(distribution: tf.distribute.Strategy) -> Logs:
             return tf.nest.map_structure(tf.convert_to_tensor, together(distribution))
 
         if not tf.distribute.has_strategy():
@@ -50,12 +51,12 @@ def results(original: Callable, keras: ModuleType) -> Callable:
     return get_metrics_result
 
 
-def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
+def logs_of_epoch(original: Callable[..., Logs], keras: ModuleType) -> Callable[..., Logs]:
     """Returns the method that reads the metrics at the end of an epoch, changed to use the metrics of all workers."""
     del keras
 
     @functools.wraps(original)
-    def logs_of_all(self: Any, logs: Any) -> Any:
+    def logs_of_all(self: Model, logs: Logs) -> Logs:
         strategy = workers_of(self)
         if strategy is None:
             return original(self, logs)
@@ -65,7 +66,7 @@ def logs_of_epoch(original: Callable, keras: ModuleType) -> Callable:
     return logs_of_all
 
 
-def results_of_step(strategy: GroupStrategy, model: Any) -> Optional[StepResults]:
+def results_of_step(strategy: GroupStrategy, model: Model) -> Optional[StepResults]:
     """Returns what makes results of metrics that a step returns those of all replicas; None with Keras 2, which does it."""
     if not hasattr(model, "_distribute_strategy"):
         return None
@@ -73,12 +74,12 @@ def results_of_step(strategy: GroupStrategy, model: Any) -> Optional[StepResults
     return StepResults(metrics, lambda read: strategy.reading_together(_state(read)), strategy.agreed)
 
 
-def _held(value: Any) -> Any:
+def _held(value: Union[float, tf.Tensor]) -> Union[float, tf.Tensor]:
     """Returns the current value of a tensor. Keras returns plain numbers if possible."""
     return value if isinstance(value, (bool, int, float)) else tf.identity(value)
 
 
-def _state(metrics: Iterable[Any]) -> List[tf.Variable]:
+def _state(metrics: Iterable[Metric]) -> List[tf.Variable]:
     """Returns the variables that metrics add up."""
     variables = (variable for metric in metrics for variable in metric.variables)
     return [variable if isinstance(variable, tf.Variable) else variable.value for variable in variables]

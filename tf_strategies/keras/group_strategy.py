@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, List, Optional, Sequence
+from typing import TYPE_CHECKING, ContextManager, List, Optional, Sequence
 
+from tf_strategies.keras.types import Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import Structure
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 __all__ = ["GroupStrategy", "group_of"]
 
@@ -13,7 +18,7 @@ __all__ = ["GroupStrategy", "group_of"]
 class GroupStrategy(WorkerStrategy):
     """A strategy whose workers take every step together."""
 
-    extended: Any  # of tf.distribute.Strategy
+    extended: tf.distribute.StrategyExtended  # of tf.distribute.Strategy
 
     @property
     def replicas(self) -> int:
@@ -25,16 +30,16 @@ class GroupStrategy(WorkerStrategy):
         """Whether compression keeps the unsent parts of gradients for later steps."""
         return self._compression is not None and bool(self._compression.slots)
 
-    def state_of_gradients(self, variables: Sequence[Any]) -> Sequence[Any]:
+    def state_of_gradients(self, variables: Sequence[Variable]) -> Sequence[tf.Variable]:
         """Returns the state of gradient compression for these variables."""
         del variables
         return ()
 
-    def share_of_batch(self) -> Optional[Any]:
+    def share_of_batch(self) -> Optional[tf.Tensor]:
         """Returns, in a replica function, its rows divided by the mean over all replicas, [] float64; None for 1."""
         return None
 
-    def reading_together(self, variables: Sequence[Any]) -> ContextManager[None]:
+    def reading_together(self, variables: Sequence[tf.Variable]) -> ContextManager[None]:
         """Opens a context in which these variables have been reduced over all workers in one message.
 
         Use it outside of replica functions.
@@ -42,7 +47,7 @@ class GroupStrategy(WorkerStrategy):
         del variables
         return contextlib.nullcontext()
 
-    def agreed(self, results: Any) -> Any:
+    def agreed(self, results: Structure) -> Structure:
         """Records that these tensors are already equal on all workers, and returns them."""
         return results
 
@@ -51,7 +56,7 @@ class GroupStrategy(WorkerStrategy):
         del what
         return [text]
 
-    def of_first_worker(self, value: Any, what: str) -> Any:
+    def of_first_worker(self, value: tf.Tensor, what: str) -> tf.Tensor:
         """Returns the tensor of worker 0. `what` is the subject in messages. A collective."""
         del what
         return value
@@ -70,7 +75,7 @@ class GroupStrategy(WorkerStrategy):
         del what, text
 
 
-def group_of(model: Any) -> Optional[GroupStrategy]:
+def group_of(model: Optional[Model]) -> Optional[GroupStrategy]:
     """Returns the strategy of a model if it has several replicas, otherwise None."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy if isinstance(strategy, GroupStrategy) and strategy.replicas > 1 else None

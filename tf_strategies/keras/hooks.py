@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
+
+from tf_strategies.keras.types import Model
+from tf_strategies.types import Kwargs
 
 __all__ = ["Hooks"]
 
 
-def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
+def _nothing(self: Hooks, *args: Any, **kwargs: Any) -> None:
     del self, args, kwargs
 
 
@@ -25,13 +28,13 @@ class Hooks:
     _supports_tf_logs = True
 
     def __init__(self) -> None:
-        self.model: Any = None
-        self.params: Dict[str, Any] = {}
+        self.model: Model = None  # type: ignore[assignment]  # until `set_model`
+        self.params: Kwargs = {}
 
-    def set_params(self, params: Dict[str, Any]) -> None:
+    def set_params(self, params: Kwargs) -> None:
         self.params = params
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         self.model = model
 
     on_train_begin = on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _nothing

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Set, Tuple
 
 from tf_strategies.keras.loaded import classes_of
+from tf_strategies.keras.types import BatchNormalization, Layer, Model, Operation, Variable
+from tf_strategies.types import Kwargs
+
+if TYPE_CHECKING:
+    from typing import TypeGuard  # not in Python 3.9
 
 __all__ = [
     "ResidualSum",
@@ -34,20 +39,20 @@ class ResidualSum(NamedTuple):
     """
 
     name: str
-    ends: Tuple[Any, ...]
+    ends: Tuple[BatchNormalization, ...]
 
 
-def layers_of(model: Any) -> List[Any]:
+def layers_of(model: Model) -> List[Layer]:
     """Returns the layers of a model at any depth."""
     return list(model._flatten_layers(include_self=False))
 
 
-def name_of(variable: Any) -> str:
+def name_of(variable: Variable) -> str:
     """Returns the name of a variable with those of its layers, "dense/kernel"."""
     return str(getattr(variable, "path", variable.name)).partition(":")[0]
 
 
-def is_vector(variable: Any) -> bool:
+def is_vector(variable: Variable) -> bool:
     """Returns True for biases, γ and β of normalizations, and other variables with fewer than two dimensions.
 
     Biases of attention have a dimension for the heads, and those of a GRU one for its two products.
@@ -55,22 +60,22 @@ def is_vector(variable: Any) -> bool:
     return len(variable.shape) < 2 or name_of(variable).rpartition("/")[2] in _VECTORS
 
 
-def compile_arguments(model: Any) -> Dict[str, Any]:
+def compile_arguments(model: Model) -> Kwargs:
     """Returns the arguments of `model.compile` as they were given; empty if it was not called."""
     return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
 
 
-def normalizations(model: Any) -> List[Any]:
+def normalizations(model: Model) -> List[BatchNormalization]:
     """Returns the batch normalizations that are trained."""
     return [layer for layer in layers_of(model) if _is_normalization(layer) and layer.trainable]
 
 
-def takes_joint_statistics(layer: Any) -> bool:
+def takes_joint_statistics(layer: BatchNormalization) -> bool:
     """Returns True if a batch normalization takes its statistics over the rows of all replicas."""
     return getattr(layer, "synchronized", False) or isinstance(layer, _joint_normalizations())
 
 
-def starts_at_zero(layer: Any) -> bool:
+def starts_at_zero(layer: BatchNormalization) -> bool:
     """Returns True if γ of a normalization is 0 before training."""
     initializer = getattr(layer, "gamma_initializer", None)
     constant = getattr(initializer, "value", None)
@@ -78,7 +83,7 @@ def starts_at_zero(layer: Any) -> bool:
     return is_zero or isinstance(initializer, classes_of("initializers", "Zeros"))
 
 
-def regularized_vectors(model: Any) -> List[str]:
+def regularized_vectors(model: Model) -> List[str]:
     """Returns the layers and arguments that regularize a bias, or γ or β of a normalization: "dense.bias_regularizer"."""
     found = [
         f"{layer.name}.{name}"
@@ -89,7 +94,7 @@ def regularized_vectors(model: Any) -> List[str]:
     return list(dict.fromkeys(found))
 
 
-def decayed_vectors(model: Any) -> List[Any]:
+def decayed_vectors(model: Model) -> List[Variable]:
     """Returns the trainable biases, γ and β to which the optimizer applies weight decay."""
     optimizer: Any = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -101,7 +106,7 @@ def decayed_vectors(model: Any) -> List[Any]:
     return [variable for variable in vectors if optimizer._use_weight_decay(variable)]
 
 
-def residual_sums(model: Any) -> Iterator[ResidualSum]:
+def residual_sums(model: Model) -> Iterator[ResidualSum]:
     """Yields the sums of a functional model, and of those inside of it, that add up a batch normalization.
 
     Subclassed models have no graph that shows them.
@@ -118,31 +123,31 @@ def residual_sums(model: Any) -> Iterator[ResidualSum]:
                     yield ResidualSum(step.name, tuple(ends))
 
 
-def _trainable(model: Any) -> List[Any]:
+def _trainable(model: Model) -> List[Variable]:
     try:
         return list(model.trainable_variables)
     except ValueError:  # a Sequential of Keras 2 that has no weights yet
         return []
 
 
-def _is_normalization(layer: Any) -> bool:
+def _is_normalization(layer: Operation) -> TypeGuard[BatchNormalization]:
     return isinstance(layer, (*classes_of("layers", "BatchNormalization"), *_joint_normalizations()))
 
 
-def _joint_normalizations() -> Tuple[Any, ...]:
+def _joint_normalizations() -> Tuple[type, ...]:
     return classes_of("layers.experimental", "SyncBatchNormalization")  # of Keras 2
 
 
-def _layers_of_graph(model: Any) -> List[Any]:
-    return list(model.layers) if getattr(model, "_is_graph_network", False) else []
+def _layers_of_graph(model: Layer) -> List[Layer]:
+    return list(model.layers) if getattr(model, "_is_graph_network", False) else []  # type: ignore[attr-defined]
 
 
-def _is_sum(step: Any) -> bool:
+def _is_sum(step: Operation) -> bool:
     additions = (*classes_of("layers", "Add"), *classes_of("src.ops.numpy", "Add"))
     return isinstance(step, additions) or getattr(step, "symbol", None) in _ADDITIONS
 
 
-def _calls(step: Any) -> Iterator[List[Any]]:
+def _calls(step: Operation) -> Iterator[List[Operation]]:
     """Yields the layers or operations whose outputs a step gets, for each of its calls."""
     for node in getattr(step, "_inbound_nodes", ()):
         tensors = getattr(node, "keras_inputs", None)  # of Keras 2; its other lists contain constants
@@ -150,7 +155,7 @@ def _calls(step: Any) -> Iterator[List[Any]]:
         yield [tensor._keras_history[0] for tensor in tensors]
 
 
-def _leads_to_others(one: Any, added: List[Any]) -> bool:
+def _leads_to_others(one: Operation, added: List[Operation]) -> bool:
     """Returns True if another of the added values was computed from this one, which is then the shortcut."""
     waiting = [other for other in added if other is not one]
     seen: Set[int] = set()

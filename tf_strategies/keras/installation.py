@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Iterable, List, Tuple
+from typing import Iterable, List, Tuple
 
 from tf_strategies.keras.patches import Patch, find_owner
+from tf_strategies.keras.types import Replaced
 
 __all__ = ["install_all"]
 
@@ -22,11 +23,11 @@ def install_all(package: ModuleType, patches: Iterable[Patch]) -> None:
     Raises:
         AttributeError, ImportError: a name is missing; the message names it.
     """
-    ready: List[Tuple[Any, str, Any]] = []
+    ready: List[Tuple[Replaced, str, Replaced]] = []
     for patch in patches:
         owner = find_owner(package, patch.owner)
         ready.append((owner, patch.name, patch.ours(getattr(owner, patch.name), package)))
-    done: List[Tuple[Any, str, Any]] = []
+    done: List[Tuple[Replaced, str, Replaced]] = []
     try:
         for owner, name, replacement in ready:
             before = vars(owner).get(name, _ABSENT)

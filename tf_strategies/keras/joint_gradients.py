@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from types import ModuleType
 from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
@@ -14,24 +15,25 @@ import tensorflow as tf
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import ownership
 from tf_strategies.keras.joint_step import JointStep, current_step
+from tf_strategies.types import Structure, TensorLike
 
 __all__ = ["compute_average_loss", "gradient", "jacobian"]
 
 _this_thread = threading.local()
 
 
-def gradient(original: Callable, keras: Any) -> Callable:
+def gradient(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
     """Returns `tf.GradientTape.gradient`, which returns the gradients of the joint batch in the steps of `fit`."""
     del keras
 
     @functools.wraps(original)
     def joint_gradient(
-        self: Any,
-        target: Any,
-        sources: Any,
-        output_gradients: Any = None,
-        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-    ) -> Any:
+        self: tf.GradientTape,
+        target: Structure,
+        sources: Structure,
+        output_gradients: Structure = None,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> Structure:
         step = current_step()
         can_join = step is not None and step.can_join() and not getattr(_this_thread, "in_jacobian", False)
         variables = _variables(step, sources) if can_join else None
@@ -49,12 +51,12 @@ def gradient(original: Callable, keras: Any) -> Callable:
     return joint_gradient
 
 
-def jacobian(original: Callable, keras: Any) -> Callable:
+def jacobian(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
     """Returns `tf.GradientTape.jacobian`, which calls `gradient` in a loop, where no collective can run."""
     del keras
 
     @functools.wraps(original)
-    def own_jacobian(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def own_jacobian(self: tf.GradientTape, *args: Any, **kwargs: Any) -> Structure:
         before = getattr(_this_thread, "in_jacobian", False)
         _this_thread.in_jacobian = True
         try:
@@ -65,12 +67,12 @@ def jacobian(original: Callable, keras: Any) -> Callable:
     return own_jacobian
 
 
-def compute_average_loss(original: Callable, keras: Any) -> Callable:
+def compute_average_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns `tf.nn.compute_average_loss`, which refuses a global batch size in the steps of `fit`."""
     del keras
 
     @functools.wraps(original)
-    def average_of_own_rows(per_example_loss: Any, *args: Any, **kwargs: Any) -> Any:
+    def average_of_own_rows(per_example_loss: TensorLike, *args: Any, **kwargs: Any) -> tf.Tensor:
         step = current_step()
         given = kwargs.get("global_batch_size", args[1] if len(args) > 1 else None)
         if step is not None and step.replicas > 1 and given is not None:
@@ -85,7 +87,7 @@ def compute_average_loss(original: Callable, keras: Any) -> Callable:
     return average_of_own_rows
 
 
-def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
+def _variables(step: JointStep, sources: Structure) -> Optional[List[tf.Variable]]:
     """Returns TensorFlow's variables behind the sources, or None if some are not variables of the strategy."""
     variables = []
     for source in tf.nest.flatten(sources):
@@ -97,7 +99,9 @@ def _variables(step: JointStep, sources: Any) -> Optional[List[Any]]:
     return variables or None
 
 
-def _weighted_seeds(step: JointStep, target: Any, output_gradients: Any) -> Optional[List[tf.Tensor]]:
+def _weighted_seeds(
+    step: JointStep, target: Structure, output_gradients: Structure
+) -> Optional[List[tf.Tensor]]:
     """Returns the initial gradients of the backward pass, instead of ones; None if a target is not a floating-point tensor."""
     targets = tf.nest.flatten(target)
     if not targets or not all(isinstance(each, tf.Tensor) and each.dtype.is_floating for each in targets):

@@ -18,13 +18,15 @@ import functools
 import importlib
 import threading
 from types import ModuleType
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Union
 
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
+from tf_strategies.keras.types import Loss, Metric
+from tf_strategies.types import Result, TensorLike
 
 __all__ = [
     "apply_valid_mask_keras2",
@@ -39,27 +41,29 @@ __all__ = [
 _MEANS = ("auto", "sum_over_batch_size", "mean")
 _NO_MEANS = ("sum", "none", None)
 
+_OfLoss = Callable[[tf.Tensor], tf.Tensor]
+
 _this_thread = threading.local()
 
 
-def call_compiled(original: Callable, keras: ModuleType) -> Callable:
+def call_compiled(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns the function that calls the losses of a compiled model, changed to mark these losses."""
     del keras
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: object, *args: Any, **kwargs: Any) -> tf.Tensor:
         with _depth(0):
             return original(self, *args, **kwargs)
 
     return call
 
 
-def call_loss(original: Callable, keras: ModuleType) -> Callable:
+def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns `Loss.__call__`, in which sums of compiled losses are sums over the joint batch."""
     del keras
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Loss, *args: Any, **kwargs: Any) -> tf.Tensor:
         depth = getattr(_this_thread, "depth", None)
         if depth is None:
             return original(self, *args, **kwargs)
@@ -73,19 +77,19 @@ def call_loss(original: Callable, keras: ModuleType) -> Callable:
     return call
 
 
-def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
+def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns the function by which Keras 3 reduces losses. Means divide by the total over all replicas."""
     losses = importlib.import_module(f"{keras.__name__}.src.losses.loss")
     is_scaled_by_keras = hasattr(losses, "scale_loss_for_distribution")
 
     @functools.wraps(original)
     def reduce(
-        values: Any,
-        sample_weight: Any = None,
-        mask: Any = None,
-        reduction: Any = "sum_over_batch_size",
-        dtype: Any = None,
-    ) -> Any:
+        values: tf.Tensor,
+        sample_weight: Optional[TensorLike] = None,
+        mask: Optional[TensorLike] = None,
+        reduction: Optional[str] = "sum_over_batch_size",
+        dtype: Union[str, tf.DType, None] = None,
+    ) -> tf.Tensor:
         loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
         strategy = _strategy()
         if strategy is None:
@@ -109,12 +113,16 @@ def reduce_keras3(original: Callable, keras: ModuleType) -> Callable:
     return reduce
 
 
-def apply_valid_mask_keras2(original: Callable, keras: ModuleType) -> Callable:
+def apply_valid_mask_keras2(
+    original: Callable[..., tf.Tensor], keras: ModuleType
+) -> Callable[..., tf.Tensor]:
     """Returns the function of Keras 2 that computes weights from a mask, scaled by the valid rows of all replicas."""
     del keras
 
     @functools.wraps(original)
-    def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
+    def apply_valid_mask(
+        losses: tf.Tensor, sw: Optional[tf.Tensor], mask: Optional[tf.Tensor], reduction: Optional[str]
+    ) -> tf.Tensor:
         weights = original(losses, sw, mask, reduction)
         if _strategy() is not None:
             _warn_of_scalar(_strategy(), losses)
@@ -127,7 +135,9 @@ def apply_valid_mask_keras2(original: Callable, keras: ModuleType) -> Callable:
     return apply_valid_mask
 
 
-def _total_weight(values: Any, sample_weight: Any, mask: Any) -> Optional[tf.Tensor]:
+def _total_weight(
+    values: tf.Tensor, sample_weight: Optional[TensorLike], mask: Optional[TensorLike]
+) -> Optional[tf.Tensor]:
     """Returns the sum of the weights of all elements of `values`, [] float32, or None without weights."""
     if sample_weight is None and mask is None:
         return None
@@ -163,19 +173,19 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(divisor, total) * tf.cast(inverse, divisor.dtype)
 
 
-def scale_in_loops(original: Callable, keras: ModuleType) -> Callable:
+def scale_in_loops(original: _OfLoss, keras: ModuleType) -> _OfLoss:
     """Returns the function by which Keras divides a loss by the number of replicas, changed to weight by rows."""
     del keras
     return _in_loops(original, tf.multiply)
 
 
-def unscale_in_loops(original: Callable, keras: ModuleType) -> Callable:
+def unscale_in_loops(original: _OfLoss, keras: ModuleType) -> _OfLoss:
     """Returns the inverse of `scale_in_loops`."""
     del keras
     return _in_loops(original, tf.math.divide_no_nan)
 
 
-def _weight_in_loop(strategy: GroupStrategy) -> Any:
+def _weight_in_loop(strategy: GroupStrategy) -> Union[float, tf.Tensor]:
     """Returns the weight of a replica's mean over rows in a custom loop.
 
     The weights of all replicas add up to 1.
@@ -184,9 +194,9 @@ def _weight_in_loop(strategy: GroupStrategy) -> Any:
     return 1.0 / strategy.replicas if share is None else share / strategy.replicas
 
 
-def _in_loops(original: Callable, operation: Callable) -> Callable:
+def _in_loops(original: _OfLoss, operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> _OfLoss:
     @functools.wraps(original)
-    def scale(value: Any) -> Any:
+    def scale(value: tf.Tensor) -> tf.Tensor:
         scaled = original(value)
         strategy = _strategy()
         share = None if strategy is None or current_step() is not None else strategy.share_of_batch()
@@ -195,12 +205,12 @@ def _in_loops(original: Callable, operation: Callable) -> Callable:
     return scale
 
 
-def update_mean(original: Callable, keras: ModuleType) -> Callable:
+def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Mean.update_state`, in which a scalar counts once in a step."""
     del keras
 
     @functools.wraps(original)
-    def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
+    def update_state(self: Metric, values: TensorLike, sample_weight: Optional[TensorLike] = None) -> Result:
         step = current_step()
         if step is not None and _strategy() is not None and sample_weight is None and _is_scalar(values):
             sample_weight = step.weight()
@@ -209,7 +219,7 @@ def update_mean(original: Callable, keras: ModuleType) -> Callable:
     return update_state
 
 
-def _warn_of_scalar(strategy: GroupStrategy, values: Any) -> None:
+def _warn_of_scalar(strategy: GroupStrategy, values: TensorLike) -> None:
     if _is_scalar(values) and strategy.rank == 0:
         logging.log_first_n(
             logging.WARNING,
@@ -222,7 +232,7 @@ def _warn_of_scalar(strategy: GroupStrategy, values: Any) -> None:
         )
 
 
-def _is_scalar(values: Any) -> bool:
+def _is_scalar(values: TensorLike) -> bool:
     return isinstance(values, (int, float)) or getattr(getattr(values, "shape", None), "rank", None) == 0
 
 

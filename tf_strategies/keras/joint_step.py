@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 import tensorflow as tf
 
 from tf_strategies.keras.step_results import StepResults
+from tf_strategies.types import Kwargs, PerReplica, Structure, TensorOrSlices
 
 __all__ = ["JointStep", "current_step"]
 
@@ -49,7 +50,7 @@ class JointStep:
         *,
         replicas: int,
         shares: Callable[[], Optional[List[tf.Tensor]]],
-        owns: Callable[[Any], bool],
+        owns: Callable[[tf.Variable], bool],
         local_replica: Callable[[], int],
         is_recording: Callable[[], bool],
         is_agreed: Callable[[tf.Tensor], bool],
@@ -66,18 +67,18 @@ class JointStep:
         self._is_agreed = is_agreed
         self._sums_logs = sums_logs
         self._results = results() if replicas > 1 else None
-        self._joint: Dict[int, Any] = {}
-        self._weighted: Dict[int, Any] = {}
+        self._joint: Dict[int, tf.Tensor] = {}
+        self._weighted: Dict[int, tf.Variable] = {}
         self._adding = False
 
-    def within(self, fn: Callable) -> Callable:
+    def within(self, fn: Callable[..., Structure]) -> Callable[..., Structure]:
         """Returns the replica function `fn`, as part of this step.
 
         Scalars that `fn` returns are weighted, so that Keras gets their mean over the joint batch from all replicas.
         """
 
         @functools.wraps(fn)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Structure:
             before = getattr(_this_thread, "step", None)
             _this_thread.step = self
             try:
@@ -87,7 +88,7 @@ class JointStep:
 
         return tf.autograph.experimental.do_not_convert(run)
 
-    def _logs_of(self, fn: Callable, args: Any, kwargs: Any) -> Any:
+    def _logs_of(self, fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs) -> Structure:
         if self._results is None:
             return fn(*args, **kwargs)
         with self._results.noted():
@@ -120,7 +121,9 @@ class JointStep:
         """
         return not self._is_recording()
 
-    def add_up(self, gradients: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+    def add_up(
+        self, gradients: Sequence[TensorOrSlices], variables: Sequence[tf.Variable]
+    ) -> List[TensorOrSlices]:
         """Returns the joint gradients of the variables, given weighted gradients of each replica.
 
         Call it in a replica function.
@@ -133,8 +136,11 @@ class JointStep:
         return list(context.merge_call(self._add_up, args=(list(gradients), list(variables))))
 
     def _add_up(
-        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], variables: Sequence[Any]
-    ) -> List[Any]:
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[TensorOrSlices],
+        variables: Sequence[tf.Variable],
+    ) -> List[PerReplica]:
         self._adding = True
         try:
             sums = strategy.extended.batch_reduce_to(
@@ -147,11 +153,11 @@ class JointStep:
                 self._joint[id(_identity(part))] = _identity(part)
         return sums
 
-    def is_joint(self, parts: Sequence[Any]) -> bool:
+    def is_joint(self, parts: Sequence[TensorOrSlices]) -> bool:
         """Returns True if these gradients, one for each local replica, are already those of the joint batch."""
         return not self._adding and all(id(_identity(part)) in self._joint for part in parts)
 
-    def as_summands(self, parts: Sequence[Any], variable: Any) -> List[Any]:
+    def as_summands(self, parts: Sequence[TensorOrSlices], variable: tf.Variable) -> List[TensorOrSlices]:
         """Returns the gradients of a variable, one for each local replica, such that their sum is the joint gradient."""
         if self.replicas == 1 or self._adding or id(variable) in self._weighted:
             return list(parts)
@@ -159,7 +165,7 @@ class JointStep:
         weights = [1.0 if shares is None else share for share in shares or [None] * len(parts)]
         return [_times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
 
-    def _as_part_of_logs(self, value: Any) -> Any:
+    def _as_part_of_logs(self, value: object) -> object:
         if not isinstance(value, tf.Tensor) or value.shape.rank != 0 or not value.dtype.is_floating:
             return value
         if self.replicas == 1 or self._is_agreed(value):
@@ -177,7 +183,7 @@ def current_step() -> Optional[JointStep]:
     return None if step is None or tf.distribute.in_cross_replica_context() else step
 
 
-def _identity(gradient: Any) -> Any:
+def _identity(gradient: TensorOrSlices) -> tf.Tensor:
     """Returns the tensor that identifies a gradient, also behind an identity operation."""
     tensor = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     while isinstance(tensor, tf.Tensor) and not hasattr(tensor, "numpy") and tensor.op.type == "Identity":
@@ -185,7 +191,7 @@ def _identity(gradient: Any) -> Any:
     return tensor
 
 
-def _times(gradient: Any, factor: Any) -> Any:
+def _times(gradient: TensorOrSlices, factor: Union[float, tf.Tensor]) -> TensorOrSlices:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(_times(gradient.values, factor), gradient.indices, gradient.dense_shape)
     gradient = tf.convert_to_tensor(gradient)

@@ -20,7 +20,7 @@ def loaded_kerases() -> Iterator[Tuple[str, ModuleType]]:
             yield name, package
 
 
-def classes_of(path: str, name: str) -> Tuple[Any, ...]:
+def classes_of(path: str, name: str) -> Tuple[type, ...]:
     """Returns the classes of this name in the loaded Kerases.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
@@ -13,7 +13,9 @@ from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import fit_runs
 from tf_strategies.keras.single_batch import as_dataset, own_rows
+from tf_strategies.keras.types import Model, StepFunction
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import Result, Structure
 
 __all__ = [
     "evaluate",
@@ -28,13 +30,13 @@ __all__ = [
 _ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
 
 
-def fit(original: Callable, keras: ModuleType) -> Callable:
+def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.fit`, which tells the strategy that training runs."""
     signature = inspect.signature(original)
     loop = _within(refusals.before_training(original, keras), "training")
 
     @functools.wraps(original)
-    def fit_noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit_noted(self: Model, *args: Any, **kwargs: Any) -> Result:
         try:
             given = signature.bind(self, *args, **kwargs).arguments
         except TypeError:  # Keras has a better message
@@ -45,25 +47,25 @@ def fit(original: Callable, keras: ModuleType) -> Callable:
     return fit_noted
 
 
-def evaluate(original: Callable, keras: ModuleType) -> Callable:
+def evaluate(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.evaluate`, which tells the strategy that the model is only evaluated."""
     del keras
     return _within(refusals.before_testing(original), "whole_data")
 
 
-def predict(original: Callable, keras: ModuleType) -> Callable:
+def predict(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.predict`, which does the same, and returns rows in the order of the dataset."""
     # Keras 2 keeps the order itself.
     in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found
     return in_order(_within(original, "whole_data"))
 
 
-def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
+def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
     """Returns `Model.predict_on_batch`, which splits the batch between workers and returns the rows of all, in order."""
     del keras
 
     @functools.wraps(original)
-    def predict_split(self: Any, x: Any) -> Any:
+    def predict_split(self: Model, x: Structure) -> Structure:
         strategy = self.distribute_strategy
         if isinstance(strategy, GroupStrategy) and strategy.replicas > 1:
             (x,) = strategy.call(own_rows, strategy, (x,))
@@ -72,26 +74,32 @@ def predict_on_batch(original: Callable, keras: ModuleType) -> Callable:
     return predict_split
 
 
-def train_function(original: Callable, keras: ModuleType) -> Callable:
+def train_function(
+    original: Callable[..., Optional[StepFunction]], keras: ModuleType
+) -> Callable[..., Optional[StepFunction]]:
     """Returns the method that makes the function of training steps, changed so that the strategy calls the steps."""
     return _called_by_strategy(refusals.before_training(original, keras), "train_function")
 
 
-def test_function(original: Callable, keras: ModuleType) -> Callable:
+def test_function(
+    original: Callable[..., Optional[StepFunction]], keras: ModuleType
+) -> Callable[..., Optional[StepFunction]]:
     """Returns the method that makes the function of evaluation steps, changed so that the strategy calls the steps."""
     del keras
     return _called_by_strategy(refusals.before_testing(original), "test_function")
 
 
-def predict_function(original: Callable, keras: ModuleType) -> Callable:
+def predict_function(
+    original: Callable[..., Optional[StepFunction]], keras: ModuleType
+) -> Callable[..., Optional[StepFunction]]:
     """Returns the method that makes the function of prediction steps, changed so that the strategy calls the steps."""
     del keras
     return _called_by_strategy(original, "predict_function")
 
 
-def _within(original: Callable, context: str) -> Callable:
+def _within(original: Callable[..., Result], context: str) -> Callable[..., Result]:
     @functools.wraps(original)
-    def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def loop(self: Model, *args: Any, **kwargs: Any) -> Result:
         strategy = self.distribute_strategy
         if not isinstance(strategy, WorkerStrategy):
             return original(self, *args, **kwargs)
@@ -101,9 +109,11 @@ def _within(original: Callable, context: str) -> Callable:
     return loop
 
 
-def _called_by_strategy(original: Callable, name: str) -> Callable:
+def _called_by_strategy(
+    original: Callable[..., Optional[StepFunction]], name: str
+) -> Callable[..., Optional[StepFunction]]:
     @functools.wraps(original)
-    def make(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def make(self: Model, *args: Any, **kwargs: Any) -> Optional[StepFunction]:
         made = original(self, *args, **kwargs)
         function, strategy = getattr(self, name), self.distribute_strategy
         if isinstance(strategy, WorkerStrategy) and not getattr(function, "called_by_strategy", False):
@@ -114,9 +124,9 @@ def _called_by_strategy(original: Callable, name: str) -> Callable:
     return make
 
 
-def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting: bool) -> Callable:
+def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, is_predicting: bool) -> StepFunction:
     @functools.wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: Any) -> Structure:
         if is_predicting:
             return strategy.call(function, *args)
         (data,) = args
@@ -129,7 +139,7 @@ def _by(strategy: WorkerStrategy, model: Any, function: Callable, is_predicting:
     return call
 
 
-def _sums_logs(model: Any) -> bool:
+def _sums_logs(model: Model) -> bool:
     """Returns True if Keras adds up the results of replicas.
 
     Keras 2 does, unless it is told otherwise. Keras 3 takes the mean.
@@ -137,7 +147,9 @@ def _sums_logs(model: Any) -> bool:
     return hasattr(model, _ONLY_IN_KERAS2) and model.distribute_reduction_method in ("auto", "sum")
 
 
-def _split_between_workers(strategy: GroupStrategy, function: Callable, data: Any) -> Any:
+def _split_between_workers(
+    strategy: GroupStrategy, function: StepFunction, data: Iterator[Structure]
+) -> Iterator[Structure]:
     """Returns an iterator that gives each replica its rows of the batches.
 
     The `..._on_batch` methods of Keras 3 give the whole batch to every replica, those of Keras 2 split it.

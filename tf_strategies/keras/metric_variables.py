@@ -13,11 +13,13 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.types import Keras3Variable
+from tf_strategies.types import TensorLike
 
 __all__ = ["initialize"]
 
 
-def initialize(original: Callable, keras: ModuleType) -> Callable:
+def initialize(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method of `keras.Variable` that makes TensorFlow's variable.
 
     A variable for a sum is then reduced when it is read.
@@ -25,7 +27,7 @@ def initialize(original: Callable, keras: ModuleType) -> Callable:
     del keras
 
     @functools.wraps(original)
-    def initialize_on_read(self: Any, value: Any) -> None:
+    def initialize_on_read(self: Keras3Variable, value: TensorLike) -> None:
         if self.aggregation != "sum" or not isinstance(tf.distribute.get_strategy(), GroupStrategy):
             original(self, value)
             return
@@ -35,7 +37,7 @@ def initialize(original: Callable, keras: ModuleType) -> Callable:
     return initialize_on_read
 
 
-def _on_read(create: Callable, **kwargs: Any) -> Any:
+def _on_read(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
     kwargs.update(
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.SUM,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.keras import ownership
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.types import Model, Optimizer, Variable
 
 __all__ = [
     "agreed_variables",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-def training_variables(model: Any) -> Dict[str, Any]:
+def training_variables(model: Model) -> Dict[str, tf.Variable]:
     """Returns weights, statistics, random states, and the state of the optimizer and of the compressor, by position."""
     return {
         **_numbered("model", _model_variables(model)),
@@ -32,7 +33,7 @@ def training_variables(model: Any) -> Dict[str, Any]:
     }
 
 
-def agreed_variables(model: Any) -> List[Any]:
+def agreed_variables(model: Model) -> List[tf.Variable]:
     """Returns the variables of the model and its optimizers that must be equal on all workers, each once."""
     optimizers = [each for optimizer in optimizers_of(model) for each in _optimizer_variables(optimizer)]
     return [
@@ -40,7 +41,7 @@ def agreed_variables(model: Any) -> List[Any]:
     ]
 
 
-def is_agreed(variable: Any) -> bool:
+def is_agreed(variable: tf.Variable) -> bool:
     """Returns True if a variable, of a model or an optimizer, must be equal on all workers.
 
     Sums that each replica counts by itself need not be equal, nor do variables that belong to one replica.
@@ -52,7 +53,7 @@ def is_agreed(variable: Any) -> bool:
     return bool(variable.aggregation == tf.VariableAggregation.MEAN and variable.dtype.is_floating)
 
 
-def follows_first_worker(variable: Any) -> bool:
+def follows_first_worker(variable: tf.Variable) -> bool:
     """Returns True if all workers take worker 0's value of the variable.
 
     This is the case if its aggregation says so. Variables of optimizers are excluded, because they are equal
@@ -62,7 +63,7 @@ def follows_first_worker(variable: Any) -> bool:
     return first and not variable.trainable and not ownership.belongs_to_optimizer(variable)
 
 
-def optimizers_of(model: Any) -> List[Any]:
+def optimizers_of(model: Model) -> List[Optimizer]:
     """Returns the optimizer that the model was compiled with, and those that it has as attributes."""
     found = {
         id(each): each for each in tf.nest.flatten(getattr(model, "optimizer", None)) if each is not None
@@ -73,12 +74,12 @@ def optimizers_of(model: Any) -> List[Any]:
     return list(found.values())
 
 
-def metric_variables(model: Any) -> Dict[str, Any]:
+def metric_variables(model: Model) -> Dict[str, tf.Variable]:
     """Returns the variables of the metrics. Keras 2 makes some of them only in its first step."""
     return _numbered("metrics", (variable for metric in model.metrics for variable in metric.variables))
 
 
-def build_optimizer(model: Any) -> None:
+def build_optimizer(model: Model) -> None:
     """Makes the missing variables of the optimizer.
 
     Raises:
@@ -97,37 +98,37 @@ def build_optimizer(model: Any) -> None:
         build(model.trainable_variables)
 
 
-def is_compiled(model: Any) -> bool:
+def is_compiled(model: Model) -> bool:
     """Returns True if `compile` was called."""
     return bool(getattr(model, "compiled", getattr(model, "_is_compiled", False)))
 
 
-def replicas_of(variable: Any) -> Tuple[tf.Variable, ...]:
+def replicas_of(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
     """Returns the parts of a variable that this worker's replicas hold."""
     return tuple(variable.values) if isinstance(variable, tf.distribute.DistributedValues) else (variable,)
 
 
-def label_of(variable: Any) -> str:
+def label_of(variable: Variable) -> str:
     """Returns the name of a variable in messages."""
     return str(getattr(variable, "name", "variable")).partition(":")[0]
 
 
-def _numbered(kind: str, variables: Iterable[Any]) -> Dict[str, Any]:
-    unique: Dict[int, Any] = {}
+def _numbered(kind: str, variables: Iterable[Variable]) -> Dict[str, tf.Variable]:
+    unique: Dict[int, tf.Variable] = {}
     for variable in variables:
         stored = _stored(variable)
         unique.setdefault(id(stored), stored)
     return {f"{kind}/{number}": variable for number, variable in enumerate(unique.values())}
 
 
-def _stored(variable: Any) -> Any:
+def _stored(variable: Variable) -> tf.Variable:
     """Returns the TensorFlow variable of a Keras 3 variable, or the uncast variable of a Keras 2 variable."""
     if not isinstance(variable, tf.Variable):
         return variable.value
     return ownership.uncast(variable)
 
 
-def _model_variables(model: Any) -> Iterator[Any]:
+def _model_variables(model: Model) -> Iterator[Variable]:
     if not model.built:  # Keras 2 raises an error for a Sequential that has no weights yet
         return
     yield from model.weights
@@ -137,7 +138,7 @@ def _model_variables(model: Any) -> Iterator[Any]:
         yield model._train_counter
 
 
-def _random_states(model: Any) -> Iterator[Any]:
+def _random_states(model: Model) -> Iterator[tf.Variable]:
     """Yields the random states of Keras 2, which differ between replicas.
 
     Those of Keras 3 are variables of the model.
@@ -149,12 +150,12 @@ def _random_states(model: Any) -> Iterator[Any]:
             yield generator.state
 
 
-def _compression_variables(model: Any) -> Sequence[Any]:
+def _compression_variables(model: Model) -> Sequence[tf.Variable]:
     strategy = model.distribute_strategy
     if not isinstance(strategy, GroupStrategy):
         return ()
     return strategy.state_of_gradients(model.trainable_variables)
 
 
-def _optimizer_variables(optimizer: Any) -> Iterable[Any]:
+def _optimizer_variables(optimizer: Optional[Optimizer]) -> Iterable[Variable]:
     return () if optimizer is None else ownership.variables_of_optimizer(optimizer)

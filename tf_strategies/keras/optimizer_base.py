@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import abc
 import numbers
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
 from tf_strategies.keras.inspection import is_vector, name_of
+from tf_strategies.keras.types import Config, LearningRate, Variable
+from tf_strategies.types import Kwargs, TensorLike, TensorOrSlices
 
 __all__ = ["Exclude", "OptimizerBase", "Update"]
 
@@ -37,42 +39,42 @@ class Update(NamedTuple):
     gradient: tf.Tensor
     slots: Sequence[tf.Tensor]
     rate: tf.Tensor
-    iterations: Any
+    iterations: Union[tf.Variable, tf.Tensor]
     excluded: bool
 
 
 class _Keras3(KERAS.optimizers.Optimizer):
-    def _start(self, learning_rate: Any, name: Optional[str], options: Dict[str, Any]) -> None:
+    def _start(self, learning_rate: LearningRate, name: Optional[str], options: Kwargs) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **options)
 
-    def build(self, variables: Sequence[Any]) -> None:
+    def build(self, variables: Sequence[Variable]) -> None:
         """Makes the slots of the variables."""
         if not self.built:
             super().build(variables)
             self._make_slots(variables)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(self, gradient: TensorOrSlices, variable: Variable, learning_rate: TensorLike) -> None:
         """Updates one variable."""
         self._update(gradient, variable, learning_rate, self._get_variable_index(variable))
 
 
 class _Keras2(KERAS.optimizers.Optimizer):
-    def _start(self, learning_rate: Any, name: Optional[str], options: Dict[str, Any]) -> None:
+    def _start(self, learning_rate: LearningRate, name: Optional[str], options: Kwargs) -> None:
         super().__init__(name=name or type(self).__name__, weight_decay=None, **options)
         self._learning_rate = self._build_learning_rate(learning_rate)
 
-    def build(self, var_list: Sequence[Any]) -> None:
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
         """Makes the slots of the variables."""
         super().build(var_list)
         if not getattr(self, "_built", False):
             self._make_slots(var_list)
             self._built = True
 
-    def update_step(self, gradient: Any, variable: Any) -> None:
+    def update_step(self, gradient: TensorOrSlices, variable: tf.Variable) -> None:
         """Updates one variable."""
         self._update(gradient, variable, self.learning_rate, self._index_dict[self._var_key(variable)])
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         rate = self._serialize_hyperparameter(self._learning_rate)
         return {**super().get_config(), "learning_rate": rate}
@@ -96,12 +98,12 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
 
     def __init__(
         self,
-        learning_rate: Any,
+        learning_rate: LearningRate,
         *,
         name: Optional[str],
         weight_decay: float,
         exclude: Optional[Exclude],
-        options: Dict[str, Any],
+        options: Kwargs,
     ) -> None:
         if exclude is not None and not callable(exclude):
             raise OptionsError(
@@ -117,19 +119,19 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
     def _computed(self, update: Update) -> Tuple[tf.Tensor, Sequence[tf.Tensor]]:
         """Returns what is subtracted from the weight, [...], and the new slots."""
 
-    def excludes(self, variable: Any) -> bool:
+    def excludes(self, variable: Variable) -> bool:
         """Returns True if a variable is excluded from weight decay and trust ratios."""
         if self.exclude is None:
             return is_vector(variable)
         return bool(self.exclude(name_of(variable), tuple(variable.shape)))
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         exclude = None if self.exclude is None else KERAS.saving.serialize_keras_object(self.exclude)
         return {**super().get_config(), "weight_decay": self.weight_decay, "exclude": exclude}
 
     @classmethod
-    def from_config(cls, config: Dict[str, Any], custom_objects: Optional[Dict[str, Any]] = None) -> Any:
+    def from_config(cls, config: Config, custom_objects: Optional[Dict[str, object]] = None) -> OptimizerBase:
         """Makes the optimizer that `get_config` describes."""
         config = dict(config)
         if config.get("exclude") is not None and not callable(config["exclude"]):
@@ -138,7 +140,7 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
             )
         return super().from_config(config, custom_objects=custom_objects)
 
-    def _make_slots(self, variables: Sequence[Any]) -> None:
+    def _make_slots(self, variables: Sequence[Variable]) -> None:
         self._excluded = tuple(self.excludes(variable) for variable in variables)
         for variable, excluded in zip(variables, self._excluded):
             if self.joint_norms and not excluded:
@@ -147,7 +149,7 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
             slots = [self.add_variable_from_reference(variable, name) for variable in variables]
             setattr(self, f"_{name}", slots)
 
-    def _update(self, gradient: Any, variable: Any, rate: Any, number: int) -> None:
+    def _update(self, gradient: TensorOrSlices, variable: Variable, rate: TensorLike, number: int) -> None:
         held = [_held(getattr(self, f"_{name}")[number]) for name in self.slot_names]
         kind = tf.float64 if variable.dtype == tf.float64 else tf.float32
         if isinstance(gradient, tf.IndexedSlices):
@@ -170,12 +172,12 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
         """Does nothing, in place of Keras's weight decay."""
 
 
-def _held(variable: Any) -> Any:
+def _held(variable: Variable) -> tf.Variable:
     """Returns the TensorFlow variable that a variable of Keras holds."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _require_whole(optimizer: Any, variable: Any) -> None:
+def _require_whole(optimizer: OptimizerBase, variable: Variable) -> None:
     held = _held(variable)
     if getattr(held, "lives_on_servers", False) and len(held.parts) > 1:
         raise OptionsError(

@@ -14,6 +14,8 @@ from typing import Any, Callable, Iterator, List
 
 import tensorflow as tf
 
+from tf_strategies.keras.types import Layer, Optimizer, Variable
+
 __all__ = [
     "belongs_to_optimizer",
     "belongs_to_replica",
@@ -25,10 +27,10 @@ __all__ = [
 ]
 
 _MARK = "_tf_strategies_owner"
-_optimizers: List[weakref.ref] = []
+_optimizers: List[weakref.ref[Optimizer]] = []
 
 
-def belongs_to_optimizer(variable: Any) -> bool:
+def belongs_to_optimizer(variable: tf.Variable) -> bool:
     """Returns True if the variable belongs to an optimizer of this process, also through a loss scale."""
     if _MARK not in vars(variable):
         for reference in list(_optimizers):
@@ -43,17 +45,17 @@ def belongs_to_optimizer(variable: Any) -> bool:
     return bool(vars(variable)[_MARK] == "optimizer")
 
 
-def belongs_to_replica(variable: Any) -> bool:
+def belongs_to_replica(variable: tf.Variable) -> bool:
     """Returns True if the variable holds a state of the rows of one replica."""
     return bool(vars(variable).get(_MARK) == "replica")
 
 
-def give_to_replica(variable: Any) -> None:
+def give_to_replica(variable: Variable) -> None:
     """Records that a variable, of Keras or TensorFlow, holds a state of one replica."""
     vars(_held(variable))[_MARK] = "replica"
 
 
-def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
+def variables_of_optimizer(optimizer: Optimizer) -> Iterator[Variable]:
     """Yields all variables of an optimizer, some of them more than once.
 
     Accumulated gradients belong to each replica until they are applied, because they are added up only then.
@@ -67,29 +69,29 @@ def variables_of_optimizer(optimizer: Any) -> Iterator[Any]:
             yield part
 
 
-def uncast(variable: Any) -> Any:
+def uncast(variable: tf.Variable) -> tf.Variable:
     """Returns the variable that a variable of Keras 2 casts when it is read, or the variable itself."""
     return vars(variable).get("_variable", variable)
 
 
-def init_optimizer(original: Callable, keras: ModuleType) -> Callable:
+def init_optimizer(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the constructor of an optimizer, changed to record the optimizer."""
     del keras
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Optimizer, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         _optimizers.append(weakref.ref(self))
 
     return init
 
 
-def mark_states(original: Callable, keras: ModuleType) -> Callable:
+def mark_states(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method that makes the states of a recurrent layer, changed to record that they belong to one replica."""
     del keras
 
     @functools.wraps(original)
-    def create_state_variables(self: Any, *args: Any, **kwargs: Any) -> None:
+    def create_state_variables(self: Layer, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         for state in tf.nest.flatten(self.states):
             give_to_replica(state)
@@ -97,7 +99,7 @@ def mark_states(original: Callable, keras: ModuleType) -> Callable:
     return create_state_variables
 
 
-def _held(variable: Any) -> Any:
+def _held(variable: Variable) -> tf.Variable:
     """Returns the TensorFlow variable of a Keras variable."""
     held = variable if isinstance(variable, tf.Variable) else variable._value
     return uncast(held)

@@ -11,15 +11,17 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.types import Data, Model
+from tf_strategies.types import Result
 
 __all__ = ["in_order"]
 
 
-def in_order(original: Callable) -> Callable:
+def in_order(original: Callable[..., Result]) -> Callable[..., Result]:
     """Returns `Model.predict` of Keras 3, changed to return rows in order."""
 
     @functools.wraps(original)
-    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def predict(self: Model, x: Data, *args: Any, **kwargs: Any) -> Result:
         if isinstance(x, tf.data.Dataset) and group_of(self) is not None:
             x = _split_by_data(x)
         return original(self, x, *args, **kwargs)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Optional, Union
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.scope_check import refuse_outside
+from tf_strategies.keras.types import Model, Optimizer, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
+from tf_strategies.types import Result
 
 __all__ = [
     "before_testing",
@@ -24,7 +26,7 @@ __all__ = [
 _CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
-def before_training(original: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
+def before_training(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `fit`, or the first method in `train_on_batch`, changed to refuse models that cannot be trained.
 
     `Model.compile` is not changed: Keras does not compile loaded models if `compile` is not its own method.
@@ -35,14 +37,14 @@ def before_training(original: Callable[..., Any], keras: ModuleType) -> Callable
     )
 
 
-def before_testing(original: Callable[..., Any]) -> Callable[..., Any]:
+def before_testing(original: Callable[..., Result]) -> Callable[..., Result]:
     """Returns the method of models, changed to refuse models that cannot be evaluated."""
     return _refusing(original, refuse_jit, refuse_stateful_layers)
 
 
-def _refusing(original: Callable[..., Any], *refusals: Callable[..., Any]) -> Callable[..., Any]:
+def _refusing(original: Callable[..., Result], *refusals: Callable[[Model], None]) -> Callable[..., Result]:
     @functools.wraps(original)
-    def allowed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def allowed(self: Model, *args: Any, **kwargs: Any) -> Result:
         for refuse in refusals:
             refuse(self)
         return original(self, *args, **kwargs)
@@ -50,7 +52,7 @@ def _refusing(original: Callable[..., Any], *refusals: Callable[..., Any]) -> Ca
     return allowed
 
 
-def refuse_jit(model: Any) -> None:
+def refuse_jit(model: Model) -> None:
     """Raises an OptionsError if the model spans several workers, or compresses, and was compiled with `jit_compile=True`."""
     own = getattr(model, "distribute_strategy", None)
     strategy = own if isinstance(own, WorkerStrategy) and own.compresses else workers_of(model)
@@ -63,7 +65,7 @@ def refuse_jit(model: Any) -> None:
         )
 
 
-def refuse_stateful_layers(model: Any) -> None:
+def refuse_stateful_layers(model: Model) -> None:
     """Raises an OptionsError if the model spans several workers and has recurrent layers with `stateful=True`."""
     strategy = workers_of(model)
     if strategy is None:
@@ -77,7 +79,7 @@ def refuse_stateful_layers(model: Any) -> None:
             )
 
 
-def refuse_clipping(model: Any) -> None:
+def refuse_clipping(model: Model) -> None:
     """Raises an OptionsError if the optimizer would clip gradients before they are added up."""
     strategy = workers_of(model)
     if strategy is None or not strategy.sums_when_applied or strategy.num_replicas_in_sync == 1:
@@ -94,14 +96,14 @@ def refuse_clipping(model: Any) -> None:
             )
 
 
-def refuse_with_compression(model: Any) -> None:
+def refuse_with_compression(model: Model) -> None:
     """Raises an OptionsError if the model's optimizer does not work with compressed gradients."""
     strategy = getattr(model, "distribute_strategy", None)
     if isinstance(strategy, WorkerStrategy):
         refuse_optimizer(strategy, getattr(model, "optimizer", None))
 
 
-def refuse_optimizer(strategy: WorkerStrategy, optimizer: Any) -> None:
+def refuse_optimizer(strategy: WorkerStrategy, optimizer: Optional[Optimizer]) -> None:
     """Raises an OptionsError if an optimizer does not work with the strategy's compressed gradients."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner is None or not strategy.compresses:
@@ -111,7 +113,7 @@ def refuse_optimizer(strategy: WorkerStrategy, optimizer: Any) -> None:
     _refuse_second_momentum(strategy, inner)
 
 
-def _refuse_before_sums(strategy: GroupStrategy, optimizer: Any, inner: Any) -> None:
+def _refuse_before_sums(strategy: GroupStrategy, optimizer: Optional[Optimizer], inner: Optimizer) -> None:
     what = _named(inner)
     if inner is not optimizer and getattr(inner, "gradient_accumulation_steps", None):
         raise OptionsError(
@@ -128,7 +130,7 @@ def _refuse_before_sums(strategy: GroupStrategy, optimizer: Any, inner: Any) -> 
         )
 
 
-def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
+def _refuse_second_momentum(strategy: WorkerStrategy, inner: Optimizer) -> None:
     if not strategy.momentum_of_compression:
         return
     what = _named(inner)
@@ -141,20 +143,20 @@ def _refuse_second_momentum(strategy: WorkerStrategy, inner: Any) -> None:
         )
     if getattr(inner, "weight_decay", None):
         raise OptionsError(
-            f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies "
+            f"weight_decay={inner.weight_decay} of {what} cannot be used with compression that applies "  # type: ignore[attr-defined]
             f"momentum itself: the decay would have no momentum; use "
             f"kernel_regularizer=keras.regularizers.L2(...), which is part of the gradient"
         )
 
 
-def _is_sgd(optimizer: Any) -> bool:
+def _is_sgd(optimizer: Optimizer) -> bool:
     """Returns True if the optimizer is Keras's SGD, and not a derived class."""
     return type(optimizer) in (*classes_of("optimizers", "SGD"), *classes_of("optimizers.legacy", "SGD"))
 
 
-def _named(optimizer: Any) -> str:
+def _named(optimizer: Optimizer) -> str:
     return f"optimizer {getattr(optimizer, 'name', type(optimizer).__name__)!r}"
 
 
-def _number(value: Any) -> float:
+def _number(value: Union[float, Variable]) -> float:
     return float(value.numpy() if hasattr(value, "numpy") else value)

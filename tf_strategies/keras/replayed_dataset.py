@@ -6,6 +6,8 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from tf_strategies.types import BatchIterator
+
 __all__ = ["ReplayedDataset"]
 
 
@@ -36,7 +38,7 @@ class ReplayedDataset:
         """
         self._goal = (number, taken, after)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> BatchIterator:
         if self._goal is None:
             return self._make()
         number, taken, after = self._goal
@@ -52,13 +54,13 @@ class ReplayedDataset:
             self.taken = taken
         return iterator
 
-    def _make(self) -> Any:
+    def _make(self) -> BatchIterator:
         self.created += 1
         self.taken = 0
         return iter(self._dataset)
 
 
 @tf.function(reduce_retracing=True)
-def _drop(iterator: Any, count: tf.Tensor) -> None:
+def _drop(iterator: BatchIterator, count: tf.Tensor) -> None:
     for _ in tf.range(count):
         iterator.get_next()

@@ -12,13 +12,42 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple, TypedDict, Union
 
 from tf_strategies.keras.replayed_dataset import ReplayedDataset
+from tf_strategies.keras.types import (
+    Callback,
+    CallbackList,
+    Callbacks,
+    DataAdapter,
+    DataLoop,
+    Dataset,
+    Keras2DataAdapter,
+    Keras2Model,
+    Keras3Model,
+    Model,
+)
+from tf_strategies.types import Structure
 
-__all__ = ["RunningFit", "fit_runs", "note_callbacks", "note_loop", "running_fit"]
+__all__ = ["Place", "RunningFit", "fit_runs", "note_callbacks", "note_loop", "running_fit"]
 
 _this_thread = threading.local()
+
+
+class Place(TypedDict):
+    """A position of training in its data, as plain data.
+
+    Attributes:
+        iterator: the number of the dataset's iterator, from 1.
+        taken: the number of batches that were taken from it.
+        epoch_ends: the number of times that the data were told of the end of an epoch.
+        steps: the number of batches of an epoch, or None if it is unknown.
+    """
+
+    iterator: int
+    taken: int
+    epoch_ends: int
+    steps: Optional[int]
 
 
 class RunningFit(abc.ABC):
@@ -28,8 +57,8 @@ class RunningFit(abc.ABC):
         callbacks: the list of callbacks that `fit` calls. It can be changed.
     """
 
-    def __init__(self, parts: _Parts, adapter: Any, dataset: Any) -> None:
-        self.callbacks: List[Any] = parts.callbacks.callbacks
+    def __init__(self, parts: _Parts, adapter: DataAdapter, dataset: Dataset) -> None:
+        self.callbacks: List[Callback] = parts.callbacks.callbacks  # type: ignore[union-attr]  # it is known
         self._model = parts.model
         self._epochs = parts.epochs
         self._adapter = adapter
@@ -57,7 +86,7 @@ class RunningFit(abc.ABC):
         steps = self._steps()
         return steps is not None and batches >= steps
 
-    def place(self, batches: int) -> Dict[str, Any]:
+    def place(self, batches: int) -> Place:
         """Returns the position of training in its data, as plain data for `go_to`.
 
         Args:
@@ -71,7 +100,7 @@ class RunningFit(abc.ABC):
             "steps": self._steps(),
         }
 
-    def go_to(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+    def go_to(self, epoch: int, batches: int, place: Place) -> None:
         """Makes `fit` continue in an epoch (from 0), after a number of its batches.
 
         Args:
@@ -98,7 +127,7 @@ class RunningFit(abc.ABC):
         """Returns True if the next epoch continues with the iterator of this one."""
 
     @abc.abstractmethod
-    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+    def _start(self, epoch: int, batches: int, place: Place) -> None:
         """Does the same as `go_to`, and reports the ends of the earlier epochs to the data."""
 
     @abc.abstractmethod
@@ -107,6 +136,8 @@ class RunningFit(abc.ABC):
 
 
 class _Keras3Fit(RunningFit):
+    _model: Keras3Model
+
     def __init__(self, parts: _Parts) -> None:
         self._epoch_iterator = parts.loop
         super().__init__(parts, self._epoch_iterator.data_adapter, self._epoch_iterator._distributed_dataset)
@@ -133,7 +164,7 @@ class _Keras3Fit(RunningFit):
     def _set_epoch(self, epoch: int, batches: int) -> None:
         self._model._initial_epoch = epoch
 
-    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+    def _start(self, epoch: int, batches: int, place: Place) -> None:
         self._set_epoch(epoch, batches)
         self._dataset.begin_at(place["iterator"], place["taken"])
         loop = self._epoch_iterator
@@ -141,7 +172,7 @@ class _Keras3Fit(RunningFit):
             loop._num_batches = place["steps"]
         enumerate_all = loop._enumerate_iterator
 
-        def enumerate_rest() -> Any:
+        def enumerate_rest() -> Iterator[Structure]:
             del loop._enumerate_iterator
             earlier = place["taken"] - batches if place["taken"] else 0
             for number, step in enumerate(enumerate_all()):
@@ -154,6 +185,9 @@ class _Keras3Fit(RunningFit):
 
 
 class _Keras2Fit(RunningFit):
+    _model: Keras2Model
+    _adapter: Keras2DataAdapter
+
     def __init__(self, parts: _Parts) -> None:
         self._handler = parts.loop
         super().__init__(parts, self._handler._adapter, self._handler._dataset)
@@ -173,7 +207,7 @@ class _Keras2Fit(RunningFit):
     def _set_epoch(self, epoch: int, batches: int) -> None:
         self._model._training_state = _Counters(epoch, batches)
 
-    def _start(self, epoch: int, batches: int, place: Dict[str, Any]) -> None:
+    def _start(self, epoch: int, batches: int, place: Place) -> None:
         self._set_epoch(epoch, batches)
         if self._handler._inferred_steps is None:
             self._handler._inferred_steps = place["steps"]
@@ -187,7 +221,7 @@ class _Counters:
         self._start = epoch, batches
 
     def maybe_load_initial_counters_from_ckpt(
-        self, steps_per_epoch: Any, initial_epoch: int, mode: Any = None
+        self, steps_per_epoch: Optional[int], initial_epoch: int, mode: Optional[str] = None
     ) -> Tuple[int, int]:
         del steps_per_epoch, initial_epoch, mode
         return self._start
@@ -203,15 +237,15 @@ class _Parts:
         loop: the data loop.
     """
 
-    def __init__(self, model: Any, epochs: int, callbacks: Any) -> None:
+    def __init__(self, model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList]) -> None:
         self.model = model
         self.epochs = epochs
-        self.callbacks: Any = callbacks if hasattr(callbacks, "callbacks") else None
-        self.loop: Any = None
+        self.callbacks: Optional[CallbackList] = callbacks if hasattr(callbacks, "callbacks") else None  # type: ignore[assignment]
+        self.loop: DataLoop = None
 
 
 @contextlib.contextmanager
-def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
+def fit_runs(model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList]) -> Iterator[None]:
     """Opens a context that records the `fit` of the model on this thread.
 
     Args:
@@ -227,20 +261,20 @@ def fit_runs(model: Any, epochs: int, callbacks: Any) -> Iterator[None]:
         stack.pop()
 
 
-def note_loop(loop: Any) -> None:
+def note_loop(loop: DataLoop) -> None:
     """Records a data loop. The first one that a `fit` makes goes through its training data."""
     for parts in _stack()[-1:]:
         parts.loop = loop if parts.loop is None else parts.loop
 
 
-def note_callbacks(callbacks: Any, model: Any) -> None:
+def note_callbacks(callbacks: CallbackList, model: Optional[Model]) -> None:
     """Records a list of callbacks of a model. The first one that a `fit` makes is its own."""
     for parts in _stack()[-1:]:
         if parts.model is model and parts.callbacks is None:
             parts.callbacks = callbacks
 
 
-def running_fit(model: Any) -> Optional[RunningFit]:
+def running_fit(model: Model) -> Optional[RunningFit]:
     """Returns the running `fit` of the model on this thread, or None."""
     for parts in reversed(_stack()):
         if parts.model is model and parts.loop is not None and parts.callbacks is not None:

@@ -9,17 +9,19 @@ import functools
 from types import ModuleType
 from typing import Any, Callable
 
+from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import Result
 
 __all__ = ["alone"]
 
 
-def alone(original: Callable[..., Any], keras: ModuleType) -> Callable[..., Any]:
+def alone(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns the method of a model, changed so that variables it makes belong to this worker alone."""
     del keras
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Model, *args: Any, **kwargs: Any) -> Result:
         strategy = self.distribute_strategy
         if not isinstance(strategy, WorkerStrategy):
             return original(self, *args, **kwargs)

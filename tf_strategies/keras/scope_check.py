@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import weakref
 from types import ModuleType
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.model_state import optimizers_of
+from tf_strategies.keras.types import Metric, Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["closed", "opened", "refuse_outside"]
 
-_open: weakref.WeakSet = weakref.WeakSet()
-_default: List[Any] = []
+_open: weakref.WeakSet[WorkerStrategy] = weakref.WeakSet()
+_default: List[tf.distribute.Strategy] = []
 
 
 def opened(strategy: WorkerStrategy) -> None:
@@ -34,7 +35,7 @@ def closed(strategy: WorkerStrategy) -> None:
     _open.discard(strategy)
 
 
-def refuse_outside(keras: ModuleType, model: Any) -> None:
+def refuse_outside(keras: ModuleType, model: Model) -> None:
     """Raises an OptionsError if the model, or a part of it, was made outside of the scope that it is trained in.
 
     Models of other strategies, such as OneDeviceStrategy, are accepted.
@@ -51,7 +52,7 @@ def refuse_outside(keras: ModuleType, model: Any) -> None:
         _refuse_missing_call(keras, model)
 
 
-def _is_in_no_scope(model: Any) -> bool:
+def _is_in_no_scope(model: Model) -> bool:
     if not hasattr(model, "_distribute_strategy"):  # Keras 2
         return model.distribute_strategy is _default_strategy()
     if model._distribute_strategy is not None:
@@ -59,14 +60,14 @@ def _is_in_no_scope(model: Any) -> bool:
     return not tf.distribute.has_strategy() or isinstance(tf.distribute.get_strategy(), WorkerStrategy)
 
 
-def _default_strategy() -> Optional[Any]:
+def _default_strategy() -> Optional[tf.distribute.Strategy]:
     """Returns TensorFlow's default strategy, or None if it does not exist yet."""
     if not _default and not tf.distribute.has_strategy():
         _default.append(tf.distribute.get_strategy())
     return _default[0] if _default else None
 
 
-def _refuse_model(model: Any, strategy: WorkerStrategy) -> None:
+def _refuse_model(model: Model, strategy: WorkerStrategy) -> None:
     raise OptionsError(
         f"model {model.name!r} was made outside of strategy.scope(), but this process is {strategy.name_of(strategy.rank)} of "
         f"{strategy.size} in an open {type(strategy).__name__}: each worker would train a model of its own, and all would write "
@@ -76,7 +77,7 @@ def _refuse_model(model: Any, strategy: WorkerStrategy) -> None:
     )
 
 
-def _refuse_variables(model: Any, strategy: WorkerStrategy) -> None:
+def _refuse_variables(model: Model, strategy: WorkerStrategy) -> None:
     compile_inside = (
         "; call model.compile inside `with strategy.scope():`, and make its optimizer and metrics there"
     )
@@ -97,7 +98,7 @@ def _refuse_variables(model: Any, strategy: WorkerStrategy) -> None:
                 )
 
 
-def _trainable_variables(model: Any) -> List[Any]:
+def _trainable_variables(model: Model) -> List[Variable]:
     """Returns the trainable variables that the model has so far.
 
     Keras 2 raises an error for a Sequential that is not built.
@@ -105,7 +106,7 @@ def _trainable_variables(model: Any) -> List[Any]:
     return list(model.trainable_variables) if model.built else []
 
 
-def _compiled_parts(model: Any) -> Iterator[Tuple[str, Any]]:
+def _compiled_parts(model: Model) -> Iterator[Tuple[str, Sequence[Variable]]]:
     for optimizer in optimizers_of(model):
         variables = optimizer.variables
         name = getattr(optimizer, "name", type(optimizer).__name__)
@@ -114,14 +115,14 @@ def _compiled_parts(model: Any) -> Iterator[Tuple[str, Any]]:
         yield f"metric {metric.name!r}", metric.variables
 
 
-def _metrics_to_come(model: Any) -> List[Any]:
+def _metrics_to_come(model: Model) -> List[Metric]:
     """Returns the metrics that were passed to Keras 2, which adds them to the model only in its first step."""
     container = getattr(model, "compiled_metrics", None)
     given = [getattr(container, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     return [each for each in tf.nest.flatten(given) if hasattr(each, "variables")]
 
 
-def _refuse_missing_call(keras: ModuleType, model: Any) -> None:
+def _refuse_missing_call(keras: ModuleType, model: Model) -> None:
     """Refuses a model without `call`: Keras 3 builds a model of a strategy by calling it, even if its `train_step` does not."""
     if not hasattr(model, "_distribute_strategy") or type(model).call is not keras.Model.call:
         return
@@ -134,5 +135,5 @@ def _refuse_missing_call(keras: ModuleType, model: Any) -> None:
         )
 
 
-def _path_of(variable: Any) -> str:
+def _path_of(variable: Variable) -> str:
     return str(getattr(variable, "path", None) or variable.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import tensorflow as tf
 
@@ -21,12 +21,12 @@ _STRIDE = 0x9E3779B1  # 2^32 divided by the golden ratio; its multiples are far 
 SEEDS = 2**31 - 2  # the number of different seeds in Keras 3
 
 
-def next_seed(original: Callable, keras: ModuleType) -> Callable:
+def next_seed(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
     """Returns `SeedGenerator.next` of Keras 3, changed so that seeds differ between replicas."""
     del keras
 
     @functools.wraps(original)
-    def next_of_replica(self: Any, ordered: bool = True) -> tf.Tensor:
+    def next_of_replica(self: object, ordered: bool = True) -> tf.Tensor:
         seed = original(self, ordered)
         replica = _replica()
         if not replica:
@@ -36,12 +36,12 @@ def next_seed(original: Callable, keras: ModuleType) -> Callable:
     return next_of_replica
 
 
-def seed_of_worker(original: Callable, keras: ModuleType) -> Callable:
+def seed_of_worker(original: Callable[..., Optional[int]], keras: ModuleType) -> Callable[..., Optional[int]]:
     """Returns `RandomGenerator.make_legacy_seed` of Keras 2, changed so that seeds differ between workers."""
     del keras
 
     @functools.wraps(original)
-    def make_legacy_seed(self: Any) -> Optional[int]:
+    def make_legacy_seed(self: object) -> Optional[int]:
         seed = original(self)
         return seed if seed is None else (seed + spread(_replica())) % SEEDS
 

@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow as tf
+
+from tf_strategies.keras.types import Keras3Variable, Variable
+from tf_strategies.types import TensorLike
 
 __all__ = ["assign_add", "assign_sub"]
 
 
-def assign_add(original: Callable, keras: ModuleType) -> Callable:
+def assign_add(original: Callable[..., Variable], keras: ModuleType) -> Callable[..., Variable]:
     """Returns `keras.Variable.assign_add`, which adds on the server of the variable."""
     del keras
     return _on_servers(original, "assign_add")
 
 
-def assign_sub(original: Callable, keras: ModuleType) -> Callable:
+def assign_sub(original: Callable[..., Variable], keras: ModuleType) -> Callable[..., Variable]:
     """Returns `keras.Variable.assign_sub`, which subtracts on the server of the variable."""
     del keras
     return _on_servers(original, "assign_sub")
 
 
-def _on_servers(original: Callable, name: str) -> Callable:
+def _on_servers(original: Callable[..., Variable], name: str) -> Callable[..., Variable]:
     @functools.wraps(original)
-    def change(self: Any, value: Any) -> Any:
+    def change(self: Keras3Variable, value: TensorLike) -> Variable:
         held = getattr(self, "_value", None)
         if not getattr(held, "lives_on_servers", False):
             return original(self, value)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
 import numpy as np
+
+from tf_strategies.keras.types import Model, Optimizer
 
 __all__ = ["layer_settings", "optimizer_settings"]
 
@@ -15,7 +17,7 @@ _PROCESS_OWN = ("name", "seed", "shared_object_id", "code", "module", "registere
 _LONGEST = 64
 
 
-def optimizer_settings(optimizer: Any) -> Tuple[str, Dict[str, str]]:
+def optimizer_settings(optimizer: Optimizer) -> Tuple[str, Dict[str, str]]:
     """Returns the name of an optimizer in messages, and its settings, such as `learning_rate`, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras warns that functions in it cannot be saved
@@ -24,7 +26,7 @@ def optimizer_settings(optimizer: Any) -> Tuple[str, Dict[str, str]]:
     return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
 
 
-def layer_settings(model: Any) -> List[Tuple[str, Dict[str, str]]]:
+def layer_settings(model: Model) -> List[Tuple[str, Dict[str, str]]]:
     """Returns the name and the settings of each layer that does not contain other layers."""
     found = []
     for layer in model._flatten_layers():
@@ -39,7 +41,7 @@ def layer_settings(model: Any) -> List[Tuple[str, Dict[str, str]]]:
     return found
 
 
-def _plain(path: str, value: Any) -> Iterator[Tuple[str, str]]:
+def _plain(path: str, value: object) -> Iterator[Tuple[str, str]]:
     """Yields the numbers and short words of nested settings. Functions and large values are left out."""
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -9,21 +9,22 @@ from __future__ import annotations
 import contextlib
 import random
 from types import ModuleType
-from typing import Any, Iterator
+from typing import Any, Iterator, MutableSequence, Optional
 
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import Structure
 
 __all__ = ["one_order", "shared_random"]
 
 
-def shared_random(original: ModuleType, keras: ModuleType) -> Any:
+def shared_random(original: ModuleType, keras: ModuleType) -> _SharedRandom:
     """Returns a replacement for Python's `random` in a module of Keras. It shuffles in the agreed order."""
     del original, keras
     return _shared
 
 
 @contextlib.contextmanager
-def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
+def one_order(strategy: object, shuffle: object) -> Iterator[None]:
     """Opens a context in which data for models of this strategy are shuffled in the same order on all workers.
 
     A collective.
@@ -47,12 +48,12 @@ def one_order(strategy: Any, shuffle: Any) -> Iterator[None]:
 class _SharedRandom:
     """Python's `random`, except that `shuffle` follows `order` if it is set."""
 
-    order: Any = None
+    order: Optional[random.Random] = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(random, name)
 
-    def shuffle(self, values: Any) -> None:
+    def shuffle(self, values: MutableSequence[Structure]) -> None:
         (self.order or random).shuffle(values)
 
 

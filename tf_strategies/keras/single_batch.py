@@ -8,20 +8,23 @@ is made, because that would take much longer than most steps.
 from __future__ import annotations
 
 import zlib
-from typing import Any, List, Tuple
+from typing import List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.types import Structure, TensorLike
 
 __all__ = ["as_dataset", "own_rows"]
 
 _SAMPLE_BYTES = 1 << 16
 
+_Component = Union[np.ndarray, tf.Tensor, tf.Variable, tf.RaggedTensor, tf.SparseTensor]
 
-def own_rows(strategy: GroupStrategy, batch: Any) -> Any:
+
+def own_rows(strategy: GroupStrategy, batch: Structure) -> Structure:
     """Returns the rows of this worker's replicas. A collective.
 
     Args:
@@ -49,7 +52,7 @@ def own_rows(strategy: GroupStrategy, batch: Any) -> Any:
     return strategy.experimental_distribute_values_from_function(lambda _: next(each))  # type: ignore[attr-defined]
 
 
-def as_dataset(batch: Any) -> tf.data.Dataset:
+def as_dataset(batch: Sequence[Structure]) -> tf.data.Dataset:
     """Returns a dataset with one element, the batch (x, y, weights), in which y and weights may be None."""
     given = tuple(batch)
     while given[-1] is None:
@@ -57,7 +60,7 @@ def as_dataset(batch: Any) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(_without_lists(given))
 
 
-def _without_lists(structure: Any) -> Any:
+def _without_lists(structure: Structure) -> Structure:
     """Returns the structure with tuples instead of lists, because tf.data would stack a list to one tensor."""
     if isinstance(structure, dict):
         return {key: _without_lists(part) for key, part in structure.items()}
@@ -66,7 +69,7 @@ def _without_lists(structure: Any) -> Any:
     return structure
 
 
-def _agree(strategy: GroupStrategy, structure: Any, flat: List[Any]) -> None:
+def _agree(strategy: GroupStrategy, structure: Structure, flat: List[_Component]) -> None:
     """Makes sure that all workers have batches of one form, and warns if they do not have the same batch."""
     form = str(tf.nest.map_structure(_form, structure))
     sample = zlib.crc32(b"".join(_sample(part) for part in flat))
@@ -88,16 +91,16 @@ def _agree(strategy: GroupStrategy, structure: Any, flat: List[Any]) -> None:
         )
 
 
-def _as_array(part: Any) -> Any:
+def _as_array(part: Optional[TensorLike]) -> Optional[_Component]:
     known = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor, tf.Variable)
     return part if part is None or isinstance(part, known) else np.asarray(part)
 
 
-def _form(part: Any) -> Any:
+def _form(part: Optional[_Component]) -> Optional[str]:
     return None if part is None else f"{tf.as_dtype(part.dtype).name} {list(part.shape)}"
 
 
-def _sample(part: Any) -> bytes:
+def _sample(part: _Component) -> bytes:
     """Returns some bytes of a dense component, the same for the same component."""
     if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
         return b""
@@ -108,7 +111,7 @@ def _sample(part: Any) -> bytes:
     return flat[:: flat.size // _SAMPLE_BYTES | 1].tobytes()
 
 
-def _rows(flat: List[Any]) -> int:
+def _rows(flat: List[_Component]) -> int:
     if any(len(part.shape) == 0 for part in flat):
         raise ValueError(
             f"a batch has a component that is a scalar, which cannot be split between replicas: {[_form(each) for each in flat]}"
@@ -127,7 +130,7 @@ def _bounds(rows: int, replicas: int) -> List[Tuple[int, int]]:
     return list(zip(ends[:-1], ends[1:]))
 
 
-def _slice(part: Any, at: slice) -> Any:
+def _slice(part: Optional[_Component], at: slice) -> Optional[_Component]:
     if part is None:
         return None
     if isinstance(part, tf.SparseTensor):

@@ -14,6 +14,9 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras.types import Metric
+from tf_strategies.types import Structure
+
 __all__ = ["StepResults"]
 
 
@@ -28,16 +31,16 @@ class StepResults:
 
     def __init__(
         self,
-        metrics: List[Any],
-        reading: Callable[[List[Any]], ContextManager[None]],
-        agreed: Callable[[Any], Any],
+        metrics: List[Metric],
+        reading: Callable[[List[Metric]], ContextManager[None]],
+        agreed: Callable[[Structure], Structure],
     ) -> None:
         self._metrics = [each for each in metrics if callable(getattr(each, "result", None))]
         self._reading = reading
         self._agreed = agreed
         self._noting = 0
         self._given: Dict[
-            int, Tuple[tf.Tensor, Any, int]
+            int, Tuple[tf.Tensor, Metric, int]
         ] = {}  # the tensor, its metric, its place in the result
 
     @contextlib.contextmanager
@@ -55,7 +58,7 @@ class StepResults:
                 for metric in self._metrics:
                     del vars(metric)["result"]
 
-    def of_all_replicas(self, logs: Any) -> Any:
+    def of_all_replicas(self, logs: Structure) -> Structure:
         """Returns what a step returns, with results of metrics over all replicas; in a replica function, after `noted`."""
         flat = tf.nest.flatten(logs)
         given = [self._given.get(id(each)) for each in flat]
@@ -63,7 +66,7 @@ class StepResults:
         if not metrics:
             return logs
 
-        def read(distribution: Any) -> List[List[tf.Tensor]]:
+        def read(distribution: tf.distribute.Strategy) -> List[List[tf.Tensor]]:
             del distribution
             with self._reading(metrics):
                 return [[tf.identity(part) for part in tf.nest.flatten(each.result())] for each in metrics]
@@ -78,9 +81,9 @@ class StepResults:
             ],
         )
 
-    def _noting_result(self, metric: Any, original: Callable) -> Callable:
+    def _noting_result(self, metric: Metric, original: Callable[..., Structure]) -> Callable[..., Structure]:
         @functools.wraps(original)
-        def result(*args: Any, **kwargs: Any) -> Any:
+        def result(*args: Any, **kwargs: Any) -> Structure:
             found = original(*args, **kwargs)
             if tf.distribute.in_cross_replica_context():
                 return found

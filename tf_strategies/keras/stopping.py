@@ -6,11 +6,12 @@ import functools
 from typing import Any, Callable
 
 from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.types import CallbackList, Model
 
 __all__ = ["agree_after_callbacks", "agree_to_stop"]
 
 
-def agree_to_stop(model: Any) -> None:
+def agree_to_stop(model: Model) -> None:
     """Makes `model.stop_training` equal on all workers, which call this at the same points of `fit`.
 
     If a worker has already passed this point, all workers stop at the next one.
@@ -24,13 +25,13 @@ def agree_to_stop(model: Any) -> None:
         model.stop_training = stops
 
 
-def agree_after_callbacks(callbacks: Any, model: Any) -> None:
+def agree_after_callbacks(callbacks: CallbackList, model: Model) -> None:
     """Makes a CallbackList of any Keras agree on stopping after the callbacks at the end of a batch or an epoch."""
     for name in ("on_train_batch_end", "on_epoch_end"):
         setattr(callbacks, name, _then_agree(getattr(callbacks, name), model))
 
 
-def _then_agree(call: Callable[..., Any], model: Any) -> Callable[..., Any]:
+def _then_agree(call: Callable[..., None], model: Model) -> Callable[..., None]:
     @functools.wraps(call)
     def called(*args: Any, **kwargs: Any) -> None:
         call(*args, **kwargs)

@@ -11,13 +11,15 @@ import contextlib
 import functools
 import threading
 from types import ModuleType
-from typing import Any, Callable, Iterator, List, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
+from tf_strategies.keras.types import Gradients, GradientsAndVariables, Keras3Optimizer, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import PerReplica, Result, TensorOrSlices
 
 __all__ = [
     "all_reduce_sum_gradients",
@@ -31,12 +33,14 @@ __all__ = [
 _this_thread = threading.local()
 
 
-def apply(original: Callable, keras: ModuleType) -> Callable:
+def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Optimizer.apply`, which records the variables of the gradients, and refuses unsupported options."""
     del keras
 
     @functools.wraps(original)
-    def apply_noted(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply_noted(
+        self: Keras3Optimizer, grads: Gradients, trainable_variables: Optional[Sequence[Variable]] = None
+    ) -> Result:
         grads = list(grads)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         trainable_variables = None if trainable_variables is None else variables
@@ -53,12 +57,12 @@ def apply(original: Callable, keras: ModuleType) -> Callable:
     return apply_noted
 
 
-def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
+def clip_gradients(original: Callable[..., Gradients], keras: ModuleType) -> Callable[..., Gradients]:
     """Returns the method of optimizers that clips, after the gradients are added up over replicas."""
     del keras
 
     @functools.wraps(original)
-    def clip(self: Any, grads: Sequence[Any]) -> Any:
+    def clip(self: Keras3Optimizer, grads: Gradients) -> Gradients:
         clips = self.clipnorm or self.global_clipnorm or self.clipvalue
         if clips and _are_of_one_replica():
             grads = _sum(grads, _variables_of(grads))
@@ -68,12 +72,14 @@ def clip_gradients(original: Callable, keras: ModuleType) -> Callable:
     return clip
 
 
-def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
+def all_reduce_sum_gradients(
+    original: Callable[..., GradientsAndVariables], keras: ModuleType
+) -> Callable[..., GradientsAndVariables]:
     """Returns the method of optimizers that adds gradients up over replicas, unless they already are."""
     del keras
 
     @functools.wraps(original)
-    def sum_once(self: Any, grads_and_vars: Any) -> Any:
+    def sum_once(self: Keras3Optimizer, grads_and_vars: GradientsAndVariables) -> GradientsAndVariables:
         clipped = getattr(_this_thread, "clipped", False)
         _this_thread.clipped = False
         if clipped or _are_sums() or _are_summed_later():
@@ -91,12 +97,14 @@ def all_reduce_sum_gradients(original: Callable, keras: ModuleType) -> Callable:
     return sum_once
 
 
-def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
+def apply_scaled(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns the method of LossScaleOptimizer that applies scaled gradients, after they are added up."""
     del keras
 
     @functools.wraps(original)
-    def apply_sums(self: Any, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+    def apply_sums(
+        self: Keras3Optimizer, grads: Gradients, trainable_variables: Optional[Sequence[Variable]] = None
+    ) -> Result:
         if _are_of_one_replica():
             refuse_optimizer(tf.distribute.get_strategy(), self)
             variables = self._trainable_variables if trainable_variables is None else trainable_variables
@@ -108,19 +116,21 @@ def apply_scaled(original: Callable, keras: ModuleType) -> Callable:
     return apply_sums
 
 
-def handle_finite_grads(original: Callable, keras: ModuleType) -> Callable:
+def handle_finite_grads(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns the method of LossScaleOptimizer that applies finite sums of gradients."""
     del keras
 
     @functools.wraps(original)
-    def apply_if_finite(self: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
+    def apply_if_finite(
+        self: Keras3Optimizer, grads: Gradients, trainable_variables: Sequence[Variable]
+    ) -> Result:
         with _given_sums():
             return original(self, grads, trainable_variables)
 
     return apply_if_finite
 
 
-def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
+def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method of optimizers that assigns moving averages to variables.
 
     Each replica overwrites its own copies.
@@ -130,7 +140,7 @@ def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
     del keras
 
     @functools.wraps(original)
-    def overwrite(self: Any, trainable_variables: Sequence[Any]) -> None:
+    def overwrite(self: Keras3Optimizer, trainable_variables: Sequence[Variable]) -> None:
         if not _is_in_group():
             original(self, trainable_variables)
             return
@@ -141,7 +151,7 @@ def overwrite_with_average(original: Callable, keras: ModuleType) -> Callable:
     return overwrite
 
 
-def _variables_of(grads: Sequence[Any]) -> List[Any]:
+def _variables_of(grads: Gradients) -> List[Variable]:
     """Returns the variables of gradients within `apply`. Keras may have left out variables without a gradient.
 
     It also leaves out variables whose gradient is their new value, as in float8.
@@ -153,7 +163,7 @@ def _variables_of(grads: Sequence[Any]) -> List[Any]:
     return [variable for _, variable in pairs]
 
 
-def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+def _sum(grads: Gradients, variables: Sequence[Variable]) -> Gradients:
     """Returns the sums over replicas, each on the device of its variable; None where there is no gradient."""
     grads = list(grads)
     given = [position for position, grad in enumerate(grads) if grad is not None]
@@ -167,16 +177,20 @@ def _sum(grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
     return grads
 
 
-def _reduce(strategy: tf.distribute.Strategy, grads: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+def _reduce(
+    strategy: tf.distribute.Strategy, grads: Sequence[PerReplica], variables: Sequence[tf.Variable]
+) -> List[PerReplica]:
     return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, list(zip(grads, variables)))
 
 
-def _stored(variable: Any) -> Any:
+def _stored(variable: Variable) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _times(grads: Sequence[Any], factor: Any, operation: Callable) -> List[Any]:
-    def one(grad: Any) -> Any:
+def _times(
+    grads: Gradients, factor: Optional[tf.Tensor], operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+) -> Gradients:
+    def one(grad: Optional[TensorOrSlices]) -> Optional[TensorOrSlices]:
         if grad is None or factor is None:
             return grad
         if isinstance(grad, tf.IndexedSlices):

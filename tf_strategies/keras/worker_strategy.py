@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Optional, Sequence
+from typing import TYPE_CHECKING, ContextManager, Iterator, Optional, Sequence
 
 from tf_strategies.keras.shared_progress import SharedProgress
+from tf_strategies.keras.types import Callback, Compression, Model, StepFunction, Variable
+from tf_strategies.types import Structure
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 __all__ = ["WorkerStrategy", "workers_of"]
 
@@ -26,10 +31,10 @@ class WorkerStrategy:
     deals_batches = False
     sums_when_applied = False
     num_replicas_in_sync: int  # of tf.distribute.Strategy
-    _compression: Optional[Any] = None
+    _compression: Optional[Compression] = None
 
     @property
-    def compression(self) -> Optional[Any]:
+    def compression(self) -> Optional[Compression]:
         """The compressor of gradients, one of `tfs.compression`; None for no compression."""
         return self._compression
 
@@ -47,7 +52,7 @@ class WorkerStrategy:
         """Returns the name of a worker in messages: its task and, for a worker in a cluster, its address."""
         return f"worker {rank}"
 
-    def name_variables(self, variables: Sequence[Any]) -> None:
+    def name_variables(self, variables: Sequence[Variable]) -> None:
         """Records the names of Keras variables."""
         del variables
 
@@ -62,11 +67,11 @@ class WorkerStrategy:
         """Opens a context for the time that `fit` runs."""
         return contextlib.nullcontext()
 
-    def own_callbacks(self) -> Sequence[Any]:
+    def own_callbacks(self) -> Sequence[Callback]:
         """Callbacks of the strategy itself, which run after those of the user."""
         return ()
 
-    def counted_by_all(self, variables: Sequence[Any]) -> ContextManager[None]:
+    def counted_by_all(self, variables: Sequence[tf.Variable]) -> ContextManager[None]:
         """Opens a context in which these metric variables hold the sums over all workers.
 
         The context is open while the logs of an epoch are computed.
@@ -85,7 +90,9 @@ class WorkerStrategy:
         """Opens a context in which this worker makes variables without the other workers."""
         return contextlib.nullcontext()
 
-    def joint_steps(self, model: Any, data: Any, *, sums_logs: bool) -> ContextManager[None]:
+    def joint_steps(
+        self, model: Model, data: Iterator[Structure], *, sums_logs: bool
+    ) -> ContextManager[None]:
         """Opens a context in which replica functions are steps of `fit` or `evaluate`.
 
         Args:
@@ -97,7 +104,7 @@ class WorkerStrategy:
         del model, data, sums_logs
         return contextlib.nullcontext()
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: StepFunction, *args: Structure) -> Structure:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 
@@ -109,7 +116,7 @@ class WorkerStrategy:
         return contextlib.nullcontext()
 
 
-def workers_of(model: Any) -> Optional[WorkerStrategy]:
+def workers_of(model: Optional[Model]) -> Optional[WorkerStrategy]:
     """Returns the strategy of a model, if several workers train it."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy if isinstance(strategy, WorkerStrategy) and strategy.size > 1 else None

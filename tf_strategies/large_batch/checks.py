@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, List, Optional, Set
+from typing import List, Optional, Set
 
 import tensorflow as tf
 
 from tf_strategies.arguments import count
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.types import Model
 from tf_strategies.large_batch.finding import Finding
 from tf_strategies.large_batch.of_data import batch_size_of, find_own_shuffles, is_of_one_worker
 from tf_strategies.large_batch.of_model import find_in_model, find_wrong_statistics
@@ -20,7 +21,7 @@ _told: Set[str] = set()
 
 
 def check(
-    model: Any,
+    model: Model,
     strategy: Optional[tf.distribute.Strategy] = None,
     data: Optional[tf.data.Dataset] = None,
     *,

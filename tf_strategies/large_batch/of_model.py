@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from tf_strategies.keras.inspection import (
     compile_arguments,
@@ -14,7 +14,9 @@ from tf_strategies.keras.inspection import (
     starts_at_zero,
     takes_joint_statistics,
 )
+from tf_strategies.keras.types import Model
 from tf_strategies.large_batch.finding import Finding
+from tf_strategies.types import Structure
 
 __all__ = ["find_in_model", "find_wrong_statistics"]
 
@@ -23,14 +25,14 @@ HE = 'He et al. 2019, "Bag of tricks for image classification"'
 FEWEST_ROWS, MOST_ROWS = 16, 256
 
 
-def find_in_model(model: Any) -> List[Finding]:
+def find_in_model(model: Model) -> List[Finding]:
     """Returns the findings that need neither a strategy nor data."""
     found = (find(model) for find in (_decay, _scaled_loss, _gamma, _sums))
     return [finding for finding in found if finding is not None]
 
 
 def find_wrong_statistics(
-    model: Any, replicas: int, rows: Optional[int], rows_of_all: Optional[int]
+    model: Model, replicas: int, rows: Optional[int], rows_of_all: Optional[int]
 ) -> Optional[Finding]:
     """Returns the finding for batch normalizations whose statistics are those of a bad number of rows.
 
@@ -60,7 +62,7 @@ def find_wrong_statistics(
     )
 
 
-def _decay(model: Any) -> Optional[Finding]:
+def _decay(model: Model) -> Optional[Finding]:
     where = [*map(name_of, decayed_vectors(model)), *regularized_vectors(model)]
     if not where:
         return None
@@ -74,7 +76,7 @@ def _decay(model: Any) -> Optional[Finding]:
     )
 
 
-def _scaled_loss(model: Any) -> Optional[Finding]:
+def _scaled_loss(model: Model) -> Optional[Finding]:
     weights = [
         value
         for _, value in _flat("loss_weights", compile_arguments(model).get("loss_weights"))
@@ -92,7 +94,7 @@ def _scaled_loss(model: Any) -> Optional[Finding]:
     )
 
 
-def _gamma(model: Any) -> Optional[Finding]:
+def _gamma(model: Model) -> Optional[Finding]:
     ends = [
         layer
         for added in residual_sums(model)
@@ -111,7 +113,7 @@ def _gamma(model: Any) -> Optional[Finding]:
     )
 
 
-def _sums(model: Any) -> Optional[Finding]:
+def _sums(model: Model) -> Optional[Finding]:
     losses = _flat("loss", compile_arguments(model).get("loss"))
     where = [name for name, loss in losses if getattr(loss, "reduction", "") in ("sum", "none", None)]
     if not where:
@@ -125,7 +127,7 @@ def _sums(model: Any) -> Optional[Finding]:
     )
 
 
-def _flat(name: str, value: Any) -> Iterator[Tuple[str, Any]]:
+def _flat(name: str, value: Structure) -> Iterator[Tuple[str, Structure]]:
     """Yields the values of nested lists and dicts, each with its path."""
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ from tf_strategies.errors import Code
 from tf_strategies.native import channel_core as core
 from tf_strategies.native import host, loader
 from tf_strategies.native.channel_opening import DataConnection, open_channel
+from tf_strategies.types import JsonObject
 
 _MOST_KEYS = 1 << 32
 
@@ -206,7 +207,7 @@ class Channel:
             return "it was closed"
         return message if code else None
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> JsonObject:
         """Returns the counters of this end and its transport; see `tfs_channel_stats` in ops/channel/c_api.h."""
         return core.stats(self._worker.channel)
 

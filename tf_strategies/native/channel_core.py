@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
 from tf_strategies.texts import utf8
+from tf_strategies.types import JsonObject
 
 _ADDRESS_BYTES = 64 << 10
 
@@ -162,7 +163,7 @@ def channels_to(peer_name: str) -> list[int]:
         capacity = count
 
 
-def stats(channel: int) -> dict[str, Any]:
+def stats(channel: int) -> JsonObject:
     """Returns the counters of `tfs_channel_stats`, or an empty dictionary if the channel is closed."""
     text = c_text.read(_core().tfs_channel_stats, ctypes.c_int64(channel))
     return {} if text is None else json.loads(text)

@@ -7,13 +7,16 @@ collectives in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from tf_strategies.native import communicator as communicators
 from tf_strategies.native import loader
 from tf_strategies.native.communicator import Communicator
+
+if TYPE_CHECKING:
+    from tf_strategies.native.subgroup import Subcommunicator
 
 
 class AllToAll(NamedTuple):
@@ -31,7 +34,7 @@ class AllToAll(NamedTuple):
 def all_reduce(
     tensors: Sequence[tf.Tensor],
     *,
-    communicator: Communicator,
+    communicator: Communicator | Subcommunicator,
     reduction: str = "sum",
     name: str,
     layout: str = "",
@@ -64,7 +67,9 @@ def all_reduce(
     )
 
 
-def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root: int = 0) -> tf.Tensor:
+def broadcast(
+    tensor: tf.Tensor, *, communicator: Communicator | Subcommunicator, name: str, root: int = 0
+) -> tf.Tensor:
     """Returns the tensor of worker `root` on every worker.
 
     It completes on a worker when all workers to which this worker sends have received the tensor. It raises the
@@ -85,7 +90,9 @@ def broadcast(tensor: tf.Tensor, *, communicator: Communicator, name: str, root:
     )
 
 
-def all_gather(tensor: tf.Tensor, *, communicator: Communicator, name: str, layout: str = "") -> tf.Tensor:
+def all_gather(
+    tensor: tf.Tensor, *, communicator: Communicator | Subcommunicator, name: str, layout: str = ""
+) -> tf.Tensor:
     """Concatenates the tensors of all workers along axis 0, by rank.
 
     It raises the errors of `all_reduce`.
@@ -109,7 +116,7 @@ def all_to_all(
     tensor: tf.Tensor,
     lengths: tf.Tensor | Sequence[int],
     *,
-    communicator: Communicator,
+    communicator: Communicator | Subcommunicator,
     name: str,
     layout: str = "",
 ) -> AllToAll:
@@ -141,7 +148,7 @@ def all_to_all(
     )
 
 
-def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
+def barrier(*, communicator: Communicator | Subcommunicator, name: str) -> tf.Operation | None:
     """Completes when every worker has called it. It raises the errors of `all_reduce`.
 
     Args:
@@ -154,7 +161,7 @@ def barrier(*, communicator: Communicator, name: str) -> tf.Operation | None:
 
 
 @tf.RegisterGradient("TfStrategies>AllReduce")
-def _all_reduce_gradient(op: Any, *upstream: tf.Tensor) -> list[tf.Tensor]:
+def _all_reduce_gradient(op: tf.Operation, *upstream: tf.Tensor) -> list[tf.Tensor]:
     """Returns the all-reduce of the upstream gradients, because each input contributes to the output of every worker."""
     reduction = op.get_attr("reduction").decode()
     if reduction not in ("sum", "mean"):

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator
 
 import tensorflow as tf
 
@@ -27,6 +27,10 @@ from tf_strategies.options import CommunicationOptions
 from tf_strategies.secret import read_secret, warn_without_secret
 from tf_strategies.texts import described
 from tf_strategies.tls import read_tls
+from tf_strategies.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from tf_strategies.native.subgroup import Subcommunicator
 
 _WATCH_SECONDS = 0.5
 _JOIN_SECONDS = 5.0
@@ -34,10 +38,10 @@ _WHY_LENGTH = 200
 
 _log = logging.getLogger("tf_strategies")
 
-_by_id: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
+_by_id: weakref.WeakValueDictionary[int, Communicator | Subcommunicator] = weakref.WeakValueDictionary()
 
 
-def find(communicator_id: int) -> Communicator:
+def find(communicator_id: int) -> Communicator | Subcommunicator:
     """Returns the open communicator with this id.
 
     Raises:
@@ -80,7 +84,7 @@ class Communicator:
         self._watcher: threading.Thread | None = None
         self._instances = InstanceNumbers()
         self._closed = False
-        self._parts: set[Any] = set()  # the open subgroups
+        self._parts: set[Subcommunicator] = set()  # the open subgroups
 
     @classmethod
     def connect(cls, cluster: Cluster, options: CommunicationOptions) -> Communicator:
@@ -169,20 +173,20 @@ class Communicator:
         """
         return self._instances.next(name, count)
 
-    def exchange(self, payload: dict[str, Any], *, what: str) -> list[dict[str, Any]]:
+    def exchange(self, payload: JsonObject, *, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every worker over the control plane; see `ControlPlane.exchange`."""
         if self._control is None:
             raise BootstrapError("the group is closed")
         return self._control.exchange(payload, what=what)
 
-    def adopt(self, part: Any) -> None:
+    def adopt(self, part: Subcommunicator) -> None:
         """Lets a `Subcommunicator` fail and end with this communicator."""
         with self._lock:
             self._parts.add(part)
         _by_id[part.id] = part
         self._pass_on_cause()
 
-    def release(self, part: Any) -> None:
+    def release(self, part: Subcommunicator) -> None:
         """Forgets a `Subcommunicator` that is closed."""
         with self._lock:
             self._parts.discard(part)
@@ -208,17 +212,17 @@ class Communicator:
         finally:
             stopping.end(number)
 
-    def set_comparer(self, topic: str, comparer: Any) -> None:
+    def set_comparer(self, topic: str, comparer: Callable[..., str | None] | None) -> None:
         """Does the same as `ControlPlane.set_comparer`."""
         if self._control is not None:
             self._control.set_comparer(topic, comparer)
 
-    def compare(self, topic: str, key: str, payload: Any) -> None:
+    def compare(self, topic: str, key: str, payload: Json) -> None:
         """Does the same as `ControlPlane.compare`, or nothing if the group is closed or has failed."""
         if self._control is not None and self.usable:
             self._control.compare(topic, key, payload)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> JsonObject:
         """Returns counters since the group was formed; see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
-from typing import Any
 
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
 from tf_strategies.texts import utf8
+from tf_strategies.types import JsonObject
 
 _TEXT_BYTES = 4096
 _ADDRESS_BYTES = 64 << 10
@@ -215,7 +215,7 @@ def oldest_waiting(communicator: int) -> Waiting | None:
     return Waiting(instance.value, seconds.value, text.decode(errors="replace"))
 
 
-def stats(communicator: int) -> dict[str, Any]:
+def stats(communicator: int) -> JsonObject:
     """Returns the counts of `tfs_communicator_stats`; empty when the communicator is closed."""
     text = c_text.read(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
     return {} if text is None else json.loads(text)

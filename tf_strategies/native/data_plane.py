@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host
 from tf_strategies.native.endpoints import Endpoint, Settings
 from tf_strategies.options import CommunicationOptions
+from tf_strategies.types import JsonObject
 
 __all__ = ["fitting", "open_data_plane"]
 
 
 def open_data_plane(
     endpoint: Endpoint,
-    addresses: Sequence[dict[str, Any]],
+    addresses: Sequence[JsonObject],
     settings: Settings,
     options: CommunicationOptions,
     epoch: int,

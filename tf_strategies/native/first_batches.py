@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.native import loader
+from tf_strategies.types import Structure
 
 __all__ = ["show_first_batches"]
 
@@ -16,7 +17,7 @@ _numbers = itertools.count()
 
 
 def show_first_batches(
-    dataset: tf.data.Dataset, batches: int, show: Callable[[tf.Tensor, tf.Tensor, Any], None]
+    dataset: tf.data.Dataset, batches: int, show: Callable[[tf.Tensor, tf.Tensor, Structure], None]
 ) -> tf.data.Dataset:
     """Returns a dataset with the same elements, which passes its first elements to a function in each iteration.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import threading
 import weakref
-from typing import Any
 
 import tensorflow as tf
 
@@ -34,16 +33,16 @@ class InstanceNumbers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._counts: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
         self._eager: dict[tuple[str, int], int] = {}
         self._next_eager = 0
-        self._places: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of functions
-        self._functions: weakref.WeakKeyDictionary[Any, collections.Counter[str]] = (
+        self._places: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()  # of functions
+        self._functions: weakref.WeakKeyDictionary[tf.Graph, collections.Counter[str]] = (
             weakref.WeakKeyDictionary()
         )
         self._in_functions: dict[tuple[str, int, int, str, int], int] = {}
         self._first_in_functions = _GRAPH_INSTANCES
-        self._calls: Any = None  # counts the calls of functions with collectives
+        self._calls: tf.Variable | None = None  # counts the calls of functions with collectives
 
     def next(self, name: str, count: int) -> int:
         """Returns the number of the next collective and reserves the count - 1 numbers after it.
@@ -89,7 +88,7 @@ class InstanceNumbers:
             self._next_eager = first + count
         return _GRAPH_INSTANCES + self._eager[name, count]
 
-    def _next_of_function(self, function: Any, caller: Any, name: str, count: int) -> int:
+    def _next_of_function(self, function: tf.Graph, caller: tf.Graph, name: str, count: int) -> int:
         if function not in self._places:
             functions = self._functions.setdefault(caller, collections.Counter())
             self._places[function] = functions[function.name]
@@ -113,7 +112,7 @@ def replicas_run_here() -> None:
         setattr(tf.compat.v1.get_default_graph(), _OF_REPLICAS, True)
 
 
-def _function_in_replica_function() -> tuple[Any, Any]:
+def _function_in_replica_function() -> tuple[tf.Graph | None, tf.Graph | None]:
     """Returns the graph of the function that is being built and that a replica function calls, and the graph of the latter.
 
     Returns (None, None) if there is no such function.
@@ -126,7 +125,7 @@ def _function_in_replica_function() -> tuple[Any, Any]:
     return (None, None) if graph is None or function is None else (function, graph)
 
 
-def _outermost_graph() -> Any:
+def _outermost_graph() -> tf.Graph:
     """Returns the graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
     with tf.init_scope():
         if not tf.executing_eagerly():

@@ -14,9 +14,9 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict
 
 from tf_strategies.errors import BuildMismatchError
+from tf_strategies.types import JsonObject
 
 LIBRARIES = Path(__file__).resolve().parent / "lib"
 NAME = "libtf_strategies_ops.so"
@@ -52,7 +52,7 @@ def core() -> ctypes.CDLL:
     return ctypes.CDLL(str(find_library(tf.__version__, tf.version.GIT_VERSION)))
 
 
-def build_info() -> Dict[str, Any]:
+def build_info() -> JsonObject:
     """Returns the record of the library in use: TensorFlow, compiler, ABI flags, UCX.
 
     Raises:
@@ -120,7 +120,7 @@ def _load_ucx() -> None:
     libucx.load_library()
 
 
-def _read_record(path: Path) -> Dict[str, Any]:
+def _read_record(path: Path) -> JsonObject:
     record = path.with_name("build_info.json")
     try:
         return dict(json.loads(record.read_text()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from typing import Any, Sequence, Set
+from typing import Sequence, Set
 
 import tensorflow as tf
 
@@ -37,7 +37,7 @@ def with_iterators_released(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return compat.show_iterators(dataset, lambda made: release_after(made, compat.iterator_handles(made)))
 
 
-def release_after(owner: Any, handles: Sequence[tf.Tensor]) -> None:
+def release_after(owner: object, handles: Sequence[tf.Tensor]) -> None:
     """Makes another thread delete resources when `owner` is garbage and no other object has handles of them.
 
     Resources that are in use when the interpreter ends are deleted with the process.

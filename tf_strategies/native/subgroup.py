@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import core, host
@@ -14,6 +14,7 @@ from tf_strategies.native.communicator import Communicator
 from tf_strategies.native.data_plane import fitting, open_data_plane
 from tf_strategies.native.endpoints import open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
+from tf_strategies.types import JsonObject
 
 __all__ = ["Subcommunicator", "open_subgroup"]
 
@@ -105,7 +106,7 @@ def open_subgroup(whole: Communicator, ranks: Sequence[int], number: int) -> Sub
         mine = {**endpoint.address(), "host": host.identity()}
     except BootstrapError as failure:
         error = str(failure)
-    theirs: list[dict[str, Any]] = whole.exchange({**mine, "error": error}, what=what)
+    theirs: list[JsonObject] = whole.exchange({**mine, "error": error}, what=what)
     try:
         _require_no_errors([theirs[rank] for rank in ranks])
         if endpoint is not None:
@@ -127,7 +128,7 @@ def open_subgroup(whole: Communicator, ranks: Sequence[int], number: int) -> Sub
     return Subcommunicator(whole, ranks, communicator)
 
 
-def _require_no_errors(answers: Sequence[dict[str, Any]]) -> None:
+def _require_no_errors(answers: Sequence[JsonObject]) -> None:
     for answer in answers:
         if answer.get("error"):
             raise BootstrapError(str(answer["error"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -10,7 +10,9 @@ from tf_strategies.arguments import not_negative, positive, share
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS
 from tf_strategies.keras.optimizer_base import Exclude, OptimizerBase, Update
+from tf_strategies.keras.types import Config, LearningRate
 from tf_strategies.optimizers.rules import adam_direction, lamb_ratio
+from tf_strategies.types import Unchecked
 
 __all__ = ["LAMB"]
 
@@ -54,7 +56,7 @@ class LAMB(OptimizerBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.001,
+        learning_rate: LearningRate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -90,7 +92,7 @@ class LAMB(OptimizerBase):
         bounds = None if self.weight_norm_bounds is None else tuple(self.weight_norm_bounds)
         return update.rate * lamb_ratio(update.weight, direction, bounds) * direction, moments
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         bounds = None if self.weight_norm_bounds is None else list(self.weight_norm_bounds)
         names = ("beta_1", "beta_2", "epsilon")
@@ -101,7 +103,7 @@ class LAMB(OptimizerBase):
         }
 
 
-def _bounds(value: Any) -> Tuple[float, float]:
+def _bounds(value: Unchecked) -> Tuple[float, float]:
     try:
         low, high = value
         low, high = not_negative("weight_norm_bounds", low), positive("weight_norm_bounds", high)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import tensorflow as tf
 
 from tf_strategies.arguments import positive
 from tf_strategies.keras.current import KERAS
 from tf_strategies.keras.optimizer_base import Exclude
+from tf_strategies.keras.types import Config, LearningRate
 from tf_strategies.optimizers.rules import lars_ratio
 from tf_strategies.optimizers.sgd import SGD
 
@@ -56,7 +57,7 @@ class LARS(SGD):
 
     def __init__(
         self,
-        learning_rate: Any,
+        learning_rate: LearningRate,
         momentum: float = 0.9,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -84,6 +85,6 @@ class LARS(SGD):
         ratio = lars_ratio(weight, gradient, trust=self.trust_coefficient, decay=self.weight_decay)
         return ratio * super()._scaled(weight, gradient)
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         return {**super().get_config(), "trust_coefficient": self.trust_coefficient}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.arguments import not_negative, share
 from tf_strategies.keras.current import KERAS
 from tf_strategies.keras.optimizer_base import Exclude, OptimizerBase, Update
+from tf_strategies.keras.types import Config, LearningRate
 from tf_strategies.optimizers.rules import with_momentum
 
 __all__ = ["SGD"]
@@ -50,7 +51,7 @@ class SGD(OptimizerBase):
 
     def __init__(
         self,
-        learning_rate: Any = 0.01,
+        learning_rate: LearningRate = 0.01,
         momentum: float = 0.9,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -87,7 +88,7 @@ class SGD(OptimizerBase):
         """Returns the direction for a variable that is not excluded, [...]."""
         return gradient + self.weight_decay * weight
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         names = ("momentum", "nesterov", "momentum_correction")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Callable, ContextManager, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.parameter_server.variables.small_tensors import FetchGroups, is_small, join, take_apart
+from tf_strategies.types import Kwargs, Result, Structure, TensorOrSlices, Value
 
 __all__ = ["ServerAccess"]
 
@@ -28,7 +29,7 @@ class ServerAccess:
     """
 
     def __init__(
-        self, transport: Transport, rule: UpdateRule, call: Callable[[Callable[[], Any]], Any]
+        self, transport: Transport, rule: UpdateRule, call: Callable[[Callable[[], Result]], Result]
     ) -> None:
         self._transport = transport
         self._call = call
@@ -95,7 +96,9 @@ class ServerAccess:
         with step.between_servers(part.variable):
             return step.cached((device, id(part.variable)), fetch, part.variable)
 
-    def write(self, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]) -> List[Any]:
+    def write(
+        self, variable: ServerVariable, how: str, value: TensorOrSlices, kwargs: Kwargs
+    ) -> List[Structure]:
         """Calls the method `how` of each part on its server, or in an update of the part being updated.
 
         Returns the results.
@@ -113,7 +116,7 @@ class ServerAccess:
                 results.append(getattr(part.variable, how)(piece, **kwargs))
         return results
 
-    def to_server(self, device: str, value: Any) -> Any:
+    def to_server(self, device: str, value: Value) -> Value:
         """Returns a tensor or IndexedSlices of this worker on a server, and other values unchanged.
 
         A step sends each value once.
@@ -131,12 +134,12 @@ class ServerAccess:
             return self._transport.push(value, device)
         return step.cached((device, value.ref()), lambda: self._transport.push(value, device))
 
-    def send_together(self, step: Step, values: Iterable[Tuple[str, Any]]) -> None:
+    def send_together(self, step: Step, values: Iterable[Tuple[str, object]]) -> None:
         """Sends the small tensors among these to their devices, in one message for each device.
 
         `to_server` then uses them.
         """
-        groups: Dict[Tuple[str, tf.DType], Dict[Any, tf.Tensor]] = {}
+        groups: Dict[Tuple[str, tf.DType], Dict[Hashable, tf.Tensor]] = {}
         for device, value in values:
             if isinstance(value, tf.Tensor) and value.device != device and is_small(value):
                 groups.setdefault((device, value.dtype), {})[value.ref()] = value

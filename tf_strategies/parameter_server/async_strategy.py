@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Optional
+from typing import Optional
 
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
@@ -15,6 +15,7 @@ from tf_strategies.parameter_server.updates.asynchronous import AsynchronousUpda
 from tf_strategies.parameter_server.updates.damping import Compensation, Damping, Division
 from tf_strategies.parameter_server.updates.staleness import StalenessStats
 from tf_strategies.resolvers import ClusterOrResolver
+from tf_strategies.types import Unchecked
 
 __all__ = ["AsyncParameterServerStrategy"]
 
@@ -99,7 +100,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         return stats
 
 
-def _damping(damping: Any, compensation: Any) -> Optional[Damping]:
+def _damping(damping: Unchecked, compensation: Unchecked) -> Optional[Damping]:
     if damping is not None and (not isinstance(damping, str) or damping not in DAMPINGS):
         raise OptionsError(
             f"damping must be None or one of {', '.join(map(repr, DAMPINGS))}; got {damping!r}"
@@ -115,7 +116,7 @@ def _damping(damping: Any, compensation: Any) -> Optional[Damping]:
     return Compensation(float(strength))
 
 
-def _staleness(value: Any) -> Optional[int]:
+def _staleness(value: Unchecked) -> Optional[int]:
     if value is None:
         return None
     number = whole_number(value)

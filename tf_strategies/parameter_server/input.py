@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Optional
+from typing import Iterator, Optional
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.native.release import with_iterators_released
+from tf_strategies.types import Structure
 
 __all__ = ["DatasetDistributor"]
 
@@ -101,13 +102,13 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.d
     if dataset.options().experimental_distribute.auto_shard_policy == policy.OFF:
         return dataset
 
-    def rows(*batch: Any) -> Any:
+    def rows(*batch: Structure) -> Structure:
         total = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
         begin, end = total * rank // size, total * (rank + 1) // size
         share = tf.nest.map_structure(lambda part: part[begin:end], batch)
         return share if len(batch) > 1 else share[0]
 
-    def has_rows(*batch: Any) -> tf.Tensor:
+    def has_rows(*batch: Structure) -> tf.Tensor:
         return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
 
     return dataset.map(rows).filter(has_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.keras import bridge, joint_step, scope_check
 from tf_strategies.keras.shared_progress import Pace
+from tf_strategies.keras.types import Callback
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster.connection import ConnectedServers
@@ -31,6 +32,7 @@ from tf_strategies.parameter_server.variables.placement import Placement
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.session_graphs.side_thread import eagerly
+from tf_strategies.types import TensorLike
 
 __all__ = ["ParameterServerStrategy"]
 
@@ -200,7 +202,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def _leave_fit(self) -> None:
         self._servers.call(lambda: self._servers.membership.leave(finished=False))
 
-    def own_callbacks(self) -> Sequence[Any]:
+    def own_callbacks(self) -> Sequence[Callback]:
         return [] if self._sums is None else [self._sums]
 
     @contextlib.contextmanager
@@ -235,7 +237,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
             yield seed
 
 
-def _assign(variables: Sequence[tf.Variable], values: Sequence[Any]) -> None:
+def _assign(variables: Sequence[tf.Variable], values: Sequence[TensorLike]) -> None:
     for variable, value in zip(variables, values):
         variable.assign(value)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.shared_progress import Pace
+from tf_strategies.keras.types import Callback
 from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 from tf_strategies.parameter_server.updates.last_step import LastStep
 from tf_strategies.parameter_server.updates.synchronous import SynchronousUpdates
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
+from tf_strategies.types import Unchecked
 
 __all__ = ["GradientCounts", "SyncReplicasStrategy"]
 
@@ -97,7 +99,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         found = self._servers.call(self._servers.membership.counts)
         return GradientCounts(tuple(map(int, found.counted)), tuple(map(int, found.dropped)))
 
-    def own_callbacks(self) -> Sequence[Any]:
+    def own_callbacks(self) -> Sequence[Callback]:
         if self._pace is Pace.IN_STEP:
             return super().own_callbacks()
         return [*super().own_callbacks(), LastStep(lambda: self._servers.call(self._servers.membership.step))]
@@ -106,7 +108,7 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         self._servers.call(self._servers.membership.enter, next(self._fits))
 
 
-def _quorum(replicas_to_aggregate: Any, backup_workers: Any, workers: int) -> int:
+def _quorum(replicas_to_aggregate: Unchecked, backup_workers: Unchecked, workers: int) -> int:
     backups = whole_number(backup_workers)
     if backups is None or not 0 <= backups < workers:
         raise OptionsError(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Sequence
 
 import tensorflow as tf
 
 from tf_strategies.arguments import count, not_negative, positive
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS
+from tf_strategies.keras.types import Config
+from tf_strategies.types import TensorLike
 
 __all__ = ["PolynomialDecay", "StepDecay"]
 
@@ -49,12 +51,12 @@ class PolynomialDecay(_Schedule):
         self.power = positive("power", power)
         self.end_rate = not_negative("end_rate", end_rate)
 
-    def __call__(self, step: Any) -> tf.Tensor:
+    def __call__(self, step: TensorLike) -> tf.Tensor:
         """Returns the rate of a step, [] float32."""
         done = tf.minimum(_number(step) / self.decay_steps, 1.0)
         return self.end_rate + (self.initial_rate - self.end_rate) * (1.0 - done) ** self.power
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same schedule."""
         return {name: getattr(self, name) for name in ("initial_rate", "decay_steps", "power", "end_rate")}
 
@@ -89,13 +91,13 @@ class StepDecay(_Schedule):
             raise OptionsError(f"boundaries must be steps that grow; got {list(boundaries)!r}")
         self.factor = positive("factor", factor)
 
-    def __call__(self, step: Any) -> tf.Tensor:
+    def __call__(self, step: TensorLike) -> tf.Tensor:
         """Returns the rate of a step, [] float32."""
         rates = [self.initial_rate * self.factor**passed for passed in range(len(self.boundaries) + 1)]
         passed = tf.reduce_sum(tf.cast(_number(step) >= tf.constant(self.boundaries, tf.float32), tf.int32))
         return tf.gather(tf.constant(rates, tf.float32), passed)
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same schedule."""
         return {
             "initial_rate": self.initial_rate,
@@ -104,5 +106,5 @@ class StepDecay(_Schedule):
         }
 
 
-def _number(step: Any) -> tf.Tensor:
+def _number(step: TensorLike) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(step), tf.float32)

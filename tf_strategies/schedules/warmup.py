@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Callable, Optional, Union
 
 import tensorflow as tf
 
 from tf_strategies.arguments import count, not_negative, positive
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS
+from tf_strategies.keras.types import Config, LearningRateSchedule
+from tf_strategies.types import TensorLike, Unchecked
 
 __all__ = ["LinearScalingWarmup"]
 
@@ -77,7 +79,7 @@ class LinearScalingWarmup(_Schedule):
         steps_per_epoch: Optional[int] = None,
         mode: str = "gradual",
         start_rate: Optional[float] = None,
-        after: Union[Any, Callable[[float], Any], None] = None,
+        after: Union[LearningRateSchedule, Callable[[float], LearningRateSchedule], None] = None,
     ) -> None:
         super().__init__()
         self.base_rate = positive("base_rate", base_rate)
@@ -95,7 +97,7 @@ class LinearScalingWarmup(_Schedule):
         """The rate after the warm-up."""
         return self.base_rate * self.global_batch / self.reference_batch
 
-    def __call__(self, step: Any) -> tf.Tensor:
+    def __call__(self, step: TensorLike) -> tf.Tensor:
         """Returns the rate of a step, [] float32."""
         step = tf.convert_to_tensor(step)
         later = step - tf.cast(self.warmup_steps, step.dtype)
@@ -107,14 +109,14 @@ class LinearScalingWarmup(_Schedule):
             after = tf.cast(self.after(tf.maximum(later, tf.zeros_like(later))), tf.float32)
         return tf.where(later < 0, begin + (peak - begin) * done, after)
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same schedule."""
         names = ("base_rate", "reference_batch", "global_batch", "warmup_steps", "mode", "start_rate")
         after = None if self.after is None else KERAS.saving.serialize_keras_object(self.after)
         return {**{name: getattr(self, name) for name in names}, "after": after}
 
     @classmethod
-    def from_config(cls, config: Dict[str, Any]) -> LinearScalingWarmup:
+    def from_config(cls, config: Config) -> LinearScalingWarmup:
         """Makes the schedule that `get_config` describes."""
         after = config.get("after")
         return cls(**{**config, "after": after and KERAS.saving.deserialize_keras_object(after)})
@@ -146,7 +148,7 @@ def _warmup_steps(steps: Optional[int], epochs: Optional[float], steps_per_epoch
     return round(not_negative("warmup_epochs", epochs) * of_epoch)
 
 
-def _schedule(after: Any, peak: float) -> Any:
+def _schedule(after: Unchecked, peak: float) -> Optional[LearningRateSchedule]:
     made = after(peak) if callable(after) and not isinstance(after, _Schedule) else after
     if made is not None and not isinstance(made, _Schedule):
         raise OptionsError(

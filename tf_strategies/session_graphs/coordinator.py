@@ -7,7 +7,7 @@ but the strategy has formed the cluster already.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator
+from typing import Callable, Dict, Iterator
 
 import tensorflow as tf
 
@@ -26,12 +26,12 @@ __all__ = [
 class Coordinated:
     """A strategy that is not copied: when the coordinator or a RunConfig copies it, they get the same object."""
 
-    def __deepcopy__(self, memo: Any) -> Coordinated:
+    def __deepcopy__(self, memo: Dict[int, object]) -> Coordinated:
         del memo
         return self
 
 
-def make_sessions_with(make_creator: Callable) -> None:
+def make_sessions_with(make_creator: Callable[..., tf.compat.v1.train.SessionCreator]) -> None:
     """Makes the coordinator on this thread, if there is one, create sessions as this strategy needs them.
 
     Args:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, List, Sequence, Set
+from typing import Iterator, List, Sequence, Set
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.types import Fetch, Structure
 
 __all__ = ["led_to", "taking_effect", "with_effects"]
 
@@ -28,7 +29,7 @@ def taking_effect() -> Iterator[List[tf.Operation]]:
     built += [op for op in graph.get_operations()[before:] if op.op_def.is_stateful]
 
 
-def led_to(result: Any) -> Set[tf.Operation]:
+def led_to(result: Structure) -> Set[tf.Operation]:
     """Returns the operations that a session runs when it trains with the result of a replica function."""
     if hasattr(result, "train_op") and hasattr(result, "_replace"):
         result = result.train_op
@@ -42,7 +43,7 @@ def led_to(result: Any) -> Set[tf.Operation]:
     return found
 
 
-def with_effects(result: Any, effects: Sequence[tf.Operation]) -> Any:
+def with_effects(result: Structure, effects: Sequence[tf.Operation]) -> Structure:
     """Returns the result of a replica function, changed so that a session that trains with it also runs these operations.
 
     Args:
@@ -59,12 +60,12 @@ def with_effects(result: Any, effects: Sequence[tf.Operation]) -> Any:
         return tf.nest.map_structure(_again, result)
 
 
-def _again(value: Any) -> Any:
+def _again(value: object) -> object:
     if isinstance(value, tf.Operation):
         return tf.group(value)
     return tf.identity(value) if isinstance(value, (tf.Tensor, tf.Variable)) else value
 
 
-def _of_graph(result: Any) -> List[Any]:
+def _of_graph(result: Structure) -> List[Fetch]:
     kinds = (tf.Operation, tf.Tensor, tf.Variable)
     return [value for value in tf.nest.flatten(result, expand_composites=True) if isinstance(value, kinds)]

@@ -12,6 +12,7 @@ from typing import Any, Iterator
 import tensorflow as tf
 
 from tf_strategies.session_graphs.coordinator import CarriedError
+from tf_strategies.types import Structure
 
 __all__ = ["final_errors", "with_final_errors"]
 
@@ -32,7 +33,7 @@ def with_final_errors(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
     """Returns the session. Its `run` raises errors as within `final_errors`."""
     run = session.run
 
-    def run_or_end(*args: Any, **kwargs: Any) -> Any:
+    def run_or_end(*args: Any, **kwargs: Any) -> Structure:
         with final_errors():
             return run(*args, **kwargs)
 

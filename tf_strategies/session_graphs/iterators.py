@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow as tf
+
+from tf_strategies.types import Structure
 
 __all__ = ["InputFnIterator"]
 
@@ -18,7 +20,9 @@ class InputFnIterator:
         context: describes this worker's share of the data.
     """
 
-    def __init__(self, input_fn: Callable, context: tf.distribute.InputContext) -> None:
+    def __init__(
+        self, input_fn: Callable[[tf.distribute.InputContext], Structure], context: tf.distribute.InputContext
+    ) -> None:
         result = input_fn(context)
         self._iterator = (
             tf.compat.v1.data.make_initializable_iterator(result)
@@ -27,7 +31,7 @@ class InputFnIterator:
         )
         self._tensors = result
 
-    def get_next(self) -> Any:
+    def get_next(self) -> Structure:
         return self._tensors if self._iterator is None else self._iterator.get_next()
 
     def initialize(self) -> tf.Operation:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Iterator
 
-from tf_strategies.session_graphs.coordinator import carried_through
+from tf_strategies.session_graphs.coordinator import Coordinated, carried_through
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 __all__ = ["adapt"]
 
@@ -14,13 +17,13 @@ class _OfEstimator:
     """A strategy that Estimator can train with."""
 
     @contextlib.contextmanager
-    def scope(self) -> Iterator[Any]:
+    def scope(self) -> Iterator[tf.distribute.Strategy]:
         """Does the same as `tf.distribute.Strategy.scope`."""
         with carried_through(), super().scope() as strategy:  # type: ignore[misc]  # of the other base
             yield strategy
 
 
-def adapt(strategy: Any) -> None:
+def adapt(strategy: Coordinated) -> None:
     """Lets Estimator and MonitoredTrainingSession train with the strategy, and report why its group ended.
 
     They compare class names. A class that is named exactly CollectiveAllReduceStrategy counts as TensorFlow's

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 import tensorflow as tf
 
 from tf_strategies.session_graphs.coordinator import in_session_graph
+from tf_strategies.types import Result, TensorOrSlices
 
 __all__ = ["in_program_order"]
 
 
-def in_program_order(function: Callable[[Sequence[Any]], Any], values: Sequence[Any]) -> Any:
+def in_program_order(
+    function: Callable[[Sequence[TensorOrSlices]], Result], values: Sequence[TensorOrSlices]
+) -> Result:
     """Returns `function(values)`. All its operations with side effects run in order.
 
     Eager code and functions always do so. A session runs the operations that its fetches need in any order;

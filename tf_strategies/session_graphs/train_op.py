@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 import tensorflow as tf
+
+from tf_strategies.types import Fetch, Structure
 
 __all__ = ["followed_by"]
 
 
-def followed_by(spec: Any, parts: Callable[[Any], Sequence[Any]], then: Callable[[], Sequence[Any]]) -> Any:
+def followed_by(
+    spec: Structure, parts: Callable[[Structure], Sequence[Fetch]], then: Callable[[], Sequence[Fetch]]
+) -> Structure:
     """Returns the EstimatorSpec of all local replicas.
 
     The operations that `then` makes run after its `train_op`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import pprint
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Iterable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_strategies.collective.calls.base import Calls
 from tf_strategies.collective.calls.product import product
 from tf_strategies.collective.calls.values import Leaf, in_packs, joined, leaf_of, taken_apart
+from tf_strategies.types import Structure, TensorLike
 
 __all__ = ["ArrayCalls"]
 
@@ -22,7 +23,7 @@ _REDUCED = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64)
 class ArrayCalls(Calls):
     """Offers collectives of NumPy arrays, numbers and eager tensors."""
 
-    def all_reduce(self, value: Any, reduction: str = "sum") -> Any:
+    def all_reduce(self, value: Structure, reduction: str = "sum") -> Structure:
         """Returns the value, reduced elementwise over all workers. Every worker gets the same bits.
 
         It also raises the errors of `barrier`.
@@ -46,7 +47,7 @@ class ArrayCalls(Calls):
         """
         call = "all_reduce"
 
-        def prepare() -> Any:
+        def prepare() -> Structure:
             if reduction not in REDUCTIONS:
                 raise ValueError(
                     f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}; got {reduction!r}"
@@ -61,7 +62,7 @@ class ArrayCalls(Calls):
                 in_packs(tf.nest.flatten(structure), lambda tensors: self._reduced(tensors, reduction)),
             )
 
-    def broadcast(self, value: Any, root: int = 0) -> Any:
+    def broadcast(self, value: Structure, root: int = 0) -> Structure:
         """Returns the value of worker `root` on every worker.
 
         It also raises the errors of `barrier`.
@@ -94,7 +95,7 @@ class ArrayCalls(Calls):
         with self._sending(call):
             return _like(structure, in_packs(tf.nest.flatten(structure), send))
 
-    def all_gather(self, value: Any) -> Any:
+    def all_gather(self, value: Structure) -> Structure:
         """Returns the values of all workers, concatenated along axis 0 by rank.
 
         It also raises the errors of `barrier`.
@@ -123,7 +124,9 @@ class ArrayCalls(Calls):
                 structure,
             )
 
-    def all_to_all(self, value: Any, splits: Optional[Iterable[int]] = None) -> Tuple[Any, Any]:
+    def all_to_all(
+        self, value: TensorLike, splits: Optional[Iterable[int]] = None
+    ) -> Tuple[TensorLike, TensorLike]:
         """Sends some rows of an array or a tensor to each worker, itself included.
 
         It also raises the errors of `barrier`.
@@ -176,7 +179,7 @@ class _RowsOf:
         return f"{self._leaf.tensor.dtype.name}[{', '.join(sizes)}]"
 
 
-def _summand(value: Any, reduction: str) -> Leaf:
+def _summand(value: TensorLike, reduction: str) -> Leaf:
     leaf = leaf_of(value)
     if leaf.tensor.dtype not in _REDUCED:
         allowed = ", ".join(dtype.name for dtype in _REDUCED)
@@ -184,7 +187,7 @@ def _summand(value: Any, reduction: str) -> Leaf:
     return leaf.cast(tf.float64) if reduction == "mean" and leaf.tensor.dtype.is_integer else leaf
 
 
-def _rows(value: Any) -> Leaf:
+def _rows(value: TensorLike) -> Leaf:
     leaf = leaf_of(value)
     if leaf.tensor.shape.rank == 0:
         raise ValueError(f"cannot join scalars; got {value!r}: give it a dimension")
@@ -205,10 +208,10 @@ def _lengths(leaf: Leaf, splits: Optional[Iterable[int]], size: int) -> np.ndarr
     return np.array(lengths, np.int64)
 
 
-def _like(structure: Any, results: List[Any]) -> Any:
+def _like(structure: Structure, results: List[TensorLike]) -> Structure:
     return tf.nest.pack_sequence_as(structure, results)
 
 
-def _shown(structure: Any) -> str:
+def _shown(structure: Structure) -> str:
     """Returns a structure in messages, such as `{'a': float32[3]}`, with the keys of a dict in order."""
     return pprint.saferepr(structure)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Dict, List, TypeVar
+from typing import Callable, ContextManager, List, TypeVar
 
 from tf_strategies.collective.calls.rendezvous import rendezvous_of
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.types import Json, JsonObject, Unchecked
 
 __all__ = ["Calls"]
 
@@ -23,7 +24,7 @@ class Calls:
         rendezvous.require_possible(call)
         return rendezvous.prepare(call, function)
 
-    def _meet(self, call: str, **note: Any) -> List[Dict[str, Any]]:
+    def _meet(self, call: str, **note: Json) -> List[JsonObject]:
         """Does the same as `Rendezvous.meet`."""
         return rendezvous_of(self._group).meet(call, **note)
 
@@ -31,7 +32,7 @@ class Calls:
         """Does the same as `Rendezvous.sending`."""
         return rendezvous_of(self._group).sending(call)
 
-    def _checked_root(self, root: Any) -> int:
+    def _checked_root(self, root: Unchecked) -> int:
         if type(root) is not int or not 0 <= root < self._group.size:
             raise ValueError(f"a rank must be a whole number from 0 to {self._group.size - 1}; got {root!r}")
         return root

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import List
 
 import numpy as np
 import tensorflow as tf
 
 from tf_strategies.collective.calls.base import Calls
 from tf_strategies.collective.calls.objects import decode, encode
+from tf_strategies.types import JsonObject, Sendable
 
 __all__ = ["ObjectCalls"]
 
@@ -18,7 +19,7 @@ _MOST_BYTES = 1 << 30
 class ObjectCalls(Calls):
     """Offers collectives of simple Python objects."""
 
-    def broadcast_object(self, value: Any = None, root: int = 0) -> Any:
+    def broadcast_object(self, value: Sendable = None, root: int = 0) -> Sendable:
         """Returns the object of worker `root` on every worker. It also raises the errors of `barrier`.
 
         Args:
@@ -48,7 +49,7 @@ class ObjectCalls(Calls):
                 self._group.broadcast(tf.constant(mine), "strategy.broadcast", root).numpy().tobytes()
             )
 
-    def all_gather_object(self, value: Any) -> List[Any]:
+    def all_gather_object(self, value: Sendable) -> List[Sendable]:
         """Returns the objects of all workers, by rank. It also raises the errors of `barrier`.
 
         Args:
@@ -74,14 +75,14 @@ class ObjectCalls(Calls):
         ends = np.cumsum([0, *lengths])
         return [decode(gathered[start:end]) for start, end in zip(ends, ends[1:])]
 
-    def _checked_length(self, notes: List[Dict[str, Any]], rank: int) -> int:
+    def _checked_length(self, notes: List[JsonObject], rank: int) -> int:
         length = notes[rank].get("length")
         if type(length) is not int or not 0 <= length <= _MOST_BYTES:
             raise ValueError(f"{self._group.name_of(rank)} announces an object of {length!r} bytes")
         return length
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: Sendable) -> bytes:
     data = encode(value)
     if len(data) > _MOST_BYTES:
         raise ValueError(f"an object may take at most {_MOST_BYTES} bytes; got one of {len(data)}")

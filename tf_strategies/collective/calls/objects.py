@@ -22,6 +22,8 @@ from typing import Any, Callable
 
 import numpy as np
 
+from tf_strategies.types import Sendable
+
 __all__ = ["decode", "encode"]
 
 _DEEPEST = 100
@@ -37,7 +39,7 @@ _DTYPES = tuple(
 _ALLOWED = "None, bool, int, float, str, bytes, list, tuple, dict, and NumPy arrays and scalars of numbers"
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Sendable) -> bytes:
     """Returns an object as bytes.
 
     Args:
@@ -57,7 +59,7 @@ def encode(value: Any) -> bytes:
     return b"".join(parts)
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes) -> Sendable:
     """Returns the object that `encode` has made these bytes of.
 
     Raises:
@@ -70,7 +72,7 @@ def decode(data: bytes) -> Any:
     return value
 
 
-def _write(value: Any, parts: list[bytes], where: str, depth: int) -> None:
+def _write(value: Sendable, parts: list[bytes], where: str, depth: int) -> None:
     if depth > _DEEPEST:
         raise ValueError(f"the object is nested deeper than {_DEEPEST} levels, at {where[:60]}...")
     kind = type(value)
@@ -95,7 +97,7 @@ def _write(value: Any, parts: list[bytes], where: str, depth: int) -> None:
         raise TypeError(_refusal(value, where))
 
 
-def _refusal(value: Any, where: str) -> str:
+def _refusal(value: object, where: str) -> str:
     kind = type(value)
     named = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     dtype = f" of dtype {value.dtype}" if isinstance(value, (np.ndarray, np.generic)) else ""
@@ -120,7 +122,7 @@ def _int(value: int) -> bytes:
     return _counted(b"i", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
 
 
-_CONSTANTS: dict[type, Callable[[Any], bytes]] = {
+_CONSTANTS: dict[type, Callable[[Sendable], bytes]] = {
     type(None): lambda value: b"N",
     bool: lambda value: b"T" if value else b"F",
     int: _int,
@@ -137,7 +139,7 @@ class _Reader:
         self._data = data
         self.position = 0
 
-    def value(self, depth: int) -> Any:
+    def value(self, depth: int) -> Sendable:
         if depth > _DEEPEST:
             raise ValueError(f"the object is nested deeper than {_DEEPEST} levels")
         tag = self._bytes(1)
@@ -164,9 +166,9 @@ class _Reader:
             return np.frombuffer(self._bytes(dtype.itemsize), dtype)[0]
         raise ValueError(f"there is no object with the tag {tag!r}")
 
-    def _dict(self, depth: int) -> dict[Any, Any]:
+    def _dict(self, depth: int) -> dict[Sendable, Sendable]:
         count = self._count(2)
-        result: dict[Any, Any] = {}
+        result: dict[Sendable, Sendable] = {}
         for _ in range(count):
             key = self.value(depth + 1)
             try:

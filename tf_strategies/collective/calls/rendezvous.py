@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, TypeVar
+from typing import Callable, Iterator, List, TypeVar
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_strategies.collective.exchange.agreement import exchange_texts
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.texts import described
+from tf_strategies.types import Json, JsonObject
 
 __all__ = ["Rendezvous", "rendezvous_of"]
 
@@ -58,7 +59,7 @@ class Rendezvous:
                 "tf.distribute.get_replica_context().all_reduce"
             )
 
-    def meet(self, call: str, error: str = "", **note: Any) -> List[Dict[str, Any]]:
+    def meet(self, call: str, error: str = "", **note: Json) -> List[JsonObject]:
         """Waits until all workers make this call, and returns the notes of each, by rank.
 
         Args:
@@ -116,7 +117,7 @@ class Rendezvous:
                 )
 
 
-_all: weakref.WeakKeyDictionary[Any, Rendezvous] = weakref.WeakKeyDictionary()
+_all: weakref.WeakKeyDictionary[WorkerGroup, Rendezvous] = weakref.WeakKeyDictionary()
 
 
 def rendezvous_of(group: WorkerGroup) -> Rendezvous:
@@ -136,7 +137,7 @@ def _naming(call: str, group: WorkerGroup) -> Iterator[None]:
         raise tf.errors.DeadlineExceededError(error.node_def, error.op, f"{call}: {error.message}") from None
 
 
-def _parsed(text: str, name: str) -> Dict[str, Any]:
+def _parsed(text: str, name: str) -> JsonObject:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 from tf_strategies.collective.calls.calls import WorkerCalls
 from tf_strategies.collective.calls.rendezvous import rendezvous_of
@@ -81,7 +81,7 @@ class SubgroupCalls(WorkerCalls):
             group = self._group.subgroup(chosen)
         return None if group is None else Subgroup(group, chosen)
 
-    def _checked_ranks(self, ranks: Any) -> List[int]:
+    def _checked_ranks(self, ranks: Iterable[int]) -> List[int]:
         chosen = list(ranks)
         for rank in chosen:
             self._checked_root(rank)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Collection, Optional
+from types import TracebackType
+from typing import Collection, Optional, Type
 
 from tf_strategies.collective.calls.rendezvous import Rendezvous
 from tf_strategies.texts import described
@@ -49,7 +50,12 @@ class Turn:
             self._thread.start()
         return self._mine
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
         """Waits for the other workers.
 
         Raises:

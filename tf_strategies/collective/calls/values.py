@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
+
+from tf_strategies.types import TensorLike
 
 __all__ = ["Leaf", "in_packs", "joined", "leaf_of", "taken_apart"]
 
@@ -23,7 +25,7 @@ class Leaf:
     """
 
     tensor: tf.Tensor
-    restore: Callable[[tf.Tensor], Any]
+    restore: Callable[[tf.Tensor], TensorLike]
     is_tensor: bool = False
 
     def cast(self, dtype: tf.DType) -> Leaf:
@@ -35,7 +37,7 @@ class Leaf:
         return f"{self.tensor.dtype.name}{self.tensor.shape.as_list()}"
 
 
-def leaf_of(value: Any) -> Leaf:
+def leaf_of(value: TensorLike) -> Leaf:
     """Returns a number, an array or a tensor as a leaf.
 
     Raises:
@@ -63,11 +65,11 @@ def leaf_of(value: Any) -> Leaf:
     )
 
 
-def _constant(value: Any, dtype: tf.DType) -> tf.Tensor:
+def _constant(value: Union[bool, int, float], dtype: tf.DType) -> tf.Tensor:
     return tf.constant(np.array(value, dtype.as_numpy_dtype))
 
 
-def _is_number(dtype: Any) -> bool:
+def _is_number(dtype: Union[tf.DType, np.dtype]) -> bool:
     try:
         dtype = tf.as_dtype(dtype)
     except TypeError:
@@ -75,13 +77,15 @@ def _is_number(dtype: Any) -> bool:
     return bool(dtype.is_bool or dtype.is_floating or dtype.is_integer or dtype.is_complex)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     # A variable of Keras 3 has the attribute, a method in a variable of TensorFlow.
     inside = getattr(value, "value", None)
     return isinstance(value, (tf.Tensor, tf.Variable)) or isinstance(inside, (tf.Tensor, tf.Variable))
 
 
-def in_packs(leaves: Sequence[Leaf], send: Callable[[List[tf.Tensor]], Sequence[tf.Tensor]]) -> List[Any]:
+def in_packs(
+    leaves: Sequence[Leaf], send: Callable[[List[tf.Tensor]], Sequence[tf.Tensor]]
+) -> List[TensorLike]:
     """Returns the results of sending leaves, in packs of one dtype.
 
     Args:
@@ -91,7 +95,7 @@ def in_packs(leaves: Sequence[Leaf], send: Callable[[List[tf.Tensor]], Sequence[
     packs: Dict[tf.DType, List[int]] = {}
     for position, leaf in enumerate(leaves):
         packs.setdefault(leaf.tensor.dtype, []).append(position)
-    results: List[Any] = [None] * len(leaves)
+    results: List[Optional[TensorLike]] = [None] * len(leaves)
     for positions in packs.values():
         sent = send([leaves[position].tensor for position in positions])
         for position, tensor in zip(positions, sent):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Mapping, Tuple
+from typing import Tuple
+
+from tf_strategies.types import JsonObject
 
 __all__ = ["CollectiveStats", "CommunicationStats"]
 
@@ -45,7 +47,7 @@ class CommunicationStats:
     collectives: Tuple[CollectiveStats, ...]
 
     @classmethod
-    def from_counters(cls, counters: Mapping[str, Any]) -> CommunicationStats:
+    def from_counters(cls, counters: JsonObject) -> CommunicationStats:
         """Makes the statistics from `Communicator.stats()`. Collectives that were never called are left out."""
         collectives = tuple(
             CollectiveStats(

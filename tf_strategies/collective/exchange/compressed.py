@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.session_graphs.program_order import in_program_order
+from tf_strategies.types import TensorOrSlices
 
 __all__ = ["CompressedGradients"]
 
@@ -31,7 +32,10 @@ class CompressedGradients:
     """
 
     def __init__(
-        self, group: WorkerGroup, compressor: Compressor, add_up: Callable[[Sequence[Any], str], List[Any]]
+        self,
+        group: WorkerGroup,
+        compressor: Compressor,
+        add_up: Callable[[Sequence[TensorOrSlices], str], List[TensorOrSlices]],
     ) -> None:
         self._group = group
         self._compression = GradientCompression(compressor, HOST)
@@ -46,7 +50,7 @@ class CompressedGradients:
     def size(self) -> int:
         return self._group.size
 
-    def name(self, variable: Any, name: str) -> None:
+    def name(self, variable: tf.Variable, name: str) -> None:
         """Returns the name of a variable without a name."""
         self._compression.name(variable, name)
 
@@ -63,7 +67,9 @@ class CompressedGradients:
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
         return self._group.all_to_all(tensor, lengths, name=name, layout=self._layout)[0]
 
-    def sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+    def sums(
+        self, values: Sequence[TensorOrSlices], variables: Sequence[Optional[tf.Variable]]
+    ) -> List[TensorOrSlices]:
         """Returns the sums over workers of values, some of which are gradients.
 
         Args:
@@ -72,7 +78,9 @@ class CompressedGradients:
         """
         return in_program_order(lambda each: self._sums(each, variables), values)
 
-    def _sums(self, values: Sequence[Any], variables: Sequence[Any]) -> List[Any]:
+    def _sums(
+        self, values: Sequence[TensorOrSlices], variables: Sequence[Optional[tf.Variable]]
+    ) -> List[TensorOrSlices]:
         values = list(values)
         mine = [i for i, variable in enumerate(variables) if variable is not None]
         prepared = self._compression.prepared([values[i] for i in mine], self._group.size)
@@ -82,7 +90,7 @@ class CompressedGradients:
         taken = [i for i in mine if self._compression.takes(values[i], variables[i])]
         self._layout = _digest([(i, i in taken, tuple(variables[i].shape)) for i in mine])
         compressor = self._compression.compressor
-        found: Dict[int, Any] = {}
+        found: Dict[int, TensorOrSlices] = {}
         with tf.device(HOST):
             plain = [i for i in range(len(values)) if i not in taken]
             hidden = bool(taken) and not compressor.shows_what_is_not_finite
@@ -116,11 +124,11 @@ class CompressedGradients:
                 found[i] = tf.cast(tf.reshape(found[i], variables[i].shape), values[i].dtype)
         return [found[i] for i in range(len(values))]
 
-    def state_of(self, variables: Sequence[Any]) -> List[tf.Variable]:
+    def state_of(self, variables: Sequence[tf.Variable]) -> List[tf.Variable]:
         """Returns all state of the compressor for these variables. Makes missing state variables."""
         kept = [slot for variable in variables for slot in self._compression.slots(variable).values()]
         return [self._compression.step, *kept]
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()

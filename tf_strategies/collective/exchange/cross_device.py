@@ -6,7 +6,7 @@ same bits. For a mean, sums are scaled once, at the end.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -23,6 +23,7 @@ from tf_strategies.collective.exchange.sparse_rows import (
 )
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
+from tf_strategies.types import PerReplica, TensorOrSlices
 
 __all__ = ["CollectiveCrossDeviceOps", "checked_axis"]
 
@@ -110,7 +111,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
                 local = _swap_axes(self._group.all_gather(_swap_axes(local, axis), name="gather"), axis)
         return compat.place(local, destinations, always_mirrored=True)
 
-    def _sum_over_all(self, values: Sequence[Any], layout: str = "") -> List[Any]:
+    def _sum_over_all(self, values: Sequence[TensorOrSlices], layout: str = "") -> List[TensorOrSlices]:
         """Returns the sums over workers of tensors and IndexedSlices.
 
         Slices of small tables are sent in the packs of the tensors.
@@ -141,7 +142,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         """Returns the sum over workers of each tensor, computed in packs. A collective."""
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
-        results: List[Any] = [None] * len(tensors)
+        results: List[Optional[tf.Tensor]] = [None] * len(tensors)
         with tf.device(HOST):
             for number, pack in enumerate(packs):
                 mine = [wire[i] for i in pack]
@@ -150,7 +151,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
                     results[position] = tf.cast(total, tensors[position].dtype)
         return results
 
-    def _sum_local_replicas(self, value):
+    def _sum_local_replicas(self, value: tf.distribute.DistributedValues) -> TensorOrSlices:
         values = value.values
         if isinstance(values[0], tf.IndexedSlices):
             return merge_rows(values)
@@ -161,7 +162,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             return tf.add_n(tensors)
 
 
-def checked_axis(value: Any, axis: Any) -> Any:
+def checked_axis(value: PerReplica, axis: Union[int, tf.Tensor]) -> Union[int, tf.Tensor]:
     """Returns the axis along which values of replicas are gathered, counted from the first.
 
     Raises:
@@ -185,7 +186,7 @@ def checked_axis(value: Any, axis: Any) -> Any:
     return int(number) % rank
 
 
-def _holds_variables(value: Any) -> bool:
+def _holds_variables(value: tf.distribute.DistributedValues) -> bool:
     return any(compat.whole_variable(part) is not None for part in value.values)
 
 
@@ -205,7 +206,7 @@ def _to_wire_dtype(tensor: tf.Tensor) -> tf.Tensor:
     raise TypeError(f"cannot reduce dtype {tensor.dtype.name} between workers; cast to one of {names}")
 
 
-def _dtype_and_bytes(tensor: tf.Tensor) -> Tuple[tf.DType, Any]:
+def _dtype_and_bytes(tensor: tf.Tensor) -> Tuple[tf.DType, Optional[int]]:
     count = tensor.shape.num_elements()
     return tensor.dtype, None if count is None else count * tensor.dtype.size
 

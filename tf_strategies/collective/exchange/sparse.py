@@ -6,7 +6,7 @@ untouched rows do the same in both cases. benchmarks/NOTES.md has the measuremen
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import List, Sequence, Union
 
 import tensorflow as tf
 
@@ -29,7 +29,7 @@ DENSE_FROM = 2.0
 SMALL_TABLE_BYTES = 64 << 10
 
 
-def dense_bytes(slices: tf.IndexedSlices) -> Any:
+def dense_bytes(slices: tf.IndexedSlices) -> Union[int, tf.Tensor, None]:
     """Returns the bytes of `to_dense(slices)`: an int if known while tracing, otherwise a tensor; None if unknown."""
     rows = number_of_rows(slices)
     return None if rows is None else (rows + 1) * (row_shape(slices.values)[1] + 1) * slices.values.dtype.size
@@ -86,7 +86,7 @@ class SparseExchange:
         alone = tf.one_hot(self._group.rank, self._group.size, dtype=tf.int64)[:, tf.newaxis] * mine
         return self._group.all_reduce([alone], name="rows", layout=_layout(tables))[0]
 
-    def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Any:
+    def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Union[bool, tf.Tensor]:
         """Returns a tensor [] bool: whether the table is sent as a dense table. False if this is impossible."""
         size = dense_bytes(table)
         if size is None or table.values.dtype not in self._reducible:
@@ -120,7 +120,9 @@ class SparseExchange:
             for indices, values, table in zip(whole[::2], whole[1::2], tables)
         ]
 
-    def _total(self, mine: tf.IndexedSlices, goes_dense: Any, gathered: tf.IndexedSlices) -> tf.IndexedSlices:
+    def _total(
+        self, mine: tf.IndexedSlices, goes_dense: Union[bool, tf.Tensor], gathered: tf.IndexedSlices
+    ) -> tf.IndexedSlices:
         def of_rows():
             merged = merge_rows([gathered])
             return merged.values, merged.indices
@@ -145,7 +147,7 @@ def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
     )
 
 
-def _bytes_a_row(column: tf.Tensor) -> Any:
+def _bytes_a_row(column: tf.Tensor) -> Union[int, tf.Tensor]:
     return row_shape(column)[1] * column.dtype.size
 
 

@@ -6,7 +6,7 @@ worker.
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Tuple
+from typing import List, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -33,7 +33,7 @@ def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
         )
 
 
-def number_of_rows(slices: tf.IndexedSlices) -> Any:
+def number_of_rows(slices: tf.IndexedSlices) -> Union[int, tf.Tensor, None]:
     """Returns the number of rows of the whole table.
 
     This is an int if it is known while tracing, otherwise a tensor [] int64, or None if it is unknown.
@@ -44,7 +44,7 @@ def number_of_rows(slices: tf.IndexedSlices) -> Any:
     return tf.cast(slices.dense_shape[0], tf.int64) if static is None else int(static[0])
 
 
-def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
+def row_shape(values: tf.Tensor) -> Tuple[Union[List[int], tf.Tensor], Union[int, tf.Tensor]]:
     """Returns the shape of one row, a list or a tensor, and its number of elements: an int or a tensor [] int64."""
     static = values.shape[1:]
     if static.is_fully_defined():
@@ -53,7 +53,7 @@ def row_shape(values: tf.Tensor) -> Tuple[Any, Any]:
     return dynamic, tf.reduce_prod(dynamic)
 
 
-def to_dense(slices: tf.IndexedSlices, rows: Any) -> Tuple[tf.Tensor, tf.Tensor]:
+def to_dense(slices: tf.IndexedSlices, rows: Union[int, tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
     """Returns `slices` as a dense table.
 
     The dense table has one additional row for indices out of range. The slices from `from_dense` then have an

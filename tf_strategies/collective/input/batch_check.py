@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import weakref
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import ConnectedGroup
 from tf_strategies.native.first_batches import show_first_batches
+from tf_strategies.types import Json, Structure
 
 __all__ = ["BatchCheck", "Sample", "differ", "row_numbers"]
 
@@ -104,7 +105,7 @@ class BatchCheck:
                 method_of_living(*numbers)
             return np.int64(0)
 
-        def show(iteration: tf.Tensor, batch: tf.Tensor, element: Any) -> None:
+        def show(iteration: tf.Tensor, batch: tf.Tensor, element: Structure) -> None:
             flat = tf.nest.flatten(element, expand_composites=True)
             tf.numpy_function(tell, [iteration, batch, *(flat[i] for i in self._components)], tf.int64)
 
@@ -123,7 +124,7 @@ class BatchCheck:
             samples = [[is_real(part), row_numbers(part).tolist(), cells(part).tolist()] for part in parts]
             group.compare(self._topic, f"{int(iteration)} {int(batch)}", samples)
 
-    def _compare(self, key: str, names: Sequence[str], samples: Sequence[Any]) -> Optional[str]:
+    def _compare(self, key: str, names: Sequence[str], samples: Sequence[Sequence[Json]]) -> Optional[str]:
         """Compares two workers' samples of a batch, on worker 0. Returns an error if they differ, or None."""
         first, second = ([Sample(bool(real), *rest) for real, *rest in each] for each in samples)
         found = differ(first, second)
@@ -238,7 +239,7 @@ def _differ_by_rounding(first: Sample, second: Sample) -> bool:
     return bool((np.abs(mine - theirs) <= _TOLERANCE * largest).all())
 
 
-def _components(element_spec: Any) -> List[int]:
+def _components(element_spec: Structure) -> List[int]:
     """Returns the positions, in a flat element, of the components to compare."""
     usable: List[int] = []
     place = 0

@@ -7,12 +7,13 @@ the replica's contributions to reductions, and from its state. A replica with ro
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.types import PerReplica, Result, Structure
 
 __all__ = ["BatchRows"]
 
@@ -37,13 +38,18 @@ class BatchRows:
         self._local_replicas = local_replicas
         self._rows: List[tf.Tensor] = []
         self._before: Dict[Tuple[int, int], tf.Tensor] = {}
-        self._shares: List[Tuple[Any, List[tf.Tensor]]] = []
+        self._shares: List[Tuple[Optional[tf.Graph], List[tf.Tensor]]] = []
         self._for_functions: Optional[_RowsForFunctions] = None
         self._graph: Optional[tf.Graph] = None  # in which replica functions run; None for eager execution
 
     def watch(
-        self, fn: Callable, arguments: Any, state: Iterable[tf.Variable], *, shapes_are_agreed: bool
-    ) -> Callable:
+        self,
+        fn: Callable[..., Result],
+        arguments: Structure,
+        state: Iterable[tf.Variable],
+        *,
+        shapes_are_agreed: bool,
+    ) -> Callable[..., Result]:
         """Returns the replica function `fn`, watched until `forget`.
 
         Args:
@@ -69,7 +75,7 @@ class BatchRows:
             tf.compat.v1.get_default_graph().variables_kept_by_empty_batch = state
 
         @tf.autograph.experimental.do_not_convert
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Result:
             replica = self.local_replica()
             for variable in state:
                 self._before[replica, id(variable)] = variable.read_value()
@@ -128,7 +134,7 @@ class BatchRows:
                 self._for_functions.write(self._rows)
         return self._for_functions.read(replica)
 
-    def contributions(self, value: Any) -> Any:
+    def contributions(self, value: PerReplica) -> PerReplica:
         """Returns the per-replica value, cleaned for a reduction."""
         if not self._rows:
             return value
@@ -152,7 +158,7 @@ class BatchRows:
             variable.assign(self._settled(variable.read_value(), replica, variable))
         return True
 
-    def _settled(self, value: tf.Tensor, replica: int, variable: Any) -> tf.Tensor:
+    def _settled(self, value: tf.Tensor, replica: int, variable: tf.Variable) -> tf.Tensor:
         """Returns the value of a replica's variable, with numbers that are not finite replaced by the old value.
 
         This applies only to a replica without rows.
@@ -216,7 +222,7 @@ def _current_graph() -> Optional[tf.Graph]:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def _of_replica(replica: int, arguments: Any) -> List[Any]:
+def _of_replica(replica: int, arguments: Structure) -> List[object]:
     return [
         part.values[replica] if isinstance(part, tf.distribute.DistributedValues) else part
         for part in tf.nest.flatten(arguments)
@@ -231,7 +237,7 @@ def _unless(condition: tf.Tensor, action: Callable[[], bool]) -> None:
         action()
 
 
-def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[tf.Tensor]]:
+def _rows(replicas: List[List[object]], shapes_are_agreed: bool) -> Optional[List[tf.Tensor]]:
     """Returns the rows of each replica's batch, [] int64; None if all replicas are known to have the same number.
 
     The batch is the first argument whose number of rows is unknown, or 0, on some replica.
@@ -242,7 +248,7 @@ def _rows(replicas: List[List[Any]], shapes_are_agreed: bool) -> Optional[List[t
     return None
 
 
-def _is_open(part: Any, shapes_are_agreed: bool) -> bool:
+def _is_open(part: object, shapes_are_agreed: bool) -> bool:
     """Returns True if other workers may have a different number of rows."""
     if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
         return True
@@ -261,7 +267,7 @@ def _comes_from_iterator(part: tf.Tensor) -> bool:
     return part.op.type in _ITERATOR_OPS
 
 
-def _rows_of(part: Any) -> tf.Tensor:
+def _rows_of(part: Union[tf.Tensor, tf.RaggedTensor, tf.SparseTensor]) -> tf.Tensor:
     if isinstance(part, tf.Tensor) and part.shape[0] is not None:
         return tf.constant(part.shape[0], tf.int64)
     if isinstance(part, tf.RaggedTensor):

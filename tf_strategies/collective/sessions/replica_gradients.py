@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.session_graphs.coordinator import in_session_graph
+from tf_strategies.types import PerReplica
 
 __all__ = ["apart"]
 
 
-def apart(value: Any) -> Any:
+def apart(value: PerReplica) -> PerReplica:
     """Returns the per-replica value, through which no gradient flows from a sum to the variables of other local replicas.
 
     `ReplicaContext.all_reduce` has its own gradient. In graphs of sessions, TensorFlow follows the sum from

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.types import Structure
 
 __all__ = ["EndsTogether"]
 
@@ -23,7 +24,7 @@ class EndsTogether:
         group: the workers, two or more.
     """
 
-    def __init__(self, iterator: Any, group: WorkerGroup) -> None:
+    def __init__(self, iterator: tf.distribute.DistributedIterator, group: WorkerGroup) -> None:
         self._iterator = iterator
         self._group = group
 
@@ -32,11 +33,11 @@ class EndsTogether:
         return self._iterator.initialize()
 
     @property
-    def initializer(self) -> Any:
+    def initializer(self) -> tf.Operation:
         """The result of `initialize`, under the name that iterators of TensorFlow 1 use."""
         return self._iterator.initializer
 
-    def get_next(self) -> Any:
+    def get_next(self) -> Structure:
         """Returns the next batch of each local replica.
 
         Running it raises tf.errors.OutOfRangeError on all workers when one of them has no batch.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from tf_strategies.collective.worker_group import WorkerGroup
@@ -35,7 +33,7 @@ def share_variables(group: WorkerGroup) -> tf.Operation:
     return tf.group(*assigned)
 
 
-def _belongs_to_worker(variable: Any) -> bool:
+def _belongs_to_worker(variable: tf.Variable) -> bool:
     return (
         not isinstance(variable, tf.distribute.DistributedValues)
         and variable.synchronization == tf.VariableSynchronization.ON_READ

@@ -6,7 +6,7 @@ After rows of the variable were written, this read is a copy: for a table of 50 
 
 from __future__ import annotations
 
-from typing import Any, List, Union
+from typing import List, Union
 
 import tensorflow as tf
 
@@ -32,7 +32,7 @@ class Table(compat.MirroredVariable):
         return self._get_on_device_or_primary()
 
 
-def look_up_in_place(variable: Any) -> None:
+def look_up_in_place(variable: tf.Variable) -> None:
     """Turns a new variable into a `Table`, if possible."""
     if type(variable) is compat.MirroredVariable and variable.trainable and (variable.shape.rank or 0) > 1:
         variable.__class__ = Table

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 import tensorflow as tf
 
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.types import TensorLike
 
 __all__ = ["initial_value_from_first_worker"]
 
@@ -15,7 +16,11 @@ _BYTES = [bytes([code]) for code in range(256)]
 
 
 def initial_value_from_first_worker(
-    group, initial_value: Any, *, dtype: Optional[tf.DType], name: Optional[str]
+    group: WorkerGroup,
+    initial_value: Union[TensorLike, Callable[..., TensorLike]],
+    *,
+    dtype: Optional[tf.DType],
+    name: Optional[str],
 ) -> Callable[[], tf.Tensor]:
     """Returns a function that makes the initial value of a variable.
 

@@ -19,6 +19,7 @@ from tf_strategies._tf import compat
 from tf_strategies.collective.variables.worker_variable import WorkerVariable
 from tf_strategies.collective.variables.written_variables import WrittenVariables
 from tf_strategies.keras import ownership
+from tf_strategies.types import Fetch, Result
 
 __all__ = ["ReplicaStatistics"]
 
@@ -43,24 +44,24 @@ class ReplicaStatistics:
         self._replicas = replicas
         self._share = share
         self._sum_between_workers = sum_between_workers
-        self._known: List[weakref.ref] = []
+        self._known: List[weakref.ref[tf.Variable]] = []
         self._watching = False
         self._graph: Optional[WrittenVariables] = None
-        self._written: Dict[int, Any] = {}
+        self._written: Dict[int, tf.Variable] = {}
         self._shares: List[Optional[tf.Tensor]] = []
 
-    def adopt(self, variable: Any) -> None:
+    def adopt(self, variable: tf.Variable) -> None:
         """Tracks a new variable, if replicas write it by themselves."""
         if self._replicas > 1 and _is_statistic(variable):
             when_read = compat.is_sync_on_read_variable(variable)
             variable.__class__ = _StatisticWhenRead if when_read else _Statistic
             self._known = [known for known in self._known if known() is not None] + [weakref.ref(variable)]
 
-    def watch(self, fn: Callable) -> Callable:
+    def watch(self, fn: Callable[..., Result]) -> Callable[..., Result]:
         """Returns the replica function `fn`. `agree` averages the statistics that it writes."""
 
         @tf.autograph.experimental.do_not_convert
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Result:
             result = fn(*args, **kwargs)
             if self._graph is not None:
                 for variable in self._graph.among(self._alive()):
@@ -73,7 +74,7 @@ class ReplicaStatistics:
         self._graph = None if tf.executing_eagerly() else WrittenVariables()
         return watched
 
-    def note(self, variable: Any) -> None:
+    def note(self, variable: tf.Variable) -> None:
         """Notes that a replica is about to write the variable."""
         if (
             not self._watching
@@ -89,7 +90,7 @@ class ReplicaStatistics:
             )
         self._written.setdefault(id(variable), variable)
 
-    def agree(self) -> List[Any]:
+    def agree(self) -> List[Fetch]:
         """Averages the statistics that the replicas have written, when all replicas are done.
 
         All workers must have written the same ones.
@@ -116,10 +117,10 @@ class ReplicaStatistics:
         self._written.clear()
         self._shares.clear()
 
-    def _alive(self) -> List[Any]:
+    def _alive(self) -> List[tf.Variable]:
         return [variable for variable in (known() for known in self._known) if variable is not None]
 
-    def _local_sum(self, variable: Any) -> tf.Tensor:
+    def _local_sum(self, variable: tf.Variable) -> tf.Tensor:
         with tf.device(variable.values[0].device):
             parts = [_widened(part.read_value()) for part in variable.values]
             return tf.add_n([_weighted(part, share) for part, share in zip(parts, self._shares)])
@@ -141,7 +142,7 @@ class _StatisticWhenRead(WorkerVariable):
         return super()._update_replica(update_fn, value, **kwargs)
 
 
-def _is_statistic(variable: Any) -> bool:
+def _is_statistic(variable: tf.Variable) -> bool:
     if variable.trainable or not variable.dtype.is_floating or not hasattr(variable, "values"):
         return False
     wanted = "MEAN" if compat.is_sync_on_read_variable(variable) else "NONE"

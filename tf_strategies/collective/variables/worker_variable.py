@@ -60,7 +60,7 @@ class WorkerVariable(compat.SyncOnReadVariable):
         return total / len(parts) if self.aggregation == tf.VariableAggregation.MEAN else total
 
 
-def keep_saving_local(variable):
+def keep_saving_local(variable: tf.Variable) -> tf.Variable:
     """Turns a new variable into a `WorkerVariable` if it is reduced when read. Returns the variable."""
     if compat.is_sync_on_read_variable(variable):
         variable.__class__ = WorkerVariable

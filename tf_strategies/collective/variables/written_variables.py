@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List
+from typing import Dict, Iterable, List
 
 import tensorflow as tf
 
@@ -22,13 +22,13 @@ class WrittenVariables:
         self._graph = tf.compat.v1.get_default_graph()
         self._count = len(self._graph.get_operations())
 
-    def among(self, variables: Iterable[Any]) -> List[Any]:
+    def among(self, variables: Iterable[tf.Variable]) -> List[tf.Variable]:
         """Returns the mirrored `variables` that are written on any replica, in the order of the first write."""
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
         outside = _Captures()
-        written: Dict[int, Any] = {}
+        written: Dict[int, tf.Variable] = {}
         for op in self._graph.get_operations()[self._count :]:
             if id(op) in initializers or not any(tensor.dtype == tf.resource for tensor in op.inputs):
                 continue
@@ -43,9 +43,9 @@ class _Captures:
     """Maps tensors inside functions to those outside of all functions."""
 
     def __init__(self) -> None:
-        self._of_graph: Dict[int, Dict[int, Any]] = {}
+        self._of_graph: Dict[int, Dict[int, tf.Tensor]] = {}
 
-    def of(self, tensor: Any) -> Any:
+    def of(self, tensor: tf.Tensor) -> tf.Tensor:
         graph = getattr(tensor, "graph", None)
         while hasattr(graph, "captures"):
             if id(graph) not in self._of_graph:

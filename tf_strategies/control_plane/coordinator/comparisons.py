@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.coordinator.group_life import GroupLife
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import Code
+from tf_strategies.types import Json
 
 __all__ = ["Comparer", "Comparisons", "FirstPayloads"]
 
@@ -16,7 +17,7 @@ _MOST_OPEN = 1024
 
 # Is called with the key, two names and two payloads, in the order of the ranks. Returns None, or the reason why the group
 # must end.
-Comparer = Callable[[str, Tuple[str, str], Tuple[Any, Any]], Optional[str]]
+Comparer = Callable[[str, Tuple[str, str], Tuple[Json, Json]], Optional[str]]
 
 
 class FirstPayloads:
@@ -28,9 +29,9 @@ class FirstPayloads:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._open: dict[tuple[str, str], tuple[int, Any, set[int]]] = {}
+        self._open: dict[tuple[str, str], tuple[int, Json, set[int]]] = {}
 
-    def add(self, topic: str, key: str, rank: int, payload: Any) -> tuple[int, Any] | None:
+    def add(self, topic: str, key: str, rank: int, payload: Json) -> tuple[int, Json] | None:
         """Adds a member's payload.
 
         A second payload of the same member for the key is ignored.

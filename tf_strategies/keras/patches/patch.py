@@ -11,6 +11,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Callable, NamedTuple
 
+from tf_strategies.keras.types import Replaced
 from tf_strategies.keras.versions import number
 
 __all__ = ["FIRST", "KERAS3", "NONE", "Patch", "Read", "applies", "find_owner"]
@@ -31,7 +32,7 @@ class Patch(NamedTuple):
 
     owner: str
     name: str
-    ours: Callable[[Any, Any], Any]
+    ours: Callable[[Replaced, ModuleType], Replaced]
     reason: str
     since: str = FIRST
     until: str = NONE
@@ -55,7 +56,7 @@ class Read(NamedTuple):
     until: str = NONE
 
 
-def find_owner(package: ModuleType, owner: str) -> Any:
+def find_owner(package: ModuleType, owner: str) -> Replaced:
     """Returns the module or class that `owner` names in a package.
 
     Raises:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core
 from tf_strategies.native.endpoints.endpoint import Settings, decoded, encoded, require_equal
 from tf_strategies.native.endpoints.tcp import TcpEndpoint
+from tf_strategies.types import JsonObject
 
 __all__ = ["ByHostEndpoint"]
 
@@ -33,7 +34,7 @@ class ByHostEndpoint:
             self._without_tcp = str(error)
         self._worker, self._address, self.memory = _open_memory(settings.name)
 
-    def address(self) -> dict[str, Any]:
+    def address(self) -> JsonObject:
         return {
             **(self._tcp.address() if self._tcp is not None else {"without_tcp": self._without_tcp}),
             "kind": "auto",
@@ -41,7 +42,7 @@ class ByHostEndpoint:
             "memory": self.memory,
         }
 
-    def connect(self, addresses: Sequence[dict[str, Any]], same_host: Sequence[bool], epoch: int) -> int:
+    def connect(self, addresses: Sequence[JsonObject], same_host: Sequence[bool], epoch: int) -> int:
         require_equal("auto", self._settings, addresses)
         rank, tls_folder = self._settings.rank, self._settings.tls_folder
         shared = [
@@ -60,7 +61,7 @@ class ByHostEndpoint:
         self.close()
         return core.transport_of_sockets(rank=rank, sockets=sockets, tls_folder=tls_folder)
 
-    def _sockets(self, addresses: Sequence[dict[str, Any]], shared: Sequence[bool], epoch: int) -> list[int]:
+    def _sockets(self, addresses: Sequence[JsonObject], shared: Sequence[bool], epoch: int) -> list[int]:
         """Returns a connection to each rank that shares no memory with this one, by rank, and -1 for others."""
         if all(shared):
             return [-1] * len(shared)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from typing import Any, Protocol, Sequence
+from typing import Protocol, Sequence
 
 from tf_strategies.errors import BootstrapError
+from tf_strategies.types import JsonObject
 
 __all__ = ["Endpoint", "Settings", "decoded", "encoded", "require_equal"]
 
@@ -46,10 +47,10 @@ class Endpoint(Protocol):
 
     memory: str
 
-    def address(self) -> dict[str, Any]:
+    def address(self) -> JsonObject:
         """Returns what the other workers need to connect, as JSON, with `memory`."""
 
-    def connect(self, addresses: Sequence[dict[str, Any]], same_host: Sequence[bool], epoch: int) -> int:
+    def connect(self, addresses: Sequence[JsonObject], same_host: Sequence[bool], epoch: int) -> int:
         """Connects all ranks. Returns the id of the transport. The endpoint cannot be used again.
 
         Args:
@@ -65,7 +66,7 @@ class Endpoint(Protocol):
         """Closes an endpoint that was not connected. May be called again."""
 
 
-def require_equal(kind: str, settings: Settings, addresses: Sequence[dict[str, Any]]) -> None:
+def require_equal(kind: str, settings: Settings, addresses: Sequence[JsonObject]) -> None:
     """Raises BootstrapError if another rank has opened another kind of endpoint, as happens if UCX_TLS is set on some only."""
     for name, address in zip(settings.names, addresses):
         if address["kind"] != kind:
@@ -79,6 +80,6 @@ def encoded(address: bytes) -> str:
     return base64.b64encode(address).decode()
 
 
-def decoded(address: dict[str, Any]) -> bytes:
+def decoded(address: JsonObject) -> bytes:
     """Returns the address of UCX in what a worker has sent."""
     return base64.b64decode(address["address"], validate=True)

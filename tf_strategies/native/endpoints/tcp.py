@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.native import core
 from tf_strategies.native.endpoints.endpoint import Settings, require_equal
 from tf_strategies.native.endpoints.mesh import TcpMesh, group_key
+from tf_strategies.types import JsonObject
 
 __all__ = ["TcpEndpoint"]
 
@@ -20,17 +21,17 @@ class TcpEndpoint:
         self._settings = settings
         self._mesh = TcpMesh(settings.hosts[settings.rank])
 
-    def address(self) -> dict[str, Any]:
+    def address(self) -> JsonObject:
         return {"kind": "tcp", "port": self._mesh.port, "memory": ""}
 
-    def connect(self, addresses: Sequence[dict[str, Any]], same_host: Sequence[bool], epoch: int) -> int:
+    def connect(self, addresses: Sequence[JsonObject], same_host: Sequence[bool], epoch: int) -> int:
         require_equal("tcp", self._settings, addresses)
         sockets = self.sockets(addresses, [True] * len(same_host), epoch)
         return core.transport_of_sockets(
             rank=self._settings.rank, sockets=sockets, tls_folder=self._settings.tls_folder
         )
 
-    def sockets(self, addresses: Sequence[dict[str, Any]], wanted: Sequence[bool], epoch: int) -> list[int]:
+    def sockets(self, addresses: Sequence[JsonObject], wanted: Sequence[bool], epoch: int) -> list[int]:
         """Connects this rank to others, and stops listening.
 
         Args:

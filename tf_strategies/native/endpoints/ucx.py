@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Sequence
+from typing import Sequence
 
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host
 from tf_strategies.native.endpoints.endpoint import Settings, decoded, encoded, require_equal
 from tf_strategies.tls import TLS_FOLDER
+from tf_strategies.types import JsonObject
 
 __all__ = ["UcxEndpoint"]
 
@@ -31,10 +32,10 @@ class UcxEndpoint:
         self._worker, self._address, shares_memory = _open_worker(settings.name, transport, net_devices)
         self.memory = "ucx" if shares_memory else ""
 
-    def address(self) -> dict[str, Any]:
+    def address(self) -> JsonObject:
         return {"kind": "ucx", "address": encoded(self._address), "memory": self.memory}
 
-    def connect(self, addresses: Sequence[dict[str, Any]], same_host: Sequence[bool], epoch: int) -> int:
+    def connect(self, addresses: Sequence[JsonObject], same_host: Sequence[bool], epoch: int) -> int:
         del epoch
         require_equal("ucx", self._settings, addresses)
         if not all(same_host):

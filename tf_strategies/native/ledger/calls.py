@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import Any, Callable, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies.native import loader
+from tf_strategies.types import Kwargs, Structure
 
 __all__ = ["Caller", "Integer", "names_of", "run", "run_apart"]
 
@@ -48,7 +49,7 @@ class Caller:
     incarnation: int
 
 
-def run(operation: str, **inputs: Any) -> Any:
+def run(operation: str, **inputs: Any) -> Structure:
     """Runs an operation of the ledger, or adds it to the graph.
 
     Args:
@@ -64,7 +65,7 @@ def run(operation: str, **inputs: Any) -> Any:
     return outputs
 
 
-def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
+def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Structure:
     """Does the same as `run`, for an operation that may wait or may fail because of other workers.
 
     In eager code it runs in a function of its own. A server uses one of its few threads for each eager
@@ -91,8 +92,10 @@ def run_apart(operation: str, *, ledger: str, **inputs: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _function_of(operation: str, ledger: str, device: str, specs: Tuple[_Spec, ...]) -> Callable[..., Any]:
-    def call(*inputs: tf.Tensor) -> Any:
+def _function_of(
+    operation: str, ledger: str, device: str, specs: Tuple[_Spec, ...]
+) -> Callable[..., Tuple[tf.Tensor, ...]]:
+    def call(*inputs: tf.Tensor) -> Tuple[tf.Tensor, ...]:
         with tf.device(device):
             named = {name: value for (name, _, _), value in zip(specs, inputs)}
             return tuple(tf.nest.flatten(run(operation, ledger=ledger, **named)))
@@ -102,7 +105,7 @@ def _function_of(operation: str, ledger: str, device: str, specs: Tuple[_Spec, .
     )
 
 
-def names_of(caller: Caller) -> Dict[str, Any]:
+def names_of(caller: Caller) -> Kwargs:
     """Returns the inputs and attributes of an operation that identify the caller."""
     return {
         "ledger": caller.ledger,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, ContextManager, Dict, Optional, Tuple
+from typing import Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
 from absl import logging
@@ -18,6 +18,7 @@ from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.cluster.transport import connect_transport
+from tf_strategies.types import Result, Structure
 
 __all__ = ["ConnectedServers"]
 
@@ -75,7 +76,7 @@ class ConnectedServers(Servers):
     def detecting_failures(self) -> ContextManager[None]:
         return self._failure_detector.watch()
 
-    def call(self, function: Callable, *args: Any) -> Any:
+    def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         with self._failure_detector.watch():
             return self._failure_detector.call(function, *args)
 

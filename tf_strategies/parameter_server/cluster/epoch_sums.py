@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.types import Logs
 from tf_strategies.parameter_server.cluster.peer_entries import PeerEntries
 from tf_strategies.parameter_server.cluster.servers import Servers
 
@@ -36,7 +37,7 @@ class EpochSums(Hooks):
         self._peer_entries = PeerEntries(servers.rank, servers.size, wait=in_step)
         self._left: Dict[Tuple[int, int, int], tf.Variable] = {}
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         self._epoch = epoch
 
     def add_up(self, values: Sequence[np.ndarray]) -> List[np.ndarray]:

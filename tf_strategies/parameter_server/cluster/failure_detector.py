@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import Callable, Iterator, List, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from tf_strategies._tf import compat
 from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat, error_of_request
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.texts import utf8
+from tf_strategies.types import Result, Structure
 
 __all__ = ["FailureDetector"]
 
@@ -48,7 +49,7 @@ class FailureDetector:
         self._tell = on_lost
         self._lock = threading.Lock()
         self._lost = ""
-        self._open: List = []
+        self._open: List[compat.CancellationManager] = []
         self._watched: List[int] = []
         self._heartbeats = [
             Heartbeat(
@@ -60,7 +61,7 @@ class FailureDetector:
             for name, address in self._servers
         ]
 
-    def call(self, function: Callable, *args: Any) -> Any:
+    def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         """Calls a tf.function. The call ends when a server is lost.
 
         When a part of a function fails, TensorFlow cancels the rest through a cancellation manager. A manager
@@ -111,7 +112,7 @@ class FailureDetector:
         with self._lock:
             self._raise_if_lost()
 
-    def call_last(self, function: Callable) -> None:
+    def call_last(self, function: Callable[[], object]) -> None:
         """Calls the function that tells the servers that this worker has finished.
 
         Servers that end meanwhile do not count as lost.
@@ -153,7 +154,7 @@ class FailureDetector:
             daemon=True,
         ).start()
 
-    def _end_stuck(self, waiting: List, hangs: bool) -> None:
+    def _end_stuck(self, waiting: List[compat.CancellationManager], hangs: bool) -> None:
         """Ends this process if a call waits for a server that hangs, but keeps its connections open.
 
         TensorFlow cannot cancel such a call.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import grpc
 
@@ -46,7 +46,7 @@ class _Peer:
         """Returns "" if the server is ready for workers, otherwise the reason why not."""
         return self._why(self._is_ready, readiness.QUESTION, seconds)
 
-    def _why(self, ask: Callable[..., Any], question: bytes, seconds: float) -> str:
+    def _why(self, ask: Callable[..., object], question: bytes, seconds: float) -> str:
         try:
             ask(question, timeout=seconds)
             return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from typing import Any, Callable, ContextManager, List
+from typing import Callable, ContextManager, List
 
 import tensorflow as tf
 
@@ -13,6 +13,7 @@ from tf_strategies._tf import compat
 from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.transport import Transport
+from tf_strategies.types import Result, Structure
 
 __all__ = ["LocalServers", "Servers"]
 
@@ -58,7 +59,7 @@ class Servers(abc.ABC):
         """Opens a context in which waiting for a lost server ends with a ServerLostError."""
 
     @abc.abstractmethod
-    def call(self, function: Callable, *args: Any) -> Any:
+    def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         """Calls a tf.function that uses the servers."""
 
     @abc.abstractmethod
@@ -69,7 +70,7 @@ class Servers(abc.ABC):
     def close(self) -> None:
         """Tells the servers that this worker has finished."""
 
-    def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> Any:
+    def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
         """Returns a variable on a server that all workers share by name. It starts with the value of worker 0.
 
         Raises:
@@ -80,7 +81,7 @@ class Servers(abc.ABC):
             self._initialize(variable, initial, name)
         return variable
 
-    def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> Any:
+    def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
         """Does the same as `shared_variable`, but it has no value until a worker assigns one."""
         with tf.device(self.devices[server]):
             handle = compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
@@ -95,7 +96,7 @@ class Servers(abc.ABC):
                 in_graph_mode=False,
             )
 
-    def _initialize(self, variable: Any, initial: tf.Tensor, name: str) -> None:
+    def _initialize(self, variable: tf.Variable, initial: tf.Tensor, name: str) -> None:
         deadline = time.monotonic() + self.timeout
         while not self.call(lambda: bool(variable.is_initialized())):
             if self.rank == 0:
@@ -130,7 +131,7 @@ class LocalServers(Servers):
     def detecting_failures(self) -> ContextManager[None]:
         return contextlib.nullcontext()
 
-    def call(self, function: Callable, *args: Any) -> Any:
+    def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         return function(*args)
 
     def require_all(self) -> None:

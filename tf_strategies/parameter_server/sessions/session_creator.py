@@ -15,6 +15,7 @@ from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.session_graphs.coordinator import CarriedError
+from tf_strategies.types import Structure
 
 __all__ = ["session_creator"]
 
@@ -67,7 +68,12 @@ class _Chiefs(tf.compat.v1.train.SessionCreator):
 
 
 class _Followers(tf.compat.v1.train.SessionCreator):
-    def __init__(self, servers: Servers, scaffold: tf.compat.v1.train.Scaffold, config: Any) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        scaffold: tf.compat.v1.train.Scaffold,
+        config: Optional[tf.compat.v1.ConfigProto],
+    ) -> None:
         self._servers = servers
         self._scaffold = scaffold
         self._config = config
@@ -107,7 +113,7 @@ def _watched(session: tf.compat.v1.Session, servers: Servers) -> tf.compat.v1.Se
     """
     run, close = session.run, session.close
 
-    def run_with_all(*args: Any, **kwargs: Any) -> Any:
+    def run_with_all(*args: Any, **kwargs: Any) -> Structure:
         try:
             return run(*args, **kwargs)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):

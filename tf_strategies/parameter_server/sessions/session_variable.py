@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_strategies.parameter_server.updates.step import current_step
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.side_thread import eagerly
+from tf_strategies.types import Fetch, TensorOrSlices
 
 __all__ = ["SessionVariable", "SessionVariables"]
 
@@ -69,7 +70,7 @@ class SessionVariable(ServerVariable):
         pieces = [part.on_server(part.variable.read_value) for part in self.parts]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Sets the attributes of warm starts on the part, whose initializer runs."""
         if name in _SET_BY_WARM_STARTS and "_initial" in self.__dict__:
             (part,) = self.parts
@@ -125,18 +126,20 @@ class SessionVariable(ServerVariable):
         """Returns True, because gradients are computed later and may depend on any read."""
         return self.trainable
 
-    def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
+    def _recorded(
+        self, forward: Callable[[], tf.Tensor], backward: Callable[[tf.Tensor], TensorOrSlices]
+    ) -> tf.Tensor:
         """Returns the result of `forward`, connected to this variable's handle so that `tf.gradients` finds the variable."""
 
         @tf.custom_gradient
-        def read(handle: tf.Tensor) -> Any:
+        def read(handle: tf.Tensor) -> Tuple[tf.Tensor, Callable[[tf.Tensor], TensorOrSlices]]:
             del handle
             return forward(), backward
 
         compat.variable_accessed(self)
         return read(self._handle)
 
-    def _changed(self, results: Sequence[Any]) -> Any:
+    def _changed(self, results: Sequence[Fetch]) -> Union[SessionVariable, Fetch]:
         """Returns the result of `assign` and similar methods.
 
         This is a tensor that writes when a session runs it, or the variable itself if the write is postponed.
@@ -157,10 +160,12 @@ class SessionVariables:
             with, or None.
     """
 
-    def __init__(self, servers: Servers, place: Callable) -> None:
+    def __init__(self, servers: Servers, place: Callable[..., Sequence[Tuple[int, int]]]) -> None:
         self._servers = servers
         self._place = place
-        self._numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._numbers: weakref.WeakKeyDictionary[tf.Graph, Tuple[int, Iterator[int]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._next = itertools.count()
 
     def make(
@@ -168,7 +173,7 @@ class SessionVariables:
         initial_value: Callable[[], tf.Tensor],
         name: Optional[str],
         collections: Optional[Sequence[str]],
-        beside: Any,
+        beside: Optional[tf.Variable],
         **others: Any,
     ) -> SessionVariable:
         """Makes the next variable of the current graph.

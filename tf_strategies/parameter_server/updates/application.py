@@ -7,7 +7,7 @@ begun run nothing twice.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tf_strategies.parameter_server.updates.step import EntangledError, Step
 from tf_strategies.parameter_server.updates.update_rule import run_on_part, run_there, to_server
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.types import Fetch, Kwargs, Structure, TensorOrSlices
 
 __all__ = ["Application", "Update", "at_once"]
 
@@ -38,13 +39,13 @@ class Update(NamedTuple):
 
     access: ServerWrites
     variable: ServerVariable
-    fn: Callable
-    args: Tuple
-    kwargs: Dict[str, Any]
+    fn: Callable[..., Structure]
+    args: Tuple[Structure, ...]
+    kwargs: Kwargs
     is_write: bool
     key: str
     merge: int
-    token: Any = None
+    token: Optional[tf.Tensor] = None
 
 
 class _Job(NamedTuple):
@@ -53,7 +54,7 @@ class _Job(NamedTuple):
     update: Update
     index: int
     part: Part
-    args: List[Any]
+    args: List[Structure]
 
 
 class Application:
@@ -81,9 +82,9 @@ class Application:
         self._submission = submission
         self._membership = membership
         self._replicas = replicas
-        self._done: List[Any] = []
-        self._before: List[Any] = []
-        self._means: Dict[Tuple[str, int], Any] = {}
+        self._done: List[Fetch] = []
+        self._before: List[Fetch] = []
+        self._means: Dict[Tuple[str, int], TensorOrSlices] = {}
 
     def run(self) -> tf.Tensor:
         """Applies the step, and reports this to the ledger. Returns the number of the next step, [] int64."""
@@ -163,13 +164,13 @@ class Application:
             written = [op for op in graph.get_operations()[first:] if compat.written_resources(op)]
             self._done += written
 
-    def _means_of(self, bundles: Sequence[Bundle]) -> Dict[Tuple[str, int], Any]:
-        means: Dict[Tuple[str, int], Any] = {}
+    def _means_of(self, bundles: Sequence[Bundle]) -> Dict[Tuple[str, int], TensorOrSlices]:
+        means: Dict[Tuple[str, int], TensorOrSlices] = {}
         for bundle in bundles:
             means.update(bundle.members_of(self._mean(bundle)))
         return means
 
-    def _mean(self, bundle: Bundle) -> Any:
+    def _mean(self, bundle: Bundle) -> TensorOrSlices:
         """Returns the mean of the members' gradients.
 
         Keras has divided each loss by the number of workers, so gradients are multiplied by it.
@@ -222,6 +223,6 @@ def _devices(jobs: Sequence[_Job]) -> List[str]:
     return list(dict.fromkeys(job.part.device for job in jobs))
 
 
-def _own(update: Update, args: List[Any]) -> List[Any]:
+def _own(update: Update, args: List[Structure]) -> List[Structure]:
     """Returns the arguments that come from this worker, instead of the mean over all workers."""
     return args[1:] if update.key else args

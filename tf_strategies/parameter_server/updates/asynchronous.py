@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -21,6 +21,7 @@ from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.effects import taking_effect
+from tf_strategies.types import Kwargs, Structure, TensorOrSlices
 
 __all__ = ["AsynchronousUpdates"]
 
@@ -39,9 +40,9 @@ class _Update(NamedTuple):
     """
 
     variable: ServerVariable
-    fn: Callable
-    pieces: List[Tuple[Part, List[Any]]]
-    kwargs: Dict[str, Any]
+    fn: Callable[..., Structure]
+    pieces: List[Tuple[Part, List[Structure]]]
+    kwargs: Kwargs
     staleness: Optional[tf.Tensor]
     has_gradient: bool
     merge: int
@@ -82,10 +83,10 @@ class AsynchronousUpdates(UpdateRule):
         self,
         access: ServerWrites,
         variable: ServerVariable,
-        fn: Callable,
-        args: Tuple,
-        kwargs: Dict[str, Any],
-    ) -> List[Any]:
+        fn: Callable[..., Structure],
+        args: Tuple[Structure, ...],
+        kwargs: Kwargs,
+    ) -> List[Structure]:
         step = current_step()
         staleness = None
         if step is not None and variable.trainable and args and isinstance(args[0], _GRADIENTS):
@@ -111,8 +112,8 @@ class AsynchronousUpdates(UpdateRule):
         return []
 
     def write(
-        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> List[Any]:
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: TensorOrSlices, kwargs: Kwargs
+    ) -> List[Structure]:
         return access.write(variable, how, value, kwargs)
 
     def end_step(self, step: Step) -> None:
@@ -128,7 +129,7 @@ class AsynchronousUpdates(UpdateRule):
             self._make(access, step, update)
             step.forget(update.variable)
 
-    def _make_for_session(self, access: ServerWrites, step: Step, update: _Update) -> List[Any]:
+    def _make_for_session(self, access: ServerWrites, step: Step, update: _Update) -> List[Structure]:
         """Makes an update. Returns all operations that a session must run for it."""
         with taking_effect() as effects:
             (update,) = self._pushed([update])
@@ -156,7 +157,7 @@ class AsynchronousUpdates(UpdateRule):
             for update in updates
         ]
 
-    def _make(self, access: ServerWrites, step: Optional[Step], update: _Update) -> List[Any]:
+    def _make(self, access: ServerWrites, step: Optional[Step], update: _Update) -> List[Structure]:
         return [
             run_on_part(
                 access,
@@ -174,13 +175,13 @@ class AsynchronousUpdates(UpdateRule):
         with step.outside_of_branches():
             return step.cached(("pulled",), lambda: self._membership.pull(self._max_staleness))
 
-    def _push(self, step: Step, gradient: Any) -> tf.Tensor:
+    def _push(self, step: Step, gradient: TensorOrSlices) -> tf.Tensor:
         with tf.control_dependencies(_tensors_of([gradient])):
             return self._membership.push(self._pulled(step))
 
     def _on_arrival(
-        self, fn: Callable, step: Optional[Step], part: Part, staleness: Optional[tf.Tensor]
-    ) -> Callable:
+        self, fn: Callable[..., Structure], step: Optional[Step], part: Part, staleness: Optional[tf.Tensor]
+    ) -> Callable[..., Structure]:
         """Returns a function that runs `fn` after its arguments have arrived.
 
         It corrects a stale gradient first.
@@ -189,7 +190,7 @@ class AsynchronousUpdates(UpdateRule):
         updates that other workers have made since.
         """
 
-        def arrived(variable: ServerVariable, *args: Any, **kwargs: Any) -> Any:
+        def arrived(variable: ServerVariable, *args: Any, **kwargs: Any) -> Structure:
             with tf.control_dependencies(_tensors_of(args)):
                 if self._damping is not None and staleness is not None:
                     args = self._damping.damped(step, part, args[0], staleness), *args[1:]
@@ -198,7 +199,7 @@ class AsynchronousUpdates(UpdateRule):
         return arrived
 
 
-def _tensors_of(values: Sequence[Any]) -> List[tf.Tensor]:
+def _tensors_of(values: Sequence[object]) -> List[tf.Tensor]:
     """Returns what has to arrive of these; a shape that comes with rows is known before."""
     rows = [
         part for each in values if isinstance(each, tf.IndexedSlices) for part in (each.values, each.indices)

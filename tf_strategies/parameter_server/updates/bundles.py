@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from typing import Any, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
+from typing import Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
+from tf_strategies.types import TensorOrSlices
 
 __all__ = ["Bundle", "Contribution", "bundles_of"]
 
 Name = Tuple[str, int]
 # One update: its key, whether it is a gradient, and, for each part of the variable, a list with the piece.
-Contribution = Tuple[str, bool, Sequence[Tuple[Part, List[Any]]]]
+Contribution = Tuple[str, bool, Sequence[Tuple[Part, List[TensorOrSlices]]]]
 
 
 @dataclasses.dataclass
@@ -32,7 +33,7 @@ class Bundle:
     device: str
     dtype: tf.DType
     is_gradient: bool
-    pieces: Dict[Name, Any]
+    pieces: Dict[Name, TensorOrSlices]
 
     @property
     def key(self) -> str:
@@ -54,7 +55,7 @@ class Bundle:
             return shapes[0]
         return tf.TensorShape([sum(shape.num_elements() for shape in shapes)])
 
-    def value(self) -> Any:
+    def value(self) -> TensorOrSlices:
         """Returns the value that is sent: a single piece unchanged, or several pieces as one vector."""
         pieces = list(self.pieces.values())
         if len(pieces) == 1:
@@ -62,7 +63,7 @@ class Bundle:
         with tf.device(self.device if pieces[0].device == self.device else None):
             return join(pieces)
 
-    def members_of(self, value: Any) -> Dict[Name, Any]:
+    def members_of(self, value: TensorOrSlices) -> Dict[Name, TensorOrSlices]:
         """Returns the value of each piece, by name, on the device of the bundle."""
         if len(self.pieces) == 1:
             return dict.fromkeys(self.pieces, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -14,6 +14,7 @@ from tf_strategies.parameter_server.updates.step import current_step
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.parameter_server.variables.small_tensors import is_small, join, take_apart
+from tf_strategies.types import Result, TensorOrSlices
 
 __all__ = ["CompressedPushes", "Push"]
 
@@ -29,7 +30,7 @@ class Push(NamedTuple):
 
     variable: ServerVariable
     part: Part
-    value: Any
+    value: TensorOrSlices
     merge: int
 
 
@@ -53,16 +54,16 @@ class CompressedPushes:
         """Returns the name of a variable without a name."""
         self._compression.name(variable, name)
 
-    def pushed(self, pushes: Sequence[Push]) -> List[Any]:
+    def pushed(self, pushes: Sequence[Push]) -> List[TensorOrSlices]:
         """Returns the gradients of a step: compressed gradients on their servers, and others unchanged on this worker."""
-        found: List[Any] = [None] * len(pushes)
+        found: List[Optional[TensorOrSlices]] = [None] * len(pushes)
         for merge in dict.fromkeys(push.merge for push in pushes):
             mine = [i for i, push in enumerate(pushes) if push.merge == merge]
             for i, value in zip(mine, self._pushed_together([pushes[i] for i in mine])):
                 found[i] = value
         return found
 
-    def _pushed_together(self, pushes: Sequence[Push]) -> List[Any]:
+    def _pushed_together(self, pushes: Sequence[Push]) -> List[TensorOrSlices]:
         compression = self._compression
         require_one_each([push.part.variable for push in pushes])
         with tf.device(self._servers.device):
@@ -147,7 +148,7 @@ class _Route:
     def add_up(
         self, tensors: Sequence[tf.Tensor], then: Callable[[List[tf.Tensor]], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        arrived: List[Any] = [None] * len(tensors)
+        arrived: List[Optional[tf.Tensor]] = [None] * len(tensors)
         small = [i for i, tensor in enumerate(tensors) if is_small(tensor)]
         together = self._transport.push(join([tensors[i] for i in small]), self._server) if small else None
         with tf.device(self._server):
@@ -168,5 +169,7 @@ class _Route:
             return then(arrived)
 
 
-def _unless(broken: Optional[tf.Tensor], build: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+def _unless(
+    broken: Optional[tf.Tensor], build: Callable[[], Result], otherwise: Callable[[], Result]
+) -> Result:
     return build() if broken is None else tf.cond(broken, otherwise, build)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import tensorflow as tf
 
 from tf_strategies.parameter_server.updates.step import Step
 from tf_strategies.parameter_server.variables.parts import Part
+from tf_strategies.types import TensorOrSlices
 
 __all__ = ["Compensation", "Damping", "Division"]
 
@@ -22,7 +23,9 @@ class Damping(abc.ABC):
         del step, part, value, rows
 
     @abc.abstractmethod
-    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+    def damped(
+        self, step: Step, part: Part, gradient: TensorOrSlices, staleness: tf.Tensor
+    ) -> TensorOrSlices:
         """Returns the corrected gradient, a tensor or IndexedSlices like the original.
 
         Args:
@@ -41,7 +44,9 @@ class Division(Damping):
     averages, but steps do not become shorter.
     """
 
-    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+    def damped(
+        self, step: Step, part: Part, gradient: TensorOrSlices, staleness: tf.Tensor
+    ) -> TensorOrSlices:
         divisor = step.cached((part.device, "divisor"), lambda: tf.maximum(staleness, 1))
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(
@@ -91,7 +96,9 @@ class Compensation(Damping):
         earlier = [] if rows is None else reads.get(id(part.variable), [])
         reads[id(part.variable)] = [*earlier, _Read(value, rows)]
 
-    def damped(self, step: Step, part: Part, gradient: Any, staleness: tf.Tensor) -> Any:
+    def damped(
+        self, step: Step, part: Part, gradient: TensorOrSlices, staleness: tf.Tensor
+    ) -> TensorOrSlices:
         reads = self._read.get(step, {}).get(id(part.variable))
         if not reads:
             raise ValueError(

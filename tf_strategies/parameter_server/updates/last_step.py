@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Optional
 
 from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.types import Logs
 
 __all__ = ["LastStep"]
 
@@ -21,10 +22,10 @@ class LastStep(Hooks):
         self._step = step
         self._last: Optional[int] = None
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         epochs, steps = self.params.get("epochs"), self.params.get("steps")
         self._last = self._step() + epochs * steps if epochs and steps else None
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         if self._last is not None and self._step() >= self._last:
             self.model.stop_training = True

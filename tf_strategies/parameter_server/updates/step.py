@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Collection, Dict, Hashable, Iterator, List, NamedTuple, Optional, Set
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Collection,
+    Dict,
+    Hashable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Set,
+    Union,
+)
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.session_graphs.coordinator import in_session_graph
+from tf_strategies.types import Result
+
+if TYPE_CHECKING:
+    from tf_strategies.parameter_server.updates import application, asynchronous
 
 __all__ = ["EntangledError", "Step", "current_step"]
 
@@ -43,13 +59,13 @@ class Step:
 
     def __init__(self) -> None:
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        self._held: Dict[Hashable, Any] = {}
+        self._held: Dict[Hashable, object] = {}
         self._reads: Dict[int, List[Hashable]] = {}
         self._written: Set[int] = set()
-        self.pending: List[Any] = []
+        self.pending: List[Union[application.Update, asynchronous._Update]] = []
         self.settle: Callable[[], None] = _nothing
         self.merges = 0
-        self._merging: Any = None
+        self._merging: Optional[tf.Graph] = None
         self._server: Optional[_OnServer] = None
 
     @property
@@ -115,7 +131,7 @@ class Step:
             self._server = None
 
     @contextlib.contextmanager
-    def between_servers(self, variable: Any) -> Iterator[None]:
+    def between_servers(self, variable: tf.Variable) -> Iterator[None]:
         """Opens a context in which a server's function gets variables of other servers as arguments.
 
         The reads are added around the function, not in it.
@@ -136,7 +152,9 @@ class Step:
         if self._server is not None and self._server.device != device:
             raise EntangledError
 
-    def cached(self, key: Hashable, make: Callable[[], Any], read_of: Any = None) -> Any:
+    def cached(
+        self, key: Hashable, make: Callable[[], Result], read_of: Optional[tf.Variable] = None
+    ) -> Result:
         """Returns what `make` returned when it was first called for the key, or since the variable it was read of was written.
 
         In a branch or loop it is called again: what one of them has made is not there for others.
@@ -148,10 +166,10 @@ class Step:
                 self._reads.setdefault(id(read_of), []).append(key)
         return self._held[key]
 
-    def has_written(self, variable: Any) -> bool:
+    def has_written(self, variable: tf.Variable) -> bool:
         return id(variable) in self._written
 
-    def forget(self, variable: Any) -> None:
+    def forget(self, variable: tf.Variable) -> None:
         """Forgets the value that was read of a variable, because the variable was written."""
         self._written.add(id(variable))
         for key in self._reads.pop(id(variable), ()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -24,6 +24,7 @@ from tf_strategies.parameter_server.updates.update_rule import (
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.effects import led_to
+from tf_strategies.types import Fetch, Kwargs, Structure, TensorOrSlices
 
 __all__ = ["SynchronousUpdates"]
 
@@ -58,10 +59,10 @@ class SynchronousUpdates(UpdateRule):
         self,
         access: ServerWrites,
         variable: ServerVariable,
-        fn: Callable,
-        args: Tuple,
-        kwargs: Dict[str, Any],
-    ) -> List[Any]:
+        fn: Callable[..., Structure],
+        args: Tuple[Structure, ...],
+        kwargs: Kwargs,
+    ) -> List[Structure]:
         step = current_step()
         if step is None:
             return _run(access, variable, fn, args, kwargs)
@@ -74,8 +75,8 @@ class SynchronousUpdates(UpdateRule):
         )
 
     def write(
-        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> List[Any]:
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: TensorOrSlices, kwargs: Kwargs
+    ) -> List[Structure]:
         step = current_step()
         if step is None:
             return access.write(variable, how, value, kwargs)
@@ -84,12 +85,12 @@ class SynchronousUpdates(UpdateRule):
         if isinstance(value, tf.Tensor) and _is_statistic(variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
 
-        def fn(variable: ServerVariable, value: Any) -> Any:
+        def fn(variable: ServerVariable, value: TensorOrSlices) -> Structure:
             return getattr(variable, how)(value, **kwargs)
 
         return self._put_off(step, Update(access, variable, fn, (value,), {}, True, key, step.merges))
 
-    def leave_out(self, step: Step, result: Any) -> None:
+    def leave_out(self, step: Step, result: Structure) -> None:
         wanted = led_to(result)
         left = [update for update in step.pending if update.token.op not in wanted]
         step.pending = [update for update in step.pending if update.token.op in wanted]
@@ -106,7 +107,7 @@ class SynchronousUpdates(UpdateRule):
                 update.token.op, [each if isinstance(each, tf.Operation) else each.op for each in done]
             )
 
-    def _put_off(self, step: Step, update: Update) -> List[Any]:
+    def _put_off(self, step: Step, update: Update) -> List[Structure]:
         if in_session_graph():
             update = update._replace(token=tf.constant(0, name="put_off"))
         step.pending.append(update)
@@ -224,15 +225,19 @@ def _require_gradients(step: Step, workers: int) -> None:
         )
 
 
-def _after(operations: Sequence[Any], value: tf.Tensor) -> tf.Tensor:
+def _after(operations: Sequence[Optional[Fetch]], value: tf.Tensor) -> tf.Tensor:
     """Returns the value after the operations have run."""
     with tf.control_dependencies([each for each in operations if each is not None]):
         return tf.identity(value)
 
 
 def _run(
-    access: ServerWrites, variable: ServerVariable, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
-) -> List[Any]:
+    access: ServerWrites,
+    variable: ServerVariable,
+    fn: Callable[..., Structure],
+    args: Sequence[Structure],
+    kwargs: Kwargs,
+) -> List[Structure]:
     return [
         run_on_part(access, variable, index, part, fn, mine, kwargs)
         for index, (part, mine) in enumerate(variable.pieces_of_arguments(args))

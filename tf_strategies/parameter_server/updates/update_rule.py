@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -11,6 +11,7 @@ from tf_strategies.parameter_server.updates.server_writes import ServerWrites
 from tf_strategies.parameter_server.updates.step import Step
 from tf_strategies.parameter_server.variables.parts import Part, updating_part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.types import Kwargs, Structure, TensorOrSlices
 
 __all__ = ["UpdateRule", "is_gradient", "run_on_part", "run_there", "to_put_off", "to_server"]
 
@@ -46,22 +47,22 @@ class UpdateRule(abc.ABC):
         self,
         access: ServerWrites,
         variable: ServerVariable,
-        fn: Callable,
-        args: Tuple,
-        kwargs: Dict[str, Any],
-    ) -> List[Any]:
+        fn: Callable[..., Structure],
+        args: Tuple[Structure, ...],
+        kwargs: Kwargs,
+    ) -> List[Structure]:
         """Calls `fn(variable, *args, **kwargs)` on the server of each part of the variable."""
 
     @abc.abstractmethod
     def write(
-        self, access: ServerWrites, variable: ServerVariable, how: str, value: Any, kwargs: Dict[str, Any]
-    ) -> List[Any]:
+        self, access: ServerWrites, variable: ServerVariable, how: str, value: TensorOrSlices, kwargs: Kwargs
+    ) -> List[Structure]:
         """Calls the method `how` of each part of a variable that a replica writes outside of updates.
 
         Returns the results.
         """
 
-    def leave_out(self, step: Step, result: Any) -> None:
+    def leave_out(self, step: Step, result: Structure) -> None:
         """Removes the operations from the step that its result does not need, in a graph that a session runs.
 
         Args:
@@ -75,14 +76,14 @@ class UpdateRule(abc.ABC):
         """Completes the step."""
 
 
-def is_gradient(value: Any, variable: Any) -> bool:
+def is_gradient(value: object, variable: tf.Variable) -> bool:
     """Returns True if the first argument of an update of a trainable variable is, or may be, its gradient."""
     return isinstance(value, tf.IndexedSlices) or (
         isinstance(value, tf.Tensor) and value.shape.is_compatible_with(variable.shape)
     )
 
 
-def to_put_off(args: Tuple) -> Tuple:
+def to_put_off(args: Tuple[Structure, ...]) -> Tuple[Structure, ...]:
     """Returns the arguments of a postponed update, which keep the control dependencies of the caller."""
     if not args:
         return args
@@ -99,23 +100,28 @@ def run_on_part(
     variable: ServerVariable,
     index: int,
     part: Part,
-    fn: Callable,
-    args: Sequence,
-    kwargs: Dict[str, Any],
-) -> Any:
+    fn: Callable[..., Structure],
+    args: Sequence[Structure],
+    kwargs: Kwargs,
+) -> Structure:
     """Calls `fn` on the server of one part. The arguments are on this worker, and already cut for the part."""
     args, kwargs = to_server(access, part, (args, kwargs))
     return run_there(variable, index, part, fn, args, kwargs)
 
 
-def to_server(access: ServerWrites, part: Part, arguments: Any) -> Any:
+def to_server(access: ServerWrites, part: Part, arguments: Structure) -> Structure:
     """Returns the arguments of this worker, in any structure, on the server of a part."""
     return tf.nest.map_structure(lambda each: access.to_server(part.device, each), arguments)
 
 
 def run_there(
-    variable: ServerVariable, index: int, part: Part, fn: Callable, args: Sequence, kwargs: Dict[str, Any]
-) -> Any:
+    variable: ServerVariable,
+    index: int,
+    part: Part,
+    fn: Callable[..., Structure],
+    args: Sequence[Structure],
+    kwargs: Kwargs,
+) -> Structure:
     """Does the same as `run_on_part`, with arguments that are already on the server."""
     with tf.device(part.device), updating_part(index, part.device):
         return fn(variable, *args, **kwargs)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Callable, Iterator, NamedTuple, Optional
 
 import tensorflow as tf
+
+from tf_strategies.types import Result
 
 __all__ = ["Part", "Update", "rows_of_part", "running_update", "updating_part"]
 
@@ -23,12 +25,12 @@ class Part(NamedTuple):
         rows: the number of rows; 0 for a scalar.
     """
 
-    variable: Any
+    variable: tf.Variable
     device: str
     start: int
     rows: int
 
-    def on_server(self, build: Callable[[], Any]) -> Any:
+    def on_server(self, build: Callable[[], Result]) -> Result:
         """Returns `build()`, with its operations placed on the device of the part."""
         with tf.device(self.device):
             return build()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.parameter_server.variables.parts import Part, rows_of_part, running_update
+from tf_strategies.types import Fetch, Kwargs, Structure, TensorLike, TensorOrSlices
 
 __all__ = ["ServerVariable"]
 
@@ -34,7 +35,7 @@ class ServerVariable(compat.BaseResourceVariable):
 
     lives_on_servers = True
     looks_up_in_place = True
-    fetched_together: Sequence[weakref.ref] = ()
+    fetched_together: Sequence[weakref.ref[ServerVariable]] = ()
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class ServerVariable(compat.BaseResourceVariable):
         trainable: Optional[bool] = None,
         synchronization: tf.VariableSynchronization = tf.VariableSynchronization.AUTO,
         aggregation: tf.VariableAggregation = tf.VariableAggregation.NONE,
-        constraint: Optional[Callable] = None,
+        constraint: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
         in_graph_mode: bool = False,
     ) -> None:
         self.parts = tuple(parts)
@@ -163,7 +164,7 @@ class ServerVariable(compat.BaseResourceVariable):
     def scatter_update(self, sparse_delta, use_locking=False, name=None):
         return self._scatter("scatter_update", sparse_delta)
 
-    def pieces(self, value: Any) -> List[Tuple[Part, Any]]:
+    def pieces(self, value: TensorOrSlices) -> List[Tuple[Part, TensorOrSlices]]:
         """Cuts a value of this variable's shape, or IndexedSlices of it, into parts."""
         targets = self._targets()
         if len(targets) == 1:
@@ -173,7 +174,7 @@ class ServerVariable(compat.BaseResourceVariable):
         cut = tf.split(tf.convert_to_tensor(value), [part.rows for part in targets], axis=0)
         return list(zip(targets, cut))
 
-    def pieces_of_arguments(self, args: Sequence[Any]) -> List[Tuple[Part, List[Any]]]:
+    def pieces_of_arguments(self, args: Sequence[Structure]) -> List[Tuple[Part, List[Structure]]]:
         """Returns the arguments of an update for each part.
 
         Arguments of the variable's shape are cut. All others go to all parts.
@@ -181,13 +182,13 @@ class ServerVariable(compat.BaseResourceVariable):
         cut = [self._cut(argument) for argument in args]
         return [(part, [pieces[index] for pieces in cut]) for index, part in enumerate(self.parts)]
 
-    def _cut(self, argument: Any) -> List[Any]:
+    def _cut(self, argument: Structure) -> List[Structure]:
         rows = isinstance(argument, tf.IndexedSlices)
         if rows or (isinstance(argument, tf.Tensor) and self.shape.rank and argument.shape == self.shape):
             return [piece for _, piece in self.pieces(argument)]
         return [argument] * len(self.parts)
 
-    def _write(self, how: str, value: Any, use_locking: Optional[bool]) -> ServerVariable:
+    def _write(self, how: str, value: TensorLike, use_locking: Optional[bool]) -> ServerVariable:
         value = tf.convert_to_tensor(value, self.dtype)
         self.shape.assert_is_compatible_with(value.shape)
         return self._change(how, value, {"use_locking": use_locking})
@@ -201,7 +202,7 @@ class ServerVariable(compat.BaseResourceVariable):
         )
         return self._change(how, tf.IndexedSlices(values, indices, slices.dense_shape), {})
 
-    def _change(self, how: str, value: Any, kwargs: Dict[str, Any]) -> Any:
+    def _change(self, how: str, value: TensorOrSlices, kwargs: Kwargs) -> Union[ServerVariable, Fetch]:
         """Writes the value.
 
         In an update it returns the result of the part, whose operation legacy optimizers of Keras 2 use.
@@ -211,7 +212,7 @@ class ServerVariable(compat.BaseResourceVariable):
         (written,) = self._access.write(self, how, value, kwargs)
         return written
 
-    def _changed(self, results: Sequence[Any]) -> Any:
+    def _changed(self, results: Sequence[Fetch]) -> Union[ServerVariable, Fetch]:
         """Returns the result of `assign` and similar methods, given the results of the parts."""
         del results
         return self
@@ -220,7 +221,9 @@ class ServerVariable(compat.BaseResourceVariable):
         """Returns True if gradients with respect to the current read will be computed."""
         return self.trainable and compat.is_differentiating()
 
-    def _recorded(self, forward: Callable[[], tf.Tensor], backward: Callable) -> tf.Tensor:
+    def _recorded(
+        self, forward: Callable[[], tf.Tensor], backward: Callable[[tf.Tensor], TensorOrSlices]
+    ) -> tf.Tensor:
         """Returns `forward()`, which reads from the servers, and records it on tapes as a read of this variable."""
         return compat.record_read(self, forward, backward)
 

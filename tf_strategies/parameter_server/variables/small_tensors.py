@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, Dict, Hashable, List, Sequence
+from typing import Dict, Hashable, List, Sequence, Union
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ __all__ = ["FetchGroups", "is_small", "join", "take_apart"]
 _SMALL_BYTES = 64 << 10
 
 
-def is_small(value: Any) -> bool:
+def is_small(value: Union[tf.Tensor, tf.Variable]) -> bool:
     """Returns True if a tensor or variable is small enough to share a message. False if its shape is unknown."""
     return value.shape.is_fully_defined() and math.prod(value.shape) * value.dtype.size <= _SMALL_BYTES
 
@@ -33,13 +33,13 @@ class FetchGroups:
     """Groups the small variables of one model on one server, such as its biases, to fetch them together."""
 
     def __init__(self) -> None:
-        self._groups: Dict[Hashable, List[weakref.ref]] = {}
+        self._groups: Dict[Hashable, List[weakref.ref[tf.Variable]]] = {}
 
     def begin(self) -> None:
         """Starts new groups, because the next variables probably belong to another model."""
         self._groups = {}
 
-    def add(self, variable: Any) -> None:
+    def add(self, variable: tf.Variable) -> None:
         """Adds a small variable to the group of its server."""
         if len(variable.parts) == 1 and is_small(variable):
             kind = variable.parts[0].device, variable.dtype, variable.trainable
@@ -47,7 +47,7 @@ class FetchGroups:
             variable.fetched_together.append(weakref.ref(variable))
 
     @staticmethod
-    def of(variable: Any) -> List[Any]:
+    def of(variable: tf.Variable) -> List[tf.Variable]:
         """Returns the variables to fetch together with this one, including itself."""
         found = [reference() for reference in variable.fetched_together]
         return [each for each in found if each is not None] or [variable]
