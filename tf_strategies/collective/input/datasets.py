@@ -11,8 +11,8 @@ from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
 from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
 from tf_strategies.collective.input.batch_check import BatchCheck
-from tf_strategies.native.release import keep_datasets_of_iterators, with_iterators_released
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.native.release import keep_datasets_of_iterators, with_iterators_released
 
 __all__ = ["DatasetDistributor"]
 
