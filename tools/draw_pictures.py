@@ -24,12 +24,18 @@ FONT = 'font-family="Helvetica, Arial, sans-serif"'
 # From the top down: the title of a layer, and its folders with what they do.
 ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
     (
+        "Python: commands",
+        (
+            ("tf_strategies/launch", "tfs-run: starts a cluster"),
+            ("tf_strategies/trace", "tfs-trace: who waited for whom"),
+        ),
+    ),
+    (
         "Python: strategies",
         (
             ("tf_strategies/collective", "all-reduce strategy"),
             ("tf_strategies/parameter_server", "asynchronous, SyncReplicas"),
             ("tf_strategies/callbacks", "backup, stop, summaries"),
-            ("tf_strategies/launch", "tfs-run"),
         ),
     ),
     (

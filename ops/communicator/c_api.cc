@@ -15,7 +15,7 @@
 #include "ops/base/c_interface.h"
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/registry.h"
-#include "ops/schedule/choose.h"
+#include "ops/communicator/to_json.h"
 #include "ops/transport/by_host.h"
 #include "ops/transport/tcp/tcp_transport.h"
 #include "ops/transport/ucx.h"
@@ -78,33 +78,6 @@ int Keep(const Status& status, std::unique_ptr<Transport> made, int64_t* transpo
   if (!status.ok()) return Report(status);
   *transport = TheState().transports.Add(std::move(made));
   return 0;
-}
-
-void AppendCounts(std::ostringstream* json, const char* kind, const char* algorithm,
-                  const CommunicatorStats::PerAlgorithm& counts, bool* first) {
-  if (counts.calls == 0) return;
-  *json << (*first ? "" : ", ") << "{\"kind\": \"" << kind << "\", \"algorithm\": \"" << algorithm
-        << "\", \"calls\": " << counts.calls << ", \"bytes\": " << counts.bytes
-        << ", \"seconds\": " << counts.seconds << "}";
-  *first = false;
-}
-
-std::string ToJson(const CommunicatorStats& stats, const std::string& transport) {
-  std::ostringstream json;
-  json << "{\"transport\": \"" << transport << "\", \"bytes_sent\": " << stats.wire.bytes_sent
-       << ", \"bytes_received\": " << stats.wire.bytes_received
-       << ", \"messages_sent\": " << stats.wire.messages_sent
-       << ", \"messages_received\": " << stats.wire.messages_received << ", \"collectives\": [";
-  bool first = true;
-  for (size_t i = 0; i < stats.all_reduce.size(); ++i) {
-    AppendCounts(&json, "all_reduce", schedule::AllReduceAlgorithms()[i].name, stats.all_reduce[i], &first);
-  }
-  AppendCounts(&json, "broadcast", "binomial_tree", stats.broadcast, &first);
-  AppendCounts(&json, "all_gather", "ring", stats.all_gather, &first);
-  AppendCounts(&json, "all_to_all", "pairwise", stats.all_to_all, &first);
-  AppendCounts(&json, "barrier", "recursive_doubling", stats.barrier, &first);
-  json << "]}";
-  return json.str();
 }
 
 }  // namespace
@@ -271,4 +244,10 @@ int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacit
   const auto found = FindCommunicator(communicator);
   if (found == nullptr) return -1;
   return CopyOut(tf_strategies::ToJson(found->stats(), found->DescribeTransport()), json, capacity);
+}
+
+int64_t tfs_communicator_records(int64_t communicator, char* json, int64_t capacity) {
+  const auto found = FindCommunicator(communicator);
+  if (found == nullptr) return -1;
+  return CopyOut(tf_strategies::ToJson(found->Recorded(), found->rank(), found->size()), json, capacity);
 }

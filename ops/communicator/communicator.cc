@@ -131,6 +131,7 @@ void Communicator::Report(int instance, Status cause) { engine_->Report(instance
 std::string Communicator::DescribeInstance(int instance) const { return engine_->DescribeInstance(instance); }
 Communicator::Waiting Communicator::OldestWaiting() const { return engine_->OldestWaiting(); }
 CommunicatorStats Communicator::stats() const { return engine_->stats(); }
+Recorder Communicator::Recorded() const { return engine_->Recorded(); }
 std::string Communicator::DescribeTransport() const { return engine_->DescribeTransport(); }
 
 }  // namespace tf_strategies

@@ -20,6 +20,7 @@
 
 #include "ops/base/dtype.h"
 #include "ops/base/status.h"
+#include "ops/communicator/recorder.h"
 #include "ops/schedule/group.h"
 #include "ops/transport/transport.h"
 
@@ -54,6 +55,7 @@ struct CommunicatorStats {
   PerAlgorithm all_to_all;
   PerAlgorithm barrier;
   TransportCounters wire;
+  double seconds_outstanding = 0;  // in which at least one collective was outstanding
 };
 
 class Engine;
@@ -127,6 +129,7 @@ class Communicator {
   Waiting OldestWaiting() const;
 
   CommunicatorStats stats() const;
+  Recorder Recorded() const;  // a copy
   std::string DescribeTransport() const;
 
  private:

@@ -13,7 +13,7 @@ constexpr int64_t kChunkInSharedMemory = 256 << 10;
 constexpr int64_t kChunkOverNetwork = 1 << 20;
 constexpr int kInstances = 1 << kInstanceBits;
 
-constexpr size_t kRecent = 1024;  // collectives that can be described after they have ended
+constexpr int kRecorded = 1024;  // collectives
 
 int64_t ChunkBytes(const CommunicatorOptions& options) {
   if (options.chunk_bytes > 0) return options.chunk_bytes;
@@ -51,7 +51,8 @@ Engine::Engine(std::unique_ptr<Transport> transport, CommunicatorOptions options
       on_failure_(std::move(on_failure)),
       progress_(transport_.get(), this, ProgressOptions(options_)),
       plans_(rank_, group(), ChunkBytes(options_)),
-      uses_(kInstances, 0) {
+      uses_(kInstances, 0),
+      recorder_(kRecorded) {
   stats_.all_reduce.resize(schedule::AllReduceAlgorithms().size());
   progress_.Start();
 }
@@ -76,9 +77,9 @@ void Engine::Submit(Collective collective, Communicator::Request request) {
     std::lock_guard<std::mutex> lock(mutex_);
     refusal = cause_;
     if (refusal.ok()) {
-      recent_.emplace_back(request.instance, shared);
-      if (recent_.size() > kRecent) recent_.pop_front();
-      submitted_.push_back({std::move(shared), std::move(request), Clock::now()});
+      const auto now = Clock::now();
+      const int64_t number = recorder_.Submitted(request.instance, shared, now);
+      submitted_.push_back({std::move(shared), std::move(request), now, number});
     }
   }
   if (!refusal.ok()) return request.done(refusal);
@@ -114,10 +115,8 @@ void Engine::Abort(Status cause) {
 std::string Engine::DescribeInstance(int instance) const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (oldest_.collective != nullptr && oldest_.instance == instance) return oldest_.collective->Describe();
-  for (auto entry = recent_.rbegin(); entry != recent_.rend(); ++entry) {
-    if (entry->first == instance) return entry->second->Describe();
-  }
-  return "nothing";
+  const Collective* const last = recorder_.LastOn(instance);
+  return last == nullptr ? "nothing" : last->Describe();
 }
 
 Communicator::Waiting Engine::OldestWaiting() const {
@@ -130,7 +129,13 @@ CommunicatorStats Engine::stats() const {
   std::lock_guard<std::mutex> lock(mutex_);
   CommunicatorStats stats = stats_;
   stats.wire = transport_->counters();
+  stats.seconds_outstanding = recorder_.SecondsOutstanding();
   return stats;
+}
+
+Recorder Engine::Recorded() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return recorder_;
 }
 
 bool Engine::Poll() {
@@ -183,15 +188,21 @@ void Engine::Start(Job job) {
   if (target.parts.empty()) target.parts = {static_cast<char*>(job.request.data)};
   target.source = static_cast<const char*>(job.request.source);
   target.instance = static_cast<uint32_t>(job.request.instance);
-  target.signature = job.collective->Signature(uses_[job.request.instance]++);
+  const uint32_t use = uses_[job.request.instance]++;
+  const int64_t number = job.number;
+  target.signature = job.collective->Signature(use);
   running->execution = std::make_unique<Execution>(std::move(plan), target, transport_.get(), &scratch_);
   running->job = std::move(job);
   running_.push_back(std::move(running));
   running_.back()->execution->Start();
-  PublishOldest();
+  PublishStart(number, use);
 }
 
 void Engine::Refuse(Job job, const Status& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    recorder_.Ended(job.number, -1, why.code());
+  }
   ReportFailure({why, job.request.instance, -1});
   progress_.Complete(std::move(job.request.done), why);
 }
@@ -226,6 +237,7 @@ void Engine::Finish(Running* running) {
     counted.calls += 1;
     counted.bytes += collective.count * static_cast<int64_t>(DTypeSize(collective.dtype));
     counted.seconds += SecondsSince(running->job.submitted);
+    recorder_.Ended(running->job.number, running->execution->last_peer(), Code::kOk);
   }
   request.keep_alive.reset();
   progress_.Complete(std::move(request.done), Status::Ok());
@@ -242,8 +254,18 @@ CommunicatorStats::PerAlgorithm& Engine::StatsOf(const Collective& collective) {
   return stats_.barrier;
 }
 
+void Engine::PublishStart(int64_t number, int64_t use) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  recorder_.Started(number, use);
+  SetOldest();
+}
+
 void Engine::PublishOldest() {
   std::lock_guard<std::mutex> lock(mutex_);
+  SetOldest();
+}
+
+void Engine::SetOldest() {
   oldest_ = {};
   if (running_.empty()) return;
   const Job& job = running_.front()->job;

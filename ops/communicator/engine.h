@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/execution.h"
 #include "ops/communicator/plans.h"
+#include "ops/communicator/recorder.h"
 #include "ops/communicator/scratch.h"
 #include "ops/transport/progress_thread.h"
 #include "ops/transport/transport.h"
@@ -52,6 +52,7 @@ class Engine : private ProgressThread::Work {
   std::string DescribeInstance(int instance) const;
   Communicator::Waiting OldestWaiting() const;
   CommunicatorStats stats() const;
+  Recorder Recorded() const;
   std::string DescribeTransport() const { return transport_->Describe(); }
 
  private:
@@ -65,6 +66,7 @@ class Engine : private ProgressThread::Work {
     std::shared_ptr<const Collective> collective;
     Communicator::Request request;
     Clock::time_point submitted;
+    int64_t number = 0;  // in the recorder
   };
 
   struct Running {
@@ -91,7 +93,9 @@ class Engine : private ProgressThread::Work {
   bool AdvanceAll();
   void Finish(Running* running);
   CommunicatorStats::PerAlgorithm& StatsOf(const Collective& collective);
+  void PublishStart(int64_t number, int64_t use);
   void PublishOldest();
+  void SetOldest();  // needs mutex_
   Failure Explain(const Running& running) const;
   Failure Overdue(const Running& running) const;
   void ReportFailure(Failure failure);
@@ -120,8 +124,7 @@ class Engine : private ProgressThread::Work {
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
   std::vector<Job> submitted_;  // guarded by mutex_, as is what follows
-  std::deque<std::pair<int, std::shared_ptr<const Collective>>>
-      recent_;  // by instance, the latest last; bounded
+  Recorder recorder_;
   Oldest oldest_;
   Failure reported_;  // by Report
   Status verdict_;    // what Abort said

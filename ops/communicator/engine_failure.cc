@@ -72,6 +72,10 @@ void Engine::Poison(const Status& cause) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (cause_.ok()) cause_ = cause;
     jobs.swap(submitted_);
+    for (const Job& job : jobs) recorder_.Ended(job.number, -1, cause_.code());
+    for (const auto& running : running_) {
+      recorder_.Ended(running->job.number, running->execution->last_peer(), cause_.code());
+    }
   }
   if (!running_.empty()) transport_->Cancel();
   for (auto& running : running_) {

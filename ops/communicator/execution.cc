@@ -170,6 +170,7 @@ void Execution::OnReceived(int index, Event event, const Status& status, const R
                          std::to_string(Bytes(piece)) + " were expected"),
                 piece.peer);
   }
+  last_peer_ = piece.peer;
   happened_.push_back({index, event});
 }
 

@@ -42,6 +42,7 @@ class Execution {
   bool finished() const { return remaining_ == 0; }
   const Status& failure() const { return failure_; }  // the first one
   int failed_peer() const { return failed_peer_; }    // -1 when there is no failure
+  int last_peer() const { return last_peer_; }        // whose data arrived last, -1 when there was none
   std::set<int> PeersAwaited() const;                 // from whom something is still to come
   std::set<int> PeersToRead() const;                  // who have not taken all that was for them
 
@@ -88,6 +89,7 @@ class Execution {
   size_t remaining_;
   Status failure_;
   int failed_peer_ = -1;
+  int last_peer_ = -1;
 };
 
 }  // namespace tf_strategies

@@ -4,6 +4,9 @@
 // In TensorFlow the destructor of a tf.data iterator waits for the thread that tunes it. This thread can miss
 // the signal to stop, and then sleeps as long as the iterator has existed, at most a minute. The thread that
 // deletes the last handle waits for this, in Python with the interpreter locked.
+//
+// The destructor of an iterator of several devices frees its dataset before it has stopped the thread that reads
+// from it (TensorFlow 2.21, multi_device_iterator_ops.cc). So the dataset must be kept longer than the iterator.
 
 #include <unistd.h>
 
@@ -13,6 +16,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,12 +34,16 @@ using tensorflow::ResourceHandle;
 
 REGISTER_OP("TfStrategies>ReleaseLater")
     .Input("handle: resource")
+    .Input("kept: N * variant")
+    .Attr("N: int >= 0")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
 Ends a resource on a thread of its own, as soon as nobody else has a handle of it. After StopReleasing, keeps the resource.
+Only one call may wait for a resource.
 
 handle: [], of a resource that is counted by its handles; any other is left alone.
+kept: [], datasets that are kept until the resource has ended.
 )doc");
 
 REGISTER_OP("TfStrategies>StopReleasing")
@@ -49,13 +57,28 @@ constexpr std::chrono::milliseconds kFirstLook{5};
 constexpr std::chrono::milliseconds kLongestPause{500};
 constexpr std::chrono::seconds kAtExit{1};
 
+// A resource that is to end, and what is freed after it. If something is kept, the resource may still be in use.
+struct Ending {
+  std::vector<tensorflow::Tensor> kept;
+  ResourceHandle handle;  // destroyed first
+
+  bool IsUnused() const { return handle.resource()->RefCountIsOne(); }
+};
+
 // The state that all threads share. It is never destroyed, because the threads may outlive static objects.
 struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   bool exits = false;
-  int threads = 0;
-  std::vector<ResourceHandle> kept;  // until the process ends
+  std::set<const Ending*> waiting;  // until nobody else has a handle
+  int deleting = 0;                 // threads
+
+  bool HasWork() const {
+    return deleting > 0 || std::any_of(waiting.begin(), waiting.end(), [](const Ending* ending) {
+             return ending->kept.empty() || ending->IsUnused();
+           });
+  }
+  std::vector<std::unique_ptr<Ending>> kept;  // until the process ends
 };
 
 Shared& TheShared() {
@@ -75,22 +98,22 @@ void StayOrTerminate() {
 }
 
 // Takes the only copy of the handle. Handles cannot be moved, so `std::thread` would keep another copy.
-void Release(std::unique_ptr<ResourceHandle> handle) {
+void Release(std::unique_ptr<Ending> ending) {
   is_release_thread = true;
   Shared& shared = TheShared();
   std::unique_lock<std::mutex> lock(shared.mutex);
-  for (auto pause = kFirstLook; !shared.exits && !handle->resource()->RefCountIsOne();
+  // The end of another resource can make this one unused, and wakes this thread.
+  for (auto pause = kFirstLook; !shared.exits && !ending->IsUnused();
        pause = std::min(2 * pause, kLongestPause)) {
     shared.changed.wait_for(lock, pause);
   }
-  if (shared.exits) {
-    shared.kept.push_back(*handle);
-  } else {
-    lock.unlock();
-    handle.reset();
-    lock.lock();
-  }
-  --shared.threads;
+  shared.waiting.erase(ending.get());
+  if (shared.exits) return shared.kept.push_back(std::move(ending));
+  ++shared.deleting;
+  lock.unlock();
+  ending.reset();
+  lock.lock();
+  --shared.deleting;
   shared.changed.notify_all();
 }
 
@@ -99,15 +122,17 @@ class ReleaseLaterKernel final : public tensorflow::OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    auto handle = std::make_unique<ResourceHandle>(context->input(0).scalar<ResourceHandle>()());
-    if (!handle->IsRefCounting()) return;
+    auto ending = std::make_unique<Ending>();
+    ending->handle = context->input(0).scalar<ResourceHandle>()();
+    if (!ending->handle.IsRefCounting()) return;
+    for (int i = 1; i < context->num_inputs(); ++i) ending->kept.push_back(context->input(i));
     Shared& shared = TheShared();
     {
       const std::lock_guard<std::mutex> lock(shared.mutex);
-      if (shared.exits) return shared.kept.push_back(*handle);
-      ++shared.threads;
+      if (shared.exits) return shared.kept.push_back(std::move(ending));
+      shared.waiting.insert(ending.get());
     }
-    std::thread(Release, std::move(handle)).detach();
+    std::thread(Release, std::move(ending)).detach();
   }
 
   bool IsExpensive() override { return false; }
@@ -121,16 +146,17 @@ class StopReleasingKernel final : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext*) override {
     Shared& shared = TheShared();
     std::unique_lock<std::mutex> lock(shared.mutex);
-    shared.changed.wait_for(lock, kAtExit, [&shared] { return shared.threads == 0; });
+    shared.changed.wait_for(lock, kAtExit, [&shared] { return !shared.HasWork(); });
     shared.exits = true;
     shared.changed.notify_all();
-    if (shared.threads > 0) terminate_before = std::set_terminate(StayOrTerminate);
+    if (shared.deleting > 0) terminate_before = std::set_terminate(StayOrTerminate);
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>ReleaseLater").Device(tensorflow::DEVICE_CPU), ReleaseLaterKernel);
-REGISTER_KERNEL_BUILDER(Name("TfStrategies>ReleaseLater").Device(tensorflow::DEVICE_GPU).HostMemory("handle"),
-                        ReleaseLaterKernel);
+REGISTER_KERNEL_BUILDER(
+    Name("TfStrategies>ReleaseLater").Device(tensorflow::DEVICE_GPU).HostMemory("handle").HostMemory("kept"),
+    ReleaseLaterKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>StopReleasing").Device(tensorflow::DEVICE_CPU),
                         StopReleasingKernel);
 

@@ -94,6 +94,7 @@ PARTS = {
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
+    "trace": {"native", "types"},
     "__init__": _FOUNDATION
     | {
         "callbacks",

@@ -155,7 +155,7 @@ class ProcessGroup:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=light_environment(env),
+                env=self._environment(env),
                 cwd=cwd or REPOSITORY,
                 start_new_session=True,
             )
@@ -172,7 +172,7 @@ class ProcessGroup:
         """Starts `python -m module arguments...` with TensorFlow imported: see tests/support/preloaded.py."""
         log_path, slot = self._new_log(name), len(self._processes)
         started = preloaded.start(
-            slot, module, arguments, log_path, light_environment(env), REPOSITORY, namespace
+            slot, module, arguments, log_path, self._environment(env), REPOSITORY, namespace
         )
         return self._add(Process(name, started, log_path))
 
@@ -193,6 +193,9 @@ class ProcessGroup:
             )
             for index in (range(len(addresses)) if only is None else only)
         ]
+
+    def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        return light_environment({"TF_STRATEGIES_RECORDS": str(self._log_dir / "records"), **(extra or {})})
 
     def _new_log(self, name: str) -> Path:
         if name in self._processes:

@@ -20,6 +20,7 @@ from tf_strategies._tf.datasets import (
     show_iterators,
     shuffle_seeds,
     shuffles_and_shards,
+    watch_device_iterators,
 )
 from tf_strategies._tf.graphs import (
     CancellationManager,
@@ -118,6 +119,7 @@ __all__ = [
     "shuffles_and_shards",
     "variable_accessed",
     "variable_handle",
+    "watch_device_iterators",
     "whole_variable",
     "written_resources",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from tf_strategies._tf.private_names import private
@@ -24,6 +26,7 @@ __all__ = [
     "show_iterators",
     "shuffle_seeds",
     "shuffles_and_shards",
+    "watch_device_iterators",
 ]
 
 distribute_datasets_from_function = private.get_distributed_datasets_from_function
@@ -139,6 +142,25 @@ def ask_who_has_data(distributed):
     distributed._enable_get_next_as_optional = True
 
 
+@functools.cache
+def watch_device_iterators(watch):
+    """Calls `watch(handle, dataset)` for each iterator of several devices that is made outside of functions.
+
+    The dataset is a variant tensor. Nothing else gives it: it is made together with the iterator.
+    """
+    operations = private.gen_dataset_ops
+    initialize = operations.multi_device_iterator_init
+
+    @functools.wraps(initialize)
+    def watched(dataset, multi_device_iterator, *args, **kwargs):
+        incarnation = initialize(dataset, multi_device_iterator, *args, **kwargs)
+        if tf.executing_eagerly():
+            watch(multi_device_iterator, dataset)
+        return incarnation
+
+    operations.multi_device_iterator_init = watched
+
+
 def show_iterators(dataset, show):
     """Calls `show(iterator)` for each iterator that is made from this dataset object outside of functions.
 
@@ -159,7 +181,7 @@ def show_iterators(dataset, show):
 
 
 def iterator_handles(iterator):
-    """Returns the handles of an iterator's resources; a resource comes before those that it uses.
+    """Returns the handles of an iterator's resources, but for those that `watch_device_iterators` shows.
 
     No public attribute has them.
     """
@@ -167,7 +189,6 @@ def iterator_handles(iterator):
     for part in getattr(iterator, "_iterators", [iterator]):
         inner = getattr(part, "_iterator", part)
         found += [each._iterator_resource for each in getattr(inner, "_device_iterators", ())]
-        found.append(getattr(inner, "_multi_device_iterator_resource", None))
         found.append(getattr(inner, "_iterator_resource", None))
     return [handle for handle in found if handle is not None]
 

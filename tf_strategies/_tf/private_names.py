@@ -30,6 +30,9 @@ NAMES = {
     "data.ops.dataset_ops": {
         "UnaryUnchangedStructureDataset": "the base of datasets; tf.data.experimental.from_variant holds no input",
     },
+    "data.ops.multi_device_iterator_ops": {
+        "gen_dataset_ops": "to keep the dataset of an iterator of several devices until the iterator has ended",
+    },
     "data.ops.shard_op": {
         "_ShardDataset": "to find `shard` in a pipeline",
     },
@@ -140,7 +143,6 @@ ATTRIBUTES = {
         "_iterator": "the iterator that feeds the devices",
         "_iterator_resource": "the handle of an iterator",
         "_iterators": "the iterators of the local workers",
-        "_multi_device_iterator_resource": "the handle of an iterator of several devices",
     },
     "tf.Variable": {
         "_distributed_container": "the distributed variable that it is a part of",

@@ -11,11 +11,12 @@ star). The stream carries small JSON messages; tensors never pass here. From the
     exchanging      a member gathers small objects from all
     stopping        where a member stops when one of the group wants to
     monitor, leavers                              watch the collective of a member, and wait for members that have left
+    clock_offset                                  compares the clocks of a member and of rank 0
     agreement       the settings that all members must share
     channel_options, messages                     settings and the encoding of the wire
 """
 
 from tf_strategies.control_plane.control_plane import ControlPlane
-from tf_strategies.control_plane.messages import Failure
+from tf_strategies.control_plane.messages import Failure, Pace
 
-__all__ = ["ControlPlane", "Failure"]
+__all__ = ["ControlPlane", "Failure", "Pace"]

@@ -11,7 +11,7 @@ from tf_strategies.control_plane.distrust import DistrustError
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.member import Callbacks, Member
-from tf_strategies.control_plane.messages import Failure, encode
+from tf_strategies.control_plane.messages import Failure, Pace, encode
 from tf_strategies.control_plane.notices import NoticeWatch, give_notice
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
@@ -51,11 +51,12 @@ class ControlPlane:
         on_abort: Callable[[int, str], None],
         describe: Callable[[int], str],
         waiting: Callable[[], tuple[int, float, str] | None],
+        pace: Callable[[], Pace | None] = lambda: None,
         tls: TlsFiles | None = None,
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
-        The functions `on_abort`, `describe` and `waiting` are called on threads of the control plane. They must
+        The functions `on_abort`, `describe`, `waiting` and `pace` are called on threads of the control plane. They must
         not block.
 
         Args:
@@ -68,6 +69,7 @@ class ControlPlane:
             describe: returns a description of the last collective of this rank on an instance, for messages.
             waiting: returns the collective in which this rank waits, as its instance, the seconds so far and a
                 description; None if it does not wait.
+            pace: returns how far this rank is; None if this is not known.
             tls: the certificate of this task; None for connections without TLS. All workers must have one, or none.
 
         Returns:
@@ -81,7 +83,7 @@ class ControlPlane:
         names = tuple(cluster.name_of(task) for task in tasks)
         terms = terms_of(cluster, options)
         member = Member(
-            rank, tuple(map(str, tasks)), names, terms, timeout, Callbacks(on_abort, describe, waiting)
+            rank, tuple(map(str, tasks)), names, terms, timeout, Callbacks(on_abort, describe, waiting, pace)
         )
         plane = cls(cluster, member, secret, tls)
         try:
@@ -110,6 +112,11 @@ class ControlPlane:
     def stopping(self) -> Stopping:
         """The decisions where the trainings of this rank stop."""
         return self._member.stopping
+
+    @property
+    def clock_offset(self) -> tuple[int, int] | None:
+        """How far the monotonic clock of rank 0 is ahead of this one, and the largest error, in nanoseconds."""
+        return (0, 0) if self.rank == 0 else self._member.clock.estimate()
 
     def exchange(self, payload: JsonObject, *, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every rank on every rank.

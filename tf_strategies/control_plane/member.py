@@ -10,11 +10,12 @@ import time
 from typing import Callable, NamedTuple
 
 from tf_strategies.control_plane import joining
+from tf_strategies.control_plane.clock_offset import ClockOffset
 from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
 from tf_strategies.control_plane.joining import Setback
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
-from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.control_plane.messages import Failure, Message, Pace
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
@@ -31,6 +32,7 @@ class Callbacks(NamedTuple):
     on_abort: Callable[[int, str], None]
     describe: Callable[[int], str]
     waiting: Callable[[], tuple[int, float, str] | None]
+    pace: Callable[[], Pace | None] = lambda: None
 
 
 class Member:
@@ -46,6 +48,7 @@ class Member:
 
     Attributes:
         stopping: decides where its trainings stop.
+        clock: compares the clock of rank 0 with the clock of this rank.
     """
 
     def __init__(
@@ -67,12 +70,13 @@ class Member:
         self._epoch: int | None = None
         self._failure: Failure | None = None
         self._left: dict[int, str] = {}  # the reasons, by rank
+        self.clock = ClockOffset()
         self.stopping = Stopping(self._changed, self._send, self._broken, timeout)
         self._exchanging = Exchanging(
             self._changed, self._send, self.failed, self._broken, rank=rank, names=names, timeout=timeout
         )
         self._closing = threading.Event()
-        self._monitor = Monitor(callbacks.waiting, self._report_wait)
+        self._monitor = Monitor(callbacks.waiting, self._report_wait, self._report_pace)
 
     @property
     def epoch(self) -> int:
@@ -222,6 +226,8 @@ class Member:
             with self._changed:
                 self._send({"type": "aborted"})
             self._fail(Failure(Code(message["code"]), message["message"]))
+        elif kind == "time":
+            self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":
             self.stopping.on_question(message["training"])
         elif kind == "waiting_for":
@@ -293,3 +299,9 @@ class Member:
             why = self._left.get(0, "")
         if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
             self._fail(left_while_waiting(self._names[0], why, self._names[self._rank], text))
+
+    def _report_pace(self) -> None:
+        pace = self._callbacks.pace()
+        if pace is not None:
+            with self._changed:
+                self._send({"type": "pace", "sent": time.monotonic_ns(), **pace._asdict()})

@@ -5,6 +5,7 @@ Messages from a member to rank 0:
     hello        rank, task, process, terms: asks to join
     exchange     sequence, what, payload
     waiting      instance (-1: idle), seconds, text
+    pace         sent (nanoseconds on the clock of the member), and the fields of Pace
     report       code, message, instance, peer: a failure
     described    instance, text, waited (seconds; -1: idle): the answer to describe
     compare      topic, key, payload
@@ -18,6 +19,7 @@ Messages from rank 0 to a member:
     waiting_for  missing: the members that have not joined yet
     welcome      epoch: the group is complete
     refused      message, retry
+    time         sent: of the pace message, at: nanoseconds on the clock of rank 0
     gathered     sequence, first, payloads: of consecutive ranks from `first`
     describe     instance
     left         rank, why: a member has left; the member itself gets it as the answer to leave
@@ -31,6 +33,7 @@ After `welcome`, every message of a member contains the epoch of the group.
 from __future__ import annotations
 
 import json
+import math
 from typing import NamedTuple
 
 from tf_strategies.errors import Code
@@ -39,7 +42,19 @@ from tf_strategies.types import JsonObject
 Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 4
+PROTOCOL = 5
+
+
+class Pace(NamedTuple):
+    """Says how far a member is.
+
+    Attributes:
+        ended: the number of its collectives that have ended.
+        outstanding: the seconds in which at least one of its collectives was outstanding.
+    """
+
+    ended: int
+    outstanding: float
 
 
 class Failure(NamedTuple):
@@ -82,11 +97,11 @@ def integer(message: Message, key: str) -> int:
     """Returns an integer field of a message.
 
     Raises:
-        ValueError: the field is missing or has another type.
+        ValueError: the field is missing, has another type or more than 63 bits.
     """
     value = message.get(key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"the {key!r} of a {message['type']} message must be an integer")
+    if isinstance(value, bool) or not isinstance(value, int) or value.bit_length() > 63:
+        raise ValueError(f"the {key!r} of a {message['type']} message must be an integer of 64 bits")
     return value
 
 
@@ -94,12 +109,14 @@ def number(message: Message, key: str) -> float:
     """Returns a numeric field of a message.
 
     Raises:
-        ValueError: the field is missing or has another type.
+        ValueError: the field is missing, has another type or is not finite.
     """
     value = message.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"the {key!r} of a {message['type']} message must be a number")
-    return float(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if type(value) is not int:
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a finite number")
+    return float(integer(message, key))
 
 
 def text(message: Message, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Reports the collective in which this rank waits."""
+"""Reports the collective in which this rank waits, and how far it is."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ _IDLE = (-1, 0.0, "")
 
 
 class Monitor:
-    """Reports once a second in which collective this rank waits, and once that it no longer waits.
+    """Reports once a second how far this rank is and in which collective it waits, and once that it no longer waits.
 
-    Both functions are called on the thread of the monitor.
+    All functions are called on the thread of the monitor.
 
     Args:
         waiting: returns the instance of the collective, the seconds so far and a description; None if idle.
         report: is called with these values, or with -1, 0 and "" if idle.
+        report_pace: is called once a second.
     """
 
     def __init__(
-        self, waiting: Callable[[], tuple[int, float, str] | None], report: Callable[[int, float, str], None]
+        self,
+        waiting: Callable[[], tuple[int, float, str] | None],
+        report: Callable[[int, float, str], None],
+        report_pace: Callable[[], None],
     ) -> None:
-        self._waiting, self._report = waiting, report
+        self._waiting, self._report, self._report_pace = waiting, report, report_pace
         self._look = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tf_strategies monitor", daemon=True)
@@ -62,3 +66,4 @@ class Monitor:
             if instance >= 0 or not said_idle:
                 self._report(instance, seconds, text)
             said_idle = instance < 0
+            self._report_pace()

@@ -8,9 +8,11 @@ stop.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import threading
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, Iterator, Optional
 
 from tf_strategies.control_plane.messages import Message
 
@@ -48,6 +50,19 @@ class Stopping:
         self._begun = 0
         self._running: Dict[int, _Training] = {}
         self._waited_for: set[int] = set()  # the requests to stop trainings that this member has not begun
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[Callable[[bool], bool]]:
+        """Opens a context for the time of a training.
+
+        It yields a function, which must be called at each place where training can stop. Its argument is True if this
+        member wants to stop. It returns True if all members stop at this place.
+        """
+        number = self.begin()
+        try:
+            yield functools.partial(self.stops, number)
+        finally:
+            self.end(number)
 
     def begin(self) -> int:
         """Begins a training, and returns its number. All members must begin their trainings in the same order."""

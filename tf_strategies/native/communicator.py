@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
 
 import tensorflow as tf
 
@@ -17,9 +17,9 @@ from tf_strategies import at_exit
 from tf_strategies._version import __version__
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
-from tf_strategies.control_plane import ControlPlane
+from tf_strategies.control_plane import ControlPlane, Pace
 from tf_strategies.errors import BootstrapError, Code
-from tf_strategies.native import core, host
+from tf_strategies.native import core, host, record_file
 from tf_strategies.native.data_plane import open_data_plane
 from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
@@ -77,6 +77,7 @@ class Communicator:
         self.settings: Settings
         self.options: CommunicationOptions
         self._names = names
+        self._task = ""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._cause: tuple[int, str] | None = None
@@ -108,6 +109,7 @@ class Communicator:
             )
         names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self = cls(cluster.rank, cluster.size, names)
+        self._task = str(cluster.task)
         secret, tls = read_secret(), read_tls(options.security)
         if not secret and tls is None and cluster.size > 1:
             warn_without_secret(cluster.address_of(task) for task in cluster.worker_tasks)
@@ -133,6 +135,7 @@ class Communicator:
                 on_abort=self._on_abort,
                 describe=self._describe,
                 waiting=self._waiting,
+                pace=self._pace,
             )
             undo.callback(self._control.close)
             mine = {**endpoint.address(), "host": host.identity()}
@@ -196,21 +199,11 @@ class Communicator:
         if self._control is not None:
             self._control.report_failure(code, message, peer=peer)
 
-    @contextlib.contextmanager
-    def training(self) -> Iterator[Callable[[bool], bool]]:
-        """Opens a context for the time of a training.
-
-        It yields a function, which must be called at each place where training can stop. Its argument is True if this
-        worker wants to stop. It returns True if all workers stop at this place.
-        """
+    def training(self) -> contextlib.AbstractContextManager[Callable[[bool], bool]]:
+        """Does the same as `Stopping.training`."""
         if self._control is None:
             raise BootstrapError("the group is closed")
-        stopping = self._control.stopping
-        number = stopping.begin()
-        try:
-            yield functools.partial(stopping.stops, number)
-        finally:
-            stopping.end(number)
+        return self._control.stopping.training()
 
     def set_comparer(self, topic: str, comparer: Callable[..., str | None] | None) -> None:
         """Does the same as `ControlPlane.set_comparer`."""
@@ -225,6 +218,24 @@ class Communicator:
     def stats(self) -> JsonObject:
         """Returns counters since the group was formed; see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
+
+    def write_records(self, failure: str = "") -> Path | None:
+        """Writes the last collectives of this worker to a file; see `record_file`.
+
+        Args:
+            failure: the reason why the group has failed, or "".
+
+        Returns:
+            The path, or None if there is no file.
+        """
+        records = core.records(self.id) if self.id >= 0 else {}
+        if not records:
+            return None
+        offset = None if self._control is None else self._control.clock_offset
+        content = {"names": self._names, "hosts": self.hosts, "process": os.getpid(), "failure": failure}
+        return record_file.write_soon(
+            self._task, self.epoch, {**content, "clock_offset_ns": offset, **records}
+        )
 
     def close(self, why: str = "") -> None:
         """Leaves the group. Outstanding and later collectives fail.
@@ -241,7 +252,9 @@ class Communicator:
             if self._closed:
                 return
             self._closed = True
-            parts = list(self._parts)
+            parts, failed = list(self._parts), self._cause is not None
+        if record_file.asked_for() and not failed:
+            self.write_records()
         # The other workers must receive the reason before their transport notices that this worker has gone.
         for part in [self, *parts]:
             core.end_failures(part.id)
@@ -264,6 +277,9 @@ class Communicator:
             at_exit.end_quickly()
 
     def _on_abort(self, code: int, message: str) -> None:
+        records = self.write_records(message)
+        if records is not None:
+            message = f"{message} (see its last collectives by `tfs-trace {records.parent}`)"
         with self._lock:
             if self._cause is None:
                 self._cause = (int(code), message)
@@ -287,6 +303,9 @@ class Communicator:
                 ids = [part.id for part in self._parts if not self._control.left.isdisjoint(part.ranks)]
             waiting = next(filter(None, map(core.oldest_waiting, ids)), None)
         return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
+
+    def _pace(self) -> Pace | None:
+        return core.pace(self.id) if self.id >= 0 else None
 
     def _watch(self) -> None:
         """Reports the failures of the data plane to the group."""

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import json
 
+from tf_strategies.control_plane import Pace
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
 from tf_strategies.texts import utf8
@@ -13,6 +14,7 @@ from tf_strategies.types import JsonObject
 
 _TEXT_BYTES = 4096
 _ADDRESS_BYTES = 64 << 10
+_RECORDS_BYTES = 512 << 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,7 @@ def _core() -> ctypes.CDLL:
         "tfs_communicator_describe_instance",
         "tfs_communicator_oldest_waiting",
         "tfs_communicator_stats",
+        "tfs_communicator_records",
     ):
         getattr(core, name).restype = ctypes.c_int64
     return core
@@ -219,3 +222,19 @@ def stats(communicator: int) -> JsonObject:
     """Returns the counts of `tfs_communicator_stats`; empty when the communicator is closed."""
     text = c_text.read(_core().tfs_communicator_stats, ctypes.c_int64(communicator))
     return {} if text is None else json.loads(text)
+
+
+def pace(communicator: int) -> Pace | None:
+    """Returns how far this rank is; None when the communicator is closed."""
+    counts = stats(communicator)
+    if not counts:
+        return None
+    return Pace(sum(each["calls"] for each in counts["collectives"]), counts["seconds_outstanding"])
+
+
+def records(communicator: int) -> JsonObject:
+    """Returns the object of `tfs_communicator_records`; empty when the communicator is closed."""
+    text = c_text.read(
+        _core().tfs_communicator_records, ctypes.c_int64(communicator), capacity=_RECORDS_BYTES
+    )
+    return {} if text is None else json.loads(text.decode(errors="replace"))

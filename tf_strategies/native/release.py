@@ -4,6 +4,10 @@ The destructor of an iterator waits for the thread that tunes it. In TensorFlow 
 miss the signal to stop, because of a race. It then sleeps as long as the iterator has existed, up to a minute.
 Python would wait with the interpreter locked, for example between two epochs of `fit`, and all workers would
 wait for this one. So a thread of our library deletes iterators.
+
+An iterator of several devices frees its dataset before it has stopped the thread that reads from it (TensorFlow
+2.21), and the process can crash. This concerns the iterators of every strategy, also with one device. So the
+datasets of all of them are kept until the iterator has been deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.native import loader
 
-__all__ = ["release_after", "with_iterators_released"]
+__all__ = ["keep_datasets_of_iterators", "release_after", "with_iterators_released"]
 
 _waiting: Set[weakref.finalize] = set()
 
@@ -33,8 +37,19 @@ def with_iterators_released(dataset: tf.data.Dataset) -> tf.data.Dataset:
     Returns:
         The dataset.
     """
-    loader.library()  # loads the library now, and not when the first iterator is deleted
+    keep_datasets_of_iterators()
     return compat.show_iterators(dataset, lambda made: release_after(made, compat.iterator_handles(made)))
+
+
+def keep_datasets_of_iterators() -> None:
+    """Keeps the dataset of each iterator of several devices that is made from now on until the iterator has been deleted."""
+    loader.library()  # loads the library now, and not when the first iterator is deleted
+    compat.watch_device_iterators(_keep)
+
+
+def _keep(handle: tf.Tensor, dataset: tf.Tensor) -> None:
+    _stop_at_exit()
+    _release_later(handle, [dataset])
 
 
 def release_after(owner: object, handles: Sequence[tf.Tensor]) -> None:
@@ -56,8 +71,12 @@ def release_after(owner: object, handles: Sequence[tf.Tensor]) -> None:
 def _release(handles: Sequence[tf.Tensor]) -> None:
     with contextlib.suppress(Exception):  # the resource is then deleted with its last handle
         for handle in handles:
-            with tf.init_scope(), tf.device(handle.device):
-                loader.library().tf_strategies_release_later(handle=handle)
+            _release_later(handle, [])
+
+
+def _release_later(handle: tf.Tensor, kept: Sequence[tf.Tensor]) -> None:
+    with tf.init_scope(), tf.device(handle.device):
+        loader.library().tf_strategies_release_later(handle=handle, kept=kept)
 
 
 @functools.cache

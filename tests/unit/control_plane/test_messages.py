@@ -37,3 +37,15 @@ def test_a_message_beyond_the_limit_is_not_sent():
 def test_a_field_of_the_wrong_type_is_a_value_error(value):
     with pytest.raises(ValueError, match="'rank' of a hello"):
         messages.integer({"type": "hello", "rank": value}, "rank")
+
+
+@pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), 1 << 64, 10**400])
+def test_a_number_that_is_none_or_too_large_is_a_value_error(value):
+    with pytest.raises(ValueError, match="'seconds' of a waiting"):
+        messages.number({"type": "waiting", "seconds": value}, "seconds")
+
+
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 64), 10**400])
+def test_an_integer_that_is_too_large_is_a_value_error(value):
+    with pytest.raises(ValueError, match="integer of 64 bits"):
+        messages.integer({"type": "hello", "rank": value}, "rank")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 from typing import Iterator
 
+import pytest
 import tensorflow as tf
 
 from tf_strategies.native.release import with_iterators_released
@@ -65,6 +67,7 @@ def test_an_iterator_that_is_dropped_in_the_middle_ends() -> None:
 # The finalizer takes longer than the process waits for it, and ends while the interpreter is ending.
 _EXITS_EARLY = """
 import builtins, time
+import pytest
 import tensorflow as tf
 from tensorflow.python.data.ops.from_generator_op import _GeneratorDataset
 from tf_strategies.native.release import with_iterators_released
@@ -95,3 +98,40 @@ def test_a_process_ends_well_while_an_iterator_is_ending() -> None:
         [sys.executable, "-c", _EXITS_EARLY], capture_output=True, text=True, timeout=100, check=False
     )
     assert (run.returncode, run.stdout) == (0, "dropped\n"), run.stderr
+
+
+# The thread of the iterator is in the middle of a batch while the iterator is dropped. Freed memory is overwritten, so that
+# TensorFlow 2.21 crashes here if the dataset is not kept.
+_DROPS_WHILE_READING = """
+import sys
+import tensorflow as tf
+from tf_strategies.native.release import keep_datasets_of_iterators, with_iterators_released
+
+options = tf.data.Options()
+options.experimental_optimization.apply_default_optimizations = False
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+source = tf.data.Dataset.range(100_000_000).batch(200_000).with_options(options)
+dataset = tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(source)
+if sys.argv[1] == "ours":
+    dataset = with_iterators_released(dataset)
+else:
+    keep_datasets_of_iterators()
+for _ in range(10):
+    iterator = iter(dataset)
+    next(iterator)
+    del iterator
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ours", "of TensorFlow"])
+def test_an_iterator_of_a_device_reads_no_freed_dataset(strategy: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _DROPS_WHILE_READING, strategy],
+        env={**os.environ, "MALLOC_PERTURB_": "165"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "ended\n"), run.stderr

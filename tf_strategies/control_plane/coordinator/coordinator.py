@@ -20,8 +20,9 @@ from tf_strategies.control_plane.coordinator.leaving import WHY_LENGTH, Leaving
 from tf_strategies.control_plane.coordinator.roster import Roster
 from tf_strategies.control_plane.coordinator.stall_inspector import StallInspector
 from tf_strategies.control_plane.coordinator.stop_votes import StopVotes
+from tf_strategies.control_plane.coordinator.straggler_watch import StragglerWatch
 from tf_strategies.control_plane.link import Connection
-from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.control_plane.messages import Failure, Message, Pace
 from tf_strategies.errors import Code
 from tf_strategies.texts import described
 
@@ -49,6 +50,7 @@ class Coordinator:
         self._reports = FailureReports(life)
         self._votes = StopVotes(life)
         self._stalls = StallInspector(life.roster)
+        self._stragglers = StragglerWatch(life.roster.names)
         self._leaving = Leaving(life, self._reports)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)
@@ -56,6 +58,7 @@ class Coordinator:
             "exchange": self._exchanges.on_exchange,
             "compare": self._comparisons.on_compare,
             "waiting": self._on_waiting,
+            "pace": self._on_pace,
             "report": self._reports.on_report,
             "described": self._reports.on_described,
             "leave": self._leaving.on_leave,
@@ -146,6 +149,15 @@ class Coordinator:
     def _on_waiting(self, rank: int, message: Message) -> None:
         instance, text = messages.integer(message, "instance"), messages.text(message, "text")
         self._life.roster.note_waiting(rank, instance, messages.number(message, "seconds"), text)
+
+    def _on_pace(self, rank: int, message: Message) -> None:
+        sent = messages.integer(message, "sent")
+        pace = Pace(messages.integer(message, "ended"), messages.number(message, "outstanding"))
+        self._life.roster.entries[rank].connection.send(
+            {"type": "time", "sent": sent, "at": time.monotonic_ns()}
+        )
+        if self._life.running:
+            self._stragglers.note(rank, sent / 1e9, pace)
 
     def _tick(self) -> None:
         if self._life.phase is Phase.JOINING:

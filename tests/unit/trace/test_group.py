@@ -1,0 +1,78 @@
+"""The worker that others wait for is named, and what has not ended is listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.trace.records import collective, record
+from tf_strategies.trace.chrome import events
+from tf_strategies.trace.group import Recorded, union_ns
+from tf_strategies.trace.main import report
+
+
+def steps(begins: list[float], size: int) -> Recorded:
+    """Steps of 100 ms; each rank submits its collective after so many of them, and all end at 90."""
+    ranks = (
+        record(
+            rank,
+            *(collective(100 * step + begin, 100 * step + 90, use=step) for step in range(10)),
+            size=size,
+        )
+        for rank, begin in enumerate(begins)
+    )
+    return Recorded(list(ranks))
+
+
+def test_a_union_counts_overlaps_once() -> None:
+    assert union_ns([(0, 10), (5, 7), (8, 12), (20, 21), (30, 30), (41, 40)]) == 13
+    assert union_ns([]) == 0
+
+
+def test_the_last_one_is_the_slowest() -> None:
+    recorded = steps([10, 80, 20], 3)
+    summary = recorded.summary()
+    assert len(recorded.meetings) == 10
+    assert recorded.seconds() == pytest.approx(0.98)
+    assert [round(each.waited * 0.98, 6) for each in summary] == [0.7, 0.0, 0.6]
+    assert [round(each.delayed * 0.98, 6) for each in summary] == [0.0, 0.6, 0.0]
+    assert [round(each.wire * 0.98, 6) for each in summary] == [0.1, 0.1, 0.1]
+    assert recorded.slowest(summary) == 1
+    assert any("worker 1 is the slowest" in line for line in report(recorded))
+
+
+def test_nobody_is_named_when_all_are_alike() -> None:
+    recorded = steps([10, 12, 11], 3)
+    assert recorded.slowest(recorded.summary()) is None
+    assert any("the wire is in use for 80% of the time" in line for line in report(recorded))
+
+
+def test_one_record_alone_names_nobody() -> None:
+    recorded = steps([10], 2)
+    assert recorded.missing == ["worker 1"]
+    assert recorded.slowest(recorded.summary()) is None
+
+
+def test_what_has_not_ended_says_who_is_missing() -> None:
+    waits = collective(200, 0, instance=3, use=1, name="loss")
+    failed = collective(250, 260, instance=4, use=0, name="metric", code=4)
+    never_started = collective(300, 0, instance=5, use=-1)
+    recorded = Recorded(
+        [record(0, waits, failed, never_started), record(1, collective(260, 261, instance=4, use=0))]
+    )
+    found = {each.name: (seconds, without) for _, each, seconds, without in recorded.unfinished()}
+    assert found == {"loss": (pytest.approx(9.8), ["worker 1"]), "metric": (pytest.approx(0.01), [])}
+    text = "\n".join(report(recorded))
+    assert "worker 0 waited 9.800 s in all_reduce 'loss'; worker 1 had not submitted it" in text
+
+
+def test_the_trace_has_a_row_for_each_collective_in_flight() -> None:
+    first = record(0, collective(10, 50), collective(20, 40, instance=1), collective(60, 0, instance=2))
+    other = record(1, collective(30, 50), collective(31, 40, instance=1))
+    spans = [event for event in events(Recorded([first, other])) if event["ph"] == "X" and event["pid"] == 0]
+    assert [(span["name"], span["tid"], span["ts"], span["dur"]) for span in spans] == [
+        ("gradients", 0, 0.0, 40_000.0),
+        ("waits for worker 1", 0, 0.0, 20_000.0),
+        ("gradients", 1, 10_000.0, 20_000.0),
+        ("waits for worker 1", 1, 10_000.0, 11_000.0),
+        ("gradients (has not ended)", 0, 50_000.0, 9_940_000.0),
+    ]

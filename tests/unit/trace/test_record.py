@@ -1,0 +1,114 @@
+"""Files of records are read as they were written, and anything else is refused with its path."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tf_strategies.native import record_file
+from tf_strategies.trace.main import main
+from tf_strategies.trace.record import RecordError, read_folder
+
+ONE = {
+    "kind": "all_reduce",
+    "name": 'a "name"',
+    "instance": 3,
+    "use": 1,
+    "algorithm": "ring",
+    "dtype": "float32",
+    "bytes": 12,
+    "submitted_ns": 1,
+    "started_ns": 2,
+    "ended_ns": 3,
+    "last_peer": 1,
+    "code": 0,
+}
+
+
+def content(rank: int = 0, **fields: object) -> dict:
+    base = {"names": ["worker 0", "worker 1"], "hosts": ["a", "a"], "failure": "", "clock_offset_ns": [0, 0]}
+    return {**base, "rank": rank, "size": 2, "monotonic_ns": 9, "unix_ns": 9, "collectives": [ONE], **fields}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(record_file.FOLDER_VARIABLE, str(tmp_path / "records"))
+    return tmp_path / "records"
+
+
+def test_what_is_written_is_read(folder: Path) -> None:
+    for rank in (1, 0):
+        path = record_file.write_soon(f"worker {rank}", 255, content(rank))
+        assert path == folder / "00000000000000ff" / f"worker-{rank}.json"
+    records = read_folder(folder)
+    assert [record.rank for record in records] == [0, 1]
+    assert records == read_folder(folder / "00000000000000ff")
+    assert vars(records[0].collectives[0]) == ONE
+    assert main([str(folder)]) == 0
+    assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert read_folder(folder) == records
+
+
+def test_the_latest_group_is_read(folder: Path) -> None:
+    for seconds, epoch in ((2000, 1), (1000, 2)):
+        path = record_file.write("worker 0", epoch, content())
+        os.utime(path.parent, (seconds, seconds))
+    assert read_folder(folder)[0].epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense", "JSONDecodeError"),
+        ("[1]", "TypeError"),
+        ("{}", "KeyError('format')"),
+        (json.dumps({"format": 99, **content()}), "reads 1"),
+        (json.dumps({"format": 1, "epoch": 1, **content(2)}), "its rank is 2"),
+        (json.dumps({"format": 1, "epoch": 1, **content(collectives=[{}])}), "KeyError"),
+    ],
+)
+def test_a_file_that_is_no_record_is_named(
+    text: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "worker-0.json").write_text(text)
+    assert main([str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "worker-0.json is not a record of collectives" in error
+    assert reason in error
+
+
+def test_files_of_two_groups_are_not_mixed(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        text = json.dumps({"format": 1, "epoch": rank, **content(rank)})
+        (tmp_path / f"worker-{rank}.json").write_text(text)
+    with pytest.raises(RecordError, match="of another group"):
+        read_folder(tmp_path)
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="has no records; set TF_STRATEGIES_RECORDS"):
+        read_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(record_file.FOLDER_VARIABLE, str(tmp_path / "file"))
+    assert record_file.write("worker 0", 1, content()) is None
+    assert "the last collectives of worker 0 could not be written" in caplog.text
+
+
+def test_the_folder_of_temporary_files_is_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(record_file.FOLDER_VARIABLE)
+    monkeypatch.setattr(record_file.tempfile, "gettempdir", lambda: str(tmp_path))
+    path = record_file.write("worker 0", 1, content())
+    ours = tmp_path / f"tf_strategies-{os.getuid()}"
+    assert path == ours / "0000000000000001" / "worker-0.json"
+    assert ours.stat().st_mode & 0o777 == 0o700
+    ours.rename(tmp_path / "elsewhere")
+    ours.symlink_to(tmp_path / "elsewhere")
+    assert record_file.write("worker 0", 2, content()) is None

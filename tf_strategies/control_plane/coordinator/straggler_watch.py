@@ -1,0 +1,97 @@
+"""Detects a member that is slower than the others, and logs a warning."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from typing import NamedTuple, Sequence
+
+from tf_strategies.control_plane.messages import Pace
+
+__all__ = ["StragglerWatch"]
+
+_log = logging.getLogger("tf_strategies")
+
+WINDOW_SECONDS = 1.0  # the shortest window
+WINDOW_COLLECTIVES = 5  # that each member must have ended in a window
+LESS_WAITING = 0.25  # how much less of a window a straggler waits than the median of the others
+WINDOWS = 3  # one after the other with the same straggler, before the warning
+QUIET_SECONDS = 600.0  # between two warnings of the same member
+
+
+class _Report(NamedTuple):
+    at: float  # seconds on the clock of the member
+    pace: Pace
+
+
+class StragglerWatch:
+    """Compares how long members wait in collectives, window after window.
+
+    All members take part in each collective, so they are equally fast on average, and the fast ones wait for the slow one:
+    the slow one waits least.
+
+    Args:
+        names: the names by rank.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._first: dict[int, _Report] = {}  # of the window, by rank
+        self._last: dict[int, _Report] = {}
+        self._suspect, self._windows, self._since = -1, 0, 0.0
+        self._warned: dict[int, float] = {}
+
+    def note(self, rank: int, at: float, pace: Pace) -> int | None:
+        """Adds a report of a member.
+
+        Args:
+            rank: the member.
+            at: the time on its clock, in seconds.
+            pace: how far it is.
+
+        Returns:
+            The rank of a straggler if this report has led to a warning, otherwise None.
+        """
+        self._last[rank] = _Report(at, pace)
+        self._first.setdefault(rank, self._last[rank])
+        if len(self._last) < len(self._names) or len(self._names) < 2:
+            return None
+        waited = [self._waited(each) for each in range(len(self._names))]
+        if any(share is None for share in waited):
+            return None
+        return self._judge([share for share in waited if share is not None])
+
+    def _waited(self, rank: int) -> float | None:
+        """Returns the share of the window that a member waited; None if its window is too short."""
+        first, last = self._first[rank], self._last[rank]
+        seconds = last.at - first.at
+        if seconds < WINDOW_SECONDS or last.pace.ended - first.pace.ended < WINDOW_COLLECTIVES:
+            return None
+        return (last.pace.outstanding - first.pace.outstanding) / seconds
+
+    def _judge(self, waited: list[float]) -> int | None:
+        seconds = self._last[0].at - self._first[0].at
+        self._first = dict(self._last)
+        slowest = min(range(len(waited)), key=waited.__getitem__)
+        others = statistics.median(waited[:slowest] + waited[slowest + 1 :])
+        if others - waited[slowest] < LESS_WAITING:
+            self._suspect, self._windows = -1, 0
+            return None
+        if slowest != self._suspect:
+            self._suspect, self._windows, self._since = slowest, 0, 0.0
+        self._windows += 1
+        self._since += seconds
+        now = time.monotonic()
+        if self._windows < WINDOWS or now - self._warned.get(slowest, -QUIET_SECONDS) < QUIET_SECONDS:
+            return None
+        self._warned[slowest] = now
+        _log.warning(
+            "%s is slower than the other workers: for %.0f s it has waited in collectives for %.0f %% of the time, and the "
+            "others for %.0f %%. Look at its input, its cores and what else runs on its host",
+            self._names[slowest],
+            self._since,
+            100 * waited[slowest],
+            100 * others,
+        )
+        return slowest

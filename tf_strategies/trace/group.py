@@ -1,0 +1,171 @@
+"""Finds out from aligned records who waited for whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable, Iterator, Sequence, Tuple
+
+from tf_strategies.trace.clocks import Alignment, align
+from tf_strategies.trace.record import Collective, Record
+
+__all__ = ["Meeting", "RankSummary", "Recorded", "Span", "union_ns"]
+
+Span = Tuple[int, int]  # from and to, in nanoseconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """Describes a collective of which all ranks have a record.
+
+    Attributes:
+        collective: the collective, as the first rank has it.
+        submitted: when each rank submitted it, on the clock of the first rank; by position in the records.
+        ended: when it ended on each rank.
+    """
+
+    collective: Collective
+    submitted: tuple[int, ...]
+    ended: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """The position of the rank that submitted it last."""
+        return max(range(len(self.submitted)), key=self.submitted.__getitem__)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankSummary:
+    """Says how a rank spent the recorded time, as shares of it.
+
+    Attributes:
+        name: the name of the rank.
+        waited: waited for other ranks that had not submitted a collective yet.
+        delayed: was waited for by others, as the last one to submit.
+        wire: had a collective outstanding that all ranks had submitted.
+    """
+
+    name: str
+    waited: float
+    delayed: float
+    wire: float
+
+
+class Recorded:
+    """Holds the records of a group, on one clock.
+
+    Args:
+        records: the records, by rank. Some ranks may be missing.
+
+    Attributes:
+        records: the records.
+        alignments: how the clock of each compares with the first one.
+        meetings: the collectives that all of these ranks have ended, in the order of the first rank.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = list(records)
+        self.alignments: list[Alignment] = align(records)
+        self.meetings = list(self._meetings())
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the ranks of which there is no record."""
+        ranks = {record.rank for record in self.records}
+        return [name for rank, name in enumerate(self.records[0].names) if rank not in ranks]
+
+    def name(self, position: int) -> str:
+        """Returns the name of the rank at a position of the records."""
+        record = self.records[position]
+        return record.names[record.rank]
+
+    def unfinished(self) -> Iterator[tuple[int, Collective, float, list[str]]]:
+        """Yields each collective that has not ended well on a rank although it has waited.
+
+        Yields:
+            The position of the rank, the collective, the seconds for which it waited, and the names of the ranks that
+            have not submitted it, of those with a record.
+        """
+        for position, record in enumerate(self.records):
+            for each in record.collectives:
+                if each.use >= 0 and (each.code != 0 or each.ended_ns == 0):
+                    until = each.ended_ns or record.monotonic_ns
+                    yield position, each, (until - each.submitted_ns) / 1e9, list(self._without(each))
+
+    def seconds(self) -> float:
+        """Returns the recorded time in which all ranks have meetings."""
+        if not self.meetings:
+            return 0.0
+        return (max(map(max, (m.ended for m in self.meetings))) - min(self.meetings[0].submitted)) / 1e9
+
+    def summary(self) -> list[RankSummary]:
+        """Returns how each rank spent the recorded time, by position of the records."""
+        total = self.seconds() * 1e9 or 1.0
+        return [
+            RankSummary(
+                name=self.name(rank),
+                waited=union_ns((m.submitted[rank], max(m.submitted)) for m in self.meetings) / total,
+                delayed=union_ns(
+                    (sorted(m.submitted)[-2], m.submitted[rank])
+                    for m in self.meetings
+                    if m.last == rank and len(m.submitted) > 1
+                )
+                / total,
+                wire=union_ns((max(m.submitted), m.ended[rank]) for m in self.meetings) / total,
+            )
+            for rank in range(len(self.records))
+        ]
+
+    def slowest(self, summary: Sequence[RankSummary]) -> int | None:
+        """Returns the position of a rank that delays the others much more than any other does, or None.
+
+        Args:
+            summary: the result of `summary`.
+        """
+        if len(summary) < 2:
+            return None
+        ordered = sorted(range(len(summary)), key=lambda rank: summary[rank].delayed)
+        worst, second = summary[ordered[-1]].delayed, summary[ordered[-2]].delayed
+        return ordered[-1] if worst >= 0.1 and worst >= 2 * second else None
+
+    def _meetings(self) -> Iterator[Meeting]:
+        by_key = [
+            {
+                (each.instance, each.use): each
+                for each in record.collectives
+                if each.ended_ns and each.code == 0
+            }
+            for record in self.records
+        ]
+        for key, first in by_key[0].items():
+            found = [ended.get(key) for ended in by_key]
+            all_of_them = [each for each in found if each is not None]
+            if first.use >= 0 and len(all_of_them) == len(found):
+                shifts = [alignment.shift_ns for alignment in self.alignments]
+                yield Meeting(
+                    first,
+                    tuple(each.submitted_ns + shift for each, shift in zip(all_of_them, shifts)),
+                    tuple(each.ended_ns + shift for each, shift in zip(all_of_them, shifts)),
+                )
+
+    def _without(self, collective: Collective) -> Iterator[str]:
+        for position, record in enumerate(self.records):
+            key = (collective.instance, collective.use)
+            if all((each.instance, each.use) != key for each in record.collectives):
+                yield self.name(position)
+
+
+def union_ns(spans: Iterable[Span]) -> int:
+    """Returns the length of the union of time spans. Empty and negative spans do not count.
+
+    Args:
+        spans: pairs of times in nanoseconds.
+    """
+    total, end = 0, None
+    for low, high in sorted(span for span in spans if span[1] > span[0]):
+        if end is None or low > end:
+            total += high - low
+            end = high
+        elif high > end:
+            total += high - end
+            end = high
+    return total
