@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tf_strategies import at_exit
 from tf_strategies._version import __version__
-from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, Pace
 from tf_strategies.errors import BootstrapError, Code
@@ -23,10 +22,9 @@ from tf_strategies.native import core, host, record_file
 from tf_strategies.native.data_plane import open_data_plane
 from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
+from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions
-from tf_strategies.secret import read_secret, warn_without_secret
 from tf_strategies.texts import described
-from tf_strategies.tls import read_tls
 from tf_strategies.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -103,25 +101,9 @@ class Communicator:
                 the transport cannot be opened.
             ClusterConfigError: the file of the secret or the certificates of TLS cannot be used.
         """
-        if cluster.rank is None:
-            raise BootstrapError(
-                f"{cluster.name_of(cluster.task)} is not a worker: it takes no part in collectives"
-            )
-        names = [cluster.name_of(task) for task in cluster.worker_tasks]
-        self = cls(cluster.rank, cluster.size, names)
-        self._task = str(cluster.task)
-        secret, tls = read_secret(), read_tls(options.security)
-        if not secret and tls is None and cluster.size > 1:
-            warn_without_secret(cluster.address_of(task) for task in cluster.worker_tasks)
-        self.options = options
-        self.settings = settings = Settings(
-            names=names,
-            hosts=[split_address(cluster.address_of(task))[0] for task in cluster.worker_tasks],
-            rank=cluster.rank,
-            timeout=options.timeout,
-            secret=secret,
-            tls_folder="" if tls is None else tls.folder,
-        )
+        settings, tls = settings_of(cluster, options)
+        self = cls(settings.rank, cluster.size, list(settings.names))
+        self._task, self.settings, self.options = str(cluster.task), settings, options
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
@@ -130,7 +112,7 @@ class Communicator:
                 cluster,
                 options=agreed,
                 timeout=options.timeout,
-                secret=secret,
+                secret=settings.secret,
                 tls=tls,
                 on_abort=self._on_abort,
                 describe=self._describe,
