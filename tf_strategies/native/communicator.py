@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -17,12 +16,13 @@ from tf_strategies import at_exit
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, Pace
-from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host, record_file
 from tf_strategies.native.data_plane import open_data_plane
 from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.native.settings import settings_of
+from tf_strategies.native.watch import Watch
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.texts import described
 from tf_strategies.types import Json, JsonObject
@@ -30,11 +30,7 @@ from tf_strategies.types import Json, JsonObject
 if TYPE_CHECKING:
     from tf_strategies.native.subgroup import Subcommunicator
 
-_WATCH_SECONDS = 0.5
-_JOIN_SECONDS = 5.0
 _WHY_LENGTH = 200
-
-_log = logging.getLogger("tf_strategies")
 
 _by_id: weakref.WeakValueDictionary[int, Communicator | Subcommunicator] = weakref.WeakValueDictionary()
 
@@ -80,7 +76,7 @@ class Communicator:
         self._lock = threading.Lock()
         self._cause: tuple[int, str] | None = None
         self._control: ControlPlane | None = None
-        self._watcher: threading.Thread | None = None
+        self._watch: Watch | None = None
         self._instances = InstanceNumbers()
         self._closed = False
         self._parts: set[Subcommunicator] = set()  # the open subgroups
@@ -129,8 +125,8 @@ class Communicator:
             self._control.barrier("connected")
             undo.pop_all()
         _by_id[self.id] = self
-        self._watcher = threading.Thread(target=self._watch, name="tf_strategies failures", daemon=True)
-        self._watcher.start()
+        self._watch = Watch(self.id, self._on_failure, self.write_records)
+        self._watch.start()
         return self
 
     @property
@@ -240,8 +236,8 @@ class Communicator:
         # The other workers must receive the reason before their transport notices that this worker has gone.
         for part in [self, *parts]:
             core.end_failures(part.id)
-        if self._watcher is not None and self._watcher is not threading.current_thread():
-            self._watcher.join(_JOIN_SECONDS)
+        if self._watch is not None:
+            self._watch.join()
         if self._control is not None:
             self._control.close(why)
         for part in parts:
@@ -289,12 +285,6 @@ class Communicator:
     def _pace(self) -> Pace | None:
         return core.pace(self.id) if self.id >= 0 else None
 
-    def _watch(self) -> None:
-        """Reports the failures of the data plane to the group."""
-        with contextlib.suppress(KeyError):
-            while True:
-                failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)
-                if failure is not None and self._control is not None and failure.code != Code.CANCELLED:
-                    self._control.report_failure(
-                        failure.code, failure.message, failure.instance, failure.peer
-                    )
+    def _on_failure(self, failure: core.Failure) -> None:
+        if self._control is not None:
+            self._control.report_failure(failure.code, failure.message, failure.instance, failure.peer)

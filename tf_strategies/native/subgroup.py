@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import threading
 from typing import Sequence
 
-from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host
 from tf_strategies.native.communicator import Communicator
 from tf_strategies.native.data_plane import fitting, open_data_plane
 from tf_strategies.native.endpoints import open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
+from tf_strategies.native.watch import Watch
 from tf_strategies.types import JsonObject
 
 __all__ = ["Subcommunicator", "open_subgroup"]
-
-_WATCH_SECONDS = 0.5
 
 
 class Subcommunicator:
@@ -46,7 +43,7 @@ class Subcommunicator:
         self._instances = InstanceNumbers()
         self._closed = False
         whole.adopt(self)
-        threading.Thread(target=self._watch, name="tf_strategies failures of a subgroup", daemon=True).start()
+        Watch(self.id, self._on_failure, whole.write_records).start()
 
     @property
     def usable(self) -> bool:
@@ -68,13 +65,9 @@ class Subcommunicator:
             self._whole.release(self)
             core.close(self.id)
 
-    def _watch(self) -> None:
-        with contextlib.suppress(KeyError):
-            while True:
-                failure = core.wait_failure(self.id, timeout=_WATCH_SECONDS)
-                if failure is not None and failure.code != Code.CANCELLED:
-                    peer = self.ranks[failure.peer] if 0 <= failure.peer < self.size else -1
-                    self._whole.report_failure(failure.code, failure.message, peer)
+    def _on_failure(self, failure: core.Failure) -> None:
+        peer = self.ranks[failure.peer] if 0 <= failure.peer < self.size else -1
+        self._whole.report_failure(failure.code, failure.message, peer)
 
 
 def open_subgroup(whole: Communicator, ranks: Sequence[int], number: int) -> Subcommunicator | None:

@@ -1,4 +1,4 @@
-"""One worker of test_trace.py: 20 steps, of which worker 1 takes twice as long as the others; then waits for its end.
+"""One worker of test_trace.py: 20 steps, of which worker 1 takes twice as long as the others; then steps until it ends.
 
 Arguments: the seconds of a step.
 """
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.support.endings import ended_with
+from tf_strategies.native import watch
 
 STEPS = 20
 SLOW = 1
@@ -20,6 +21,7 @@ SLOW = 1
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING)
+    watch.LONG_WAIT_SECONDS = 1.0
     seconds = float(sys.argv[1])
     strategy = tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(timeout=60))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.trace.slow_worker import SLOW, STEPS
-from tests.support.processes import ProcessGroup, ReservedPorts
+from tests.support.processes import ProcessGroup, ReservedPorts, wait_until
 
 pytestmark = [pytest.mark.waits, pytest.mark.any_line]
 
@@ -30,12 +30,18 @@ def test_a_slow_worker_is_named_and_the_last_collectives_are_recorded(tmp_path: 
         assert warning[1] == names[SLOW]
         assert log.index(warning[0]) < log.index(f"step {STEPS - 1}\n")
 
+        records = tmp_path / "records"
+        assert not records.exists()
+        workers[2].signal(signal.SIGSTOP)
+        wait_until(lambda: len(list(records.glob("*/worker-?.json"))) == 2, 20, "records of those that wait")
+        assert re.search(rf"^{re.escape(names[0])} waited \d+\.\d+ s in all_reduce", trace(records), re.M)
         workers[2].signal(signal.SIGKILL)
         for worker in workers[:2]:
             assert worker.wait(timeout=30) == 3, worker.log()
             found = re.search(r"see its last collectives by `tfs-trace (\S+)`", worker.log())
             assert found is not None, worker.log()
         folder = Path(found[1])
+        assert folder.parent == records
         assert {path.name for path in folder.iterdir()} == {"worker-0.json", "worker-1.json"}
 
         shown = trace(folder)
