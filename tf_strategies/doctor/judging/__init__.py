@@ -1,0 +1,22 @@
+"""Finds what is wrong in the reports of all tasks. Every function here is pure: reports in, findings out.
+
+view          what is known of all tasks        agreement    what must be equal: versions, clusters, secrets, clocks
+starting      who is there, and at which port   hosts        what hosts lack: memory, limits, cores
+connections   who reaches whom                  pairs        slow wires
+"""
+
+from __future__ import annotations
+
+from typing import List
+
+from tf_strategies.doctor.findings import Finding
+from tf_strategies.doctor.judging import agreement, connections, hosts, pairs, starting
+from tf_strategies.doctor.judging.view import View
+
+__all__ = ["View", "judge"]
+
+
+def judge(view: View) -> List[Finding]:
+    """Returns all findings, the worst first."""
+    found = [finding for part in (starting, connections, agreement, hosts, pairs) for finding in part.find(view)]
+    return sorted(found, key=lambda each: -each.severity)

@@ -1,0 +1,188 @@
+"""Runs the examination of this task, alone or among the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import List
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.doctor import table
+from tf_strategies.doctor.examination import Examination
+from tf_strategies.doctor.facts import environment
+from tf_strategies.doctor.facts.collect import collect_facts
+from tf_strategies.doctor.findings import Finding, Severity
+from tf_strategies.doctor.judging import View, judge
+from tf_strategies.doctor.library import load_library
+from tf_strategies.doctor.link import Failure
+from tf_strategies.doctor.listening import open_ports
+from tf_strategies.doctor.node import Node
+from tf_strategies.doctor.plan import Plan
+from tf_strategies.doctor.records import Library, Report
+
+__all__ = ["Options", "examine"]
+
+_LIBRARY_SECONDS = 22.0  # from the start
+_BEFORE_MEASURING_SECONDS = 16.0  # from the start: loading TensorFlow would disturb measurements on few cores
+_VERDICT_SECONDS = 60.0
+_SAY_SECONDS = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the command line.
+
+    Attributes:
+        wait: seconds that a task tries to reach those that do not answer.
+        strict: whether warnings count as errors.
+        json: a file for all that was found; None for none.
+        tries_library: whether the operations are loaded.
+    """
+
+    wait: float = 10.0
+    strict: bool = False
+    json: Path | None = None
+    tries_library: bool = True
+
+
+async def examine(cluster: Cluster | None, options: Options) -> int:
+    """Examines this task among the others, or this host alone. Returns the exit status.
+
+    Args:
+        cluster: None for this host alone.
+        options: of the command line.
+    """
+    if cluster is None:
+        print("TF_CONFIG is not set: this host is examined alone\n", flush=True)
+        return await _alone(options)
+    return await _Doctor(Plan.of(cluster), options).run()
+
+
+async def _alone(options: Options) -> int:
+    plan = Plan("this host", {})
+    report = Report(
+        task=plan.task,
+        run="",
+        digest=plan.digest,
+        cluster={},
+        listens="ok",
+        listens_text="",
+        data_listens="",
+        facts=collect_facts(None, os.environ),
+        probes={},
+        heard=[],
+        twins={},
+    )
+    libraries = [await load_library(plan.task, _LIBRARY_SECONDS)] if options.tries_library else []
+    return _conclude(View(plan, {plan.task: report}, libraries), options)
+
+
+class _Doctor:
+    """Runs one task among the others."""
+
+    def __init__(self, plan: Plan, options: Options) -> None:
+        self._plan, self._options = plan, options
+        self._start = time.monotonic()
+
+    async def run(self) -> int:
+        """Returns the exit status."""
+        loop = asyncio.get_running_loop()
+        ports = open_ports(self._plan.addresses.get(self._plan.task, ""))
+        until = self._start + self._options.wait
+        facts = await loop.run_in_executor(None, collect_facts, self._plan, os.environ)
+        secret, _ = environment.secret_of(os.environ)
+        node = Node(self._plan, facts, ports, secret, until)
+        node.serve()
+        library: asyncio.Task[Library] | None = None
+        if self._options.tries_library and self._plan.is_first_of_host:
+            library = asyncio.ensure_future(load_library(self._plan.task, _LIBRARY_SECONDS))
+        saying = asyncio.ensure_future(self._say(node))
+        try:
+            report = await node.meet()
+            if node.parent() is None:
+                return await self._lead(node, report, library)
+            return await self._follow(node, report, library)
+        finally:
+            for task in (saying, library):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+            await node.close()
+
+    async def _lead(self, node: Node, report: Report, library: asyncio.Task[Library] | None) -> int:
+        examination = Examination(node, report, expects_libraries=self._options.tries_library)
+        passing = asyncio.ensure_future(_pass_up(node, library))
+        try:
+            await examination.collect()
+            await examination.wait_for_libraries(self._left(_BEFORE_MEASURING_SECONDS))
+            await examination.measure()
+            await examination.wait_for_libraries(self._left(_LIBRARY_SECONDS + 2.0))
+        finally:
+            passing.cancel()
+        view = examination.view()
+        findings = judge(view)
+        counts = {level: sum(each.severity is level for each in findings) for level in Severity}
+        await node.tell_verdict({"errors": counts[Severity.ERROR], "warnings": counts[Severity.WARNING]})
+        return _conclude(view, self._options, findings)
+
+    async def _follow(self, node: Node, report: Report, library: asyncio.Task[Library] | None) -> int:
+        """Reports to the root, and does what it orders until it has judged."""
+        try:
+            await node.up("report", report)
+            passing = asyncio.ensure_future(_pass_up(node, library))
+            try:
+                verdict = await asyncio.wait_for(self._verdict(node), _VERDICT_SECONDS)
+            finally:
+                passing.cancel()
+        except (Failure, asyncio.TimeoutError):
+            print("the task that leads the examination has ended: this is what this task knows\n", flush=True)
+            return _conclude(View(self._plan, {report.task: report}, [], [], frozenset(node.connected())), self._options)
+        bad = verdict["errors"] or (self._options.strict and verdict["warnings"])
+        return int(bool(bad))
+
+    async def _verdict(self, node: Node) -> dict[str, int]:
+        """Returns the verdict; raises Failure when no task is left that could give it."""
+        while not node.verdict.done():
+            if node.parent() is None:
+                raise Failure("closed", "the connection has ended")
+            await asyncio.wait([node.verdict], timeout=0.2)
+        return node.verdict.result()
+
+    def _left(self, seconds: float) -> float:
+        return max(0.1, self._start + seconds - time.monotonic())
+
+    async def _say(self, node: Node) -> None:
+        """Says on stderr for whom this task waits, if no task before it does."""
+        while True:
+            await asyncio.sleep(_SAY_SECONDS)
+            if node.trouble and node.parent() is None:
+                task, reason = next(iter(node.trouble.items()))
+                more = f", and {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""
+                print(f"tfs-doctor: waiting for {self._plan.name(task)}: {reason}{more}", file=sys.stderr, flush=True)
+
+
+async def _pass_up(node: Node, library: asyncio.Task[Library] | None) -> None:
+    if library is not None:
+        with contextlib.suppress(Failure):
+            await node.up("library", await asyncio.shield(library))
+
+
+def _conclude(view: View, options: Options, findings: List[Finding] | None = None) -> int:
+    """Prints what was found. Returns the exit status."""
+    found = judge(view) if findings is None else findings
+    print(table.draw(view, found, strict=options.strict), flush=True)
+    if options.json is not None:
+        content = {**dataclasses.asdict(view), "alive": sorted(view.alive), "findings": [_as_json(each) for each in found]}
+        options.json.write_text(json.dumps(content, indent=2) + "\n")
+    return table.summary(found, strict=options.strict)
+
+
+def _as_json(finding: Finding) -> dict[str, str]:
+    return {**dataclasses.asdict(finding), "severity": finding.severity.word}
