@@ -32,7 +32,9 @@ _RELEVANT = re.compile(
     r"(no_)?(grpc|https?)_proxy$|no_proxy$|PATH$|LANG$|LC_|HOSTNAME$|VIRTUAL_ENV$",
     re.IGNORECASE,
 )
-_SECRET_NAME = re.compile(r"secret|token|passw|passphrase|credential|api_?key|access_?key|private|auth|cookie|jwt", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"secret|token|passw|passphrase|credential|api_?key|access_?key|private|auth|cookie|jwt", re.IGNORECASE
+)
 # In texts: "password=x", "--api-key x", "Authorization: Bearer x", and the password of a URL.
 _SECRET_TEXTS = (
     re.compile(
@@ -43,7 +45,18 @@ _SECRET_TEXTS = (
     re.compile(r"(?i)(authorization:\s*\w+\s+)\S+"),
     re.compile(r"(//[^/\s:@]*:)[^/\s@]+(?=@)"),
 )
-_PROC = ("version", "cmdline", "meminfo", "loadavg", "cpuinfo", "mounts", "self/limits", "self/cgroup", "self/status", "net/dev")
+_PROC = (
+    "version",
+    "cmdline",
+    "meminfo",
+    "loadavg",
+    "cpuinfo",
+    "mounts",
+    "self/limits",
+    "self/cgroup",
+    "self/status",
+    "net/dev",
+)
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "addresses.txt": ("ip", "address"),
     "routes.txt": ("ip", "route"),
@@ -110,7 +123,9 @@ def _parts(log_dir: Path | None, environ: Mapping[str, str]) -> Dict[str, str]:
     made: Dict[str, Callable[[], str]] = {
         "facts.json": lambda: _facts(environ),
         "packages.txt": _packages,
-        "environment.txt": lambda: "\n".join(f"{name}={value}" for name, value in safe_environment(environ).items()),
+        "environment.txt": lambda: "\n".join(
+            f"{name}={value}" for name, value in safe_environment(environ).items()
+        ),
         "TF_CONFIG.json": lambda: environ.get("TF_CONFIG", "(not set)"),
     }
     for name in _PROC:
@@ -141,7 +156,9 @@ def _facts(environ: Mapping[str, str]) -> str:
 
 def _packages() -> str:
     found = {(each.metadata["Name"] or "?", each.version) for each in importlib.metadata.distributions()}
-    return "\n".join(f"{name}=={version}" for name, version in sorted(found, key=lambda each: each[0].lower()))
+    return "\n".join(
+        f"{name}=={version}" for name, version in sorted(found, key=lambda each: each[0].lower())
+    )
 
 
 def _end_of(path: Path) -> str:

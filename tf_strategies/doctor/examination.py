@@ -76,12 +76,16 @@ class Examination:
         """Returns the tasks that this one, or one that has reported, was connected with."""
         found = self._node.connected()
         for report in self._reports.values():
-            found |= set(report.heard) | {task for task, probe in report.probes.items() if probe.control == "ok"}
+            found |= set(report.heard) | {
+                task for task, probe in report.probes.items() if probe.control == "ok"
+            }
         return found
 
     def _triers(self) -> set[str]:
         plan = self._node.plan
-        return {task for task in self._reports if task in plan.addresses and plan.for_task(task).is_first_of_host}
+        return {
+            task for task in self._reports if task in plan.addresses and plan.for_task(task).is_first_of_host
+        }
 
     def _ends(self) -> List[str]:
         """Returns a task of each host; two of a single host, whose loopback interface is then measured."""
@@ -129,7 +133,9 @@ class Examination:
         end = time.monotonic() + seconds
         while not is_done() and time.monotonic() < end:
             with contextlib.suppress(asyncio.TimeoutError):
-                kind, content = await asyncio.wait_for(self._node.inbox.get(), max(0.0, end - time.monotonic()))
+                kind, content = await asyncio.wait_for(
+                    self._node.inbox.get(), max(0.0, end - time.monotonic())
+                )
                 with contextlib.suppress(ValueError):  # from no doctor of this version
                     self._take(kind, content)
 

@@ -31,7 +31,7 @@ from tf_strategies.handshake import (
 )
 from tf_strategies.secret import SECRET_FILE
 
-__all__ = ["SMALL_SEGMENT", "Failure", "Link", "accept", "connect", "exactly"]
+__all__ = ["SMALL_SEGMENT", "Link", "LinkError", "accept", "connect", "exactly"]
 
 SMALL_SEGMENT = 536  # bytes; every IPv4 link passes 576 with the headers
 _MAGIC = b"TFSDOCT1"
@@ -55,7 +55,7 @@ _KINDS = {
 }
 
 
-class Failure(Exception):
+class LinkError(Exception):
     """Says how a connection failed.
 
     Attributes:
@@ -69,7 +69,7 @@ class Failure(Exception):
         self.kind = kind
 
     @classmethod
-    def of(cls, error: OSError) -> Failure:
+    def of(cls, error: OSError) -> LinkError:
         """Returns the failure that an error of the operating system means."""
         return cls(_KINDS.get(error.errno or 0, "other"), (error.strerror or str(error)).lower())
 
@@ -91,7 +91,7 @@ class Link:
         """Sends a message.
 
         Raises:
-            Failure: the connection has ended, or takes nothing for some seconds.
+            LinkError: the connection has ended, or takes nothing for some seconds.
         """
         async with self._sending:
             sealed = self._session.seal(json.dumps(message).encode())
@@ -108,7 +108,7 @@ class Link:
             seconds: to wait; None to wait until the connection ends.
 
         Raises:
-            Failure: there is none in time, the connection has ended, or the bytes are no message of the other end.
+            LinkError: there is none in time, the connection has ended, or the bytes are no message of the other end.
         """
         with _as_failures():
             return await asyncio.wait_for(self._receive(), seconds)
@@ -116,13 +116,13 @@ class Link:
     async def _receive(self) -> Dict[str, Any]:
         (count,) = _LENGTH.unpack(await exactly(self.socket, _LENGTH.size))
         if not SEAL_BYTES < count <= _MOST_BYTES:
-            raise Failure("stranger", f"it sends a message of {count} bytes")
+            raise LinkError("stranger", f"it sends a message of {count} bytes")
         try:
             message = json.loads(self._session.open(await exactly(self.socket, count)))
         except (ValueError, RecursionError):
-            raise Failure("stranger", "it sends a message that cannot be read") from None
+            raise LinkError("stranger", "it sends a message that cannot be read") from None
         if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-            raise Failure("stranger", "it sends a message that has no kind")
+            raise LinkError("stranger", "it sends a message that has no kind")
         return message
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ async def connect(place: Tuple[Any, ...], secret: bytes, *, segment: int = 0) ->
         segment: the largest segment to send and to accept, in bytes; 0 for what the link allows.
 
     Raises:
-        Failure: there is no doctor there, or it does not prove itself.
+        LinkError: there is no doctor there, or it does not prove itself.
     """
     family, address = place
     opened = socket.socket(family, socket.SOCK_STREAM)
@@ -162,7 +162,7 @@ async def accept(opened: socket.socket, secret: bytes) -> Link:
     """Returns the connection of a doctor that has connected.
 
     Raises:
-        Failure: it is no doctor, or does not prove itself.
+        LinkError: it is no doctor, or does not prove itself.
     """
     with _as_failures():
         opened.setblocking(False)
@@ -174,14 +174,14 @@ async def exactly(opened: socket.socket, count: int) -> bytes:
     """Returns the next `count` bytes.
 
     Raises:
-        Failure: the connection has ended before.
+        LinkError: the connection has ended before.
     """
     loop = asyncio.get_running_loop()
     parts, missing = [], count
     while missing:
         more = await loop.sock_recv(opened, min(missing, 1 << 16))
         if not more:
-            raise Failure("closed", "it closed the connection")
+            raise LinkError("closed", "it closed the connection")
         parts.append(more)
         missing -= len(more)
     return b"".join(parts)
@@ -193,12 +193,12 @@ async def _introduce(opened: socket.socket, secret: bytes) -> Link:
     await loop.sock_sendall(opened, handshake.opening)
     answer = await exactly(opened, _ANSWER_BYTES)
     if not answer.startswith(_MAGIC):
-        raise Failure("stranger", "another program answers there")
+        raise LinkError("stranger", "another program answers there")
     _compare(answer[-1:], secret)
     try:
         proof, session = handshake.answer(await exactly(opened, CHALLENGE_BYTES))
     except AuthenticationError as error:
-        raise Failure("secret", str(error)) from None
+        raise LinkError("secret", str(error)) from None
     await loop.sock_sendall(opened, proof)
     return Link(opened, session)
 
@@ -206,7 +206,7 @@ async def _introduce(opened: socket.socket, secret: bytes) -> Link:
 async def _answer(opened: socket.socket, secret: bytes) -> Link:
     magic = await exactly(opened, len(_MAGIC))
     if magic != _MAGIC:
-        raise Failure("stranger", "another program has connected")
+        raise LinkError("stranger", "another program has connected")
     opening = magic + await exactly(opened, _OPENING_BYTES - len(_MAGIC))
     handshake = Accepting(_key(secret), opening)
     await asyncio.get_running_loop().sock_sendall(opened, _MAGIC + _flag(secret) + handshake.challenge)
@@ -214,13 +214,17 @@ async def _answer(opened: socket.socket, secret: bytes) -> Link:
     try:
         return Link(opened, handshake.check(await exactly(opened, PROOF_BYTES)))
     except AuthenticationError as error:
-        raise Failure("secret", str(error)) from None
+        raise LinkError("secret", str(error)) from None
 
 
 def _compare(flag: bytes, secret: bytes) -> None:
     if flag != _flag(secret):
-        text = "it has a secret, and this task has none" if not secret else "this task has a secret, and it has none"
-        raise Failure("secret", f"{text} ({SECRET_FILE})")
+        text = (
+            "it has a secret, and this task has none"
+            if not secret
+            else "this task has a secret, and it has none"
+        )
+        raise LinkError("secret", f"{text} ({SECRET_FILE})")
 
 
 def _flag(secret: bytes) -> bytes:
@@ -238,7 +242,7 @@ def _as_failures(kind: str = "mute", text: str = "it connects, and does not answ
         yield
     except (asyncio.TimeoutError, TimeoutError) as error:
         if isinstance(error, OSError) and error.errno:
-            raise Failure.of(error) from None
-        raise Failure(kind, text) from None
+            raise LinkError.of(error) from None
+        raise LinkError(kind, text) from None
     except OSError as error:
-        raise Failure.of(error) from None
+        raise LinkError.of(error) from None

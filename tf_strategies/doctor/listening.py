@@ -89,7 +89,10 @@ def _control(host: str, port: int) -> tuple[List[socket.socket], str, str]:
             if error.errno == errno.EADDRINUSE:
                 kind, text = "taken", f"{join_address(str(place[0]), port)} is taken by {holder_of(port)}"
             elif error.errno != errno.EADDRNOTAVAIL:
-                kind, text = "other", f"{join_address(str(place[0]), port)}: {(error.strerror or str(error)).lower()}"
+                kind, text = (
+                    "other",
+                    f"{join_address(str(place[0]), port)}: {(error.strerror or str(error)).lower()}",
+                )
     if kind == "taken" or not opened:
         for each in opened:
             each.close()

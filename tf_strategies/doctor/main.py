@@ -69,7 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--strict", action="store_true", help="exit with 1 for warnings, too")
     add("--json", type=Path, metavar="FILE", help="also write all that was found to a file")
-    add("--without-library", action="store_true", help="do not try whether the operations load, which takes seconds")
+    add(
+        "--without-library",
+        action="store_true",
+        help="do not try whether the operations load, which takes seconds",
+    )
     add(
         "--collect",
         nargs="?",
@@ -78,7 +82,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write an archive for a bug report, without secrets (default tfs-doctor.tar.gz), and examine nothing",
     )
-    add("--log-dir", type=Path, metavar="DIR", help="with --collect: a folder with logs of the job, such as tfs-run's")
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="with --collect: a folder with logs of the job, such as tfs-run's",
+    )
     return parser
 
 

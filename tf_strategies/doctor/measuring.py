@@ -1,8 +1,8 @@
 """Measures the wire between two tasks, on a data connection of its own, and finds links that lose large packets.
 
-    both ways, ROUNDS times   one byte                       -> the latency
-    connecting end            bytes for RATE_SECONDS, end    -> the bandwidth there, which the accepting end measures
-    accepting end             the result, bytes, end         -> the bandwidth back
+both ways, ROUNDS times   one byte                       -> the latency
+connecting end            bytes for RATE_SECONDS, end    -> the bandwidth there, which the accepting end measures
+accepting end             the result, bytes, end         -> the bandwidth back
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 import time
 from typing import Tuple
 
-from tf_strategies.doctor.link import Failure, Link, exactly
+from tf_strategies.doctor.link import Link, LinkError, exactly
 
 __all__ = ["answer_large", "measure_wire", "send_large", "serve_wire"]
 
@@ -40,11 +40,11 @@ async def send_large(link: Link) -> str:
     try:
         await asyncio.wait_for(loop.sock_sendall(link.socket, _LARGE), _LARGE_SECONDS)
         await link.receive(_LARGE_SECONDS)
-    except (Failure, OSError, asyncio.TimeoutError):
+    except (LinkError, OSError, asyncio.TimeoutError):
         return "out"
     try:
         await asyncio.wait_for(exactly(link.socket, len(_LARGE)), _LARGE_SECONDS)
-    except (Failure, OSError, asyncio.TimeoutError):
+    except (LinkError, OSError, asyncio.TimeoutError):
         return "in"
     return "ok"
 
@@ -53,7 +53,7 @@ async def answer_large(link: Link) -> None:
     """Is the other end of `send_large`.
 
     Raises:
-        Failure: the connection has ended.
+        LinkError: the connection has ended.
         OSError: the same.
         asyncio.TimeoutError: the messages do not arrive.
     """
@@ -115,7 +115,7 @@ def _pour(opened: socket.socket) -> None:
 def _drain(opened: socket.socket) -> Tuple[int, float]:
     """Receives to the end. Returns the bytes after the first ones, and the seconds in which they came."""
     buffer = bytearray(len(_CHUNK))
-    total, first, start = 0, 0, 0.0
+    total, first, start, last = 0, 0, 0.0, 0.0
     while True:
         count = opened.recv_into(buffer)
         now = time.perf_counter()

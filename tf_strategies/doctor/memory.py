@@ -42,7 +42,12 @@ def read_sample(pid: int, address: int, content: str) -> str:
     remote = _Part(address, SAMPLE_BYTES)
     libc.process_vm_readv.restype = ctypes.c_ssize_t
     count = libc.process_vm_readv(
-        ctypes.c_int(pid), ctypes.byref(local), ctypes.c_ulong(1), ctypes.byref(remote), ctypes.c_ulong(1), ctypes.c_ulong(0)
+        ctypes.c_int(pid),
+        ctypes.byref(local),
+        ctypes.c_ulong(1),
+        ctypes.byref(remote),
+        ctypes.c_ulong(1),
+        ctypes.c_ulong(0),
     )
     if count != SAMPLE_BYTES:
         return f"process_vm_readv: {os.strerror(ctypes.get_errno()).lower()}"

@@ -7,12 +7,13 @@ reach the root, task 0, even where some connections are blocked. A task that is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from typing import Any, Dict, List, Tuple
 
 from tf_strategies.doctor import measuring, probing
-from tf_strategies.doctor.link import SMALL_SEGMENT, Failure, Link
+from tf_strategies.doctor.link import SMALL_SEGMENT, Link, LinkError
 from tf_strategies.doctor.listening import Ports
 from tf_strategies.doctor.memory import Sample, read_sample
 from tf_strategies.doctor.plan import Plan
@@ -97,7 +98,11 @@ class Node:
             if each.peer != self.plan.task and self.plan.place(each.peer) < self.plan.place(self.plan.task)
         ]
         ours = self._outgoing
-        return min(before, key=lambda each: (self.plan.place(each.peer), ours.get(each.peer) is not each), default=None)
+        return min(
+            before,
+            key=lambda each: (self.plan.place(each.peer), ours.get(each.peer) is not each),
+            default=None,
+        )
 
     def connected(self) -> set[str]:
         """Returns the tasks that this one has a connection with now."""
@@ -122,7 +127,7 @@ class Node:
         try:
             trip, there, back = await asyncio.wait_for(self._measure(second), _MEASURE_SECONDS)
             result = Measured(first, second, trip, there, back, "")
-        except (Failure, OSError, asyncio.TimeoutError) as error:
+        except (LinkError, OSError, asyncio.TimeoutError) as error:
             result = Measured(first, second, 0.0, 0.0, 0.0, (str(error) or "it took too long")[:500])
         await self.up("measured", result)
 
@@ -131,7 +136,7 @@ class Node:
         for link in set(self._routes.values()):
             try:
                 await link.send({"kind": "verdict", **verdict})
-            except Failure:
+            except LinkError:
                 continue
 
     async def close(self) -> None:
@@ -161,13 +166,13 @@ class Node:
                 link = await probing.open_link(host, port, self._secret, segment=SMALL_SEGMENT)
                 await self._greet(link, task)
                 return await self._trips(link)
-            except Failure as failure:
+            except LinkError as failure:
                 self.trouble[task] = str(failure)
                 raise
 
         try:
             seconds, offset = await probing.until_it_works(attempt, self.until)
-        except Failure as failure:
+        except LinkError as failure:
             return failure.kind, str(failure)[:500], 0.0, 0.0, ""
         self.trouble.pop(task, None)
         return "ok", "", seconds, offset, self._read_memory(self.known[task])
@@ -176,11 +181,11 @@ class Node:
         try:
             greeting = await self._exchange_greetings(link, "meet")
             if greeting.task != task:
-                raise Failure("wrong_task", f"{greeting.task} of host {greeting.host_name} answers there")
+                raise LinkError("wrong_task", f"{greeting.task} of host {greeting.host_name} answers there")
             if task == self.plan.task:
                 self._note_twin(greeting)
                 self._is_second = True
-                raise Failure("twin", "another process is this task")
+                raise LinkError("twin", "another process is this task")
         except BaseException:
             link.close()
             raise
@@ -214,7 +219,7 @@ class Node:
         try:
             attempt = lambda: probing.exchange_large(lambda: self._open_data(task, "data"))  # noqa: E731
             return "ok", "", await probing.until_it_works(attempt, self.until)
-        except Failure as failure:
+        except LinkError as failure:
             return failure.kind, str(failure)[:500], ""
 
     async def _open_data(self, task: str, purpose: str) -> Link:
@@ -228,7 +233,7 @@ class Node:
 
     async def _measure(self, task: str) -> Tuple[float, float, float]:
         if task not in self.known:
-            raise Failure("other", "its data port is unknown")
+            raise LinkError("other", "its data port is unknown")
         link = await self._open_data(task, "rate")
         try:
             return await asyncio.get_running_loop().run_in_executor(None, measuring.measure_wire, link.socket)
@@ -275,7 +280,7 @@ class Node:
         try:
             while True:
                 await self._handle(link, await link.receive())
-        except (Failure, ValueError, KeyError):
+        except (LinkError, ValueError, KeyError):
             pass  # it has ended, or says what no doctor says
         finally:
             self._links.remove(link)
@@ -292,7 +297,9 @@ class Node:
             self._readers.append(asyncio.ensure_future(_quietly(order)))
         elif kind == "verdict":
             if link is self.parent() and not self.verdict.done():
-                await self.tell_verdict({"errors": int(message["errors"]), "warnings": int(message["warnings"])})
+                await self.tell_verdict(
+                    {"errors": int(message["errors"]), "warnings": int(message["warnings"])}
+                )
                 self.verdict.set_result(message)
         elif kind in ("report", "library", "measured"):
             if kind == "report":
@@ -326,11 +333,9 @@ def _greeting_in(message: Dict[str, Any]) -> Greeting:
     try:
         return from_json(Greeting, message["content"])
     except (KeyError, ValueError):
-        raise Failure("stranger", "it does not introduce itself as a doctor of this version does") from None
+        raise LinkError("stranger", "it does not introduce itself as a doctor of this version does") from None
 
 
 async def _quietly(work: Any) -> None:
-    try:
+    with contextlib.suppress(LinkError):  # the connection to the root has ended, and so has the measurement
         await work
-    except Failure:
-        pass  # the connection to the root has ended, and so has the measurement

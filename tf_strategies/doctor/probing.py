@@ -8,7 +8,7 @@ import time
 from typing import Awaitable, Callable, Tuple, TypeVar
 
 from tf_strategies.doctor.facts.names import places_of
-from tf_strategies.doctor.link import Failure, Link, connect
+from tf_strategies.doctor.link import Link, LinkError, connect
 from tf_strategies.doctor.measuring import send_large
 
 __all__ = ["exchange_large", "open_link", "round_trips", "until_it_works"]
@@ -32,21 +32,21 @@ async def open_link(host: str, port: int, secret: bytes, *, segment: int = 0) ->
         segment: as in `link.connect`.
 
     Raises:
-        Failure: there is none.
+        LinkError: there is none.
     """
     loop = asyncio.get_running_loop()
     try:
         resolving = loop.run_in_executor(None, functools.partial(places_of, host, port))
         places = await asyncio.wait_for(resolving, _RESOLVE_SECONDS)
     except asyncio.TimeoutError:
-        raise Failure("unresolved", f"{host} does not resolve within {_RESOLVE_SECONDS:g} s") from None
+        raise LinkError("unresolved", f"{host} does not resolve within {_RESOLVE_SECONDS:g} s") from None
     except OSError as error:
-        raise Failure("unresolved", f"{host} does not resolve: {error.strerror or error}") from None
-    failure = Failure("unresolved", f"{host} has no address")
+        raise LinkError("unresolved", f"{host} does not resolve: {error.strerror or error}") from None
+    failure = LinkError("unresolved", f"{host} has no address")
     for number, place in enumerate(places):
         try:
             return await connect(place, secret, segment=segment)
-        except Failure as error:
+        except LinkError as error:
             failure = error if number == 0 else failure
     raise failure
 
@@ -55,17 +55,17 @@ async def until_it_works(attempt: Callable[[], Awaitable[_Result]], until: float
     """Returns the result of the first attempt that succeeds.
 
     Args:
-        attempt: raises Failure.
+        attempt: raises LinkError.
         until: time.monotonic() after which no attempt begins.
 
     Raises:
-        Failure: of the last attempt.
+        LinkError: of the last attempt.
     """
     finals = 0
     while True:
         try:
             return await attempt()
-        except Failure as failure:
+        except LinkError as failure:
             finals = finals + 1 if failure.kind in _FINAL else 0
             if finals and finals >= _FINAL[failure.kind]:
                 raise
@@ -78,7 +78,7 @@ async def exchange_large(open_data: Callable[[], Awaitable[Link]]) -> str:
     """Returns the outcome of `measuring.send_large`; of a second attempt if the first did not succeed.
 
     Args:
-        open_data: opens a connection for data; raises Failure.
+        open_data: opens a connection for data; raises LinkError.
     """
     outcome = ""
     for _ in range(2):
@@ -98,11 +98,11 @@ async def round_trips(
     """Returns the least round trip and the offset of the other clock, in seconds.
 
     Args:
-        ask: sends a question; raises Failure.
+        ask: sends a question; raises LinkError.
         answers: (this clock, the other clock) at each answer.
 
     Raises:
-        Failure: no answer came.
+        LinkError: no answer came.
     """
     best = (float("inf"), 0.0)
     for _ in range(_PINGS):
@@ -112,6 +112,6 @@ async def round_trips(
         try:
             received, theirs = await asyncio.wait_for(answers.get(), _PONG_SECONDS)
         except asyncio.TimeoutError:
-            raise Failure("mute", f"it does not answer within {_PONG_SECONDS:g} s") from None
+            raise LinkError("mute", f"it does not answer within {_PONG_SECONDS:g} s") from None
         best = min(best, (time.perf_counter() - start, theirs - (sent + received) / 2))
     return best

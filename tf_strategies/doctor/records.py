@@ -118,7 +118,7 @@ class Probe:
     """Holds how a task reached another.
 
     Attributes:
-        control: "ok", or how the connection to its address failed: "refused", "silent" and so on, as in `link.Failure`.
+        control: "ok", or how the connection to its address failed: "refused", "silent" and so on, as in `link.LinkError`.
         control_text: the reason in words.
         data: the same for its data port; "" if the port is unknown.
         data_text: the reason in words.

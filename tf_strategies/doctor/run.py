@@ -20,7 +20,7 @@ from tf_strategies.doctor.facts.collect import collect_facts
 from tf_strategies.doctor.findings import Finding, Severity
 from tf_strategies.doctor.judging import View, judge
 from tf_strategies.doctor.library import load_library
-from tf_strategies.doctor.link import Failure
+from tf_strategies.doctor.link import LinkError
 from tf_strategies.doctor.listening import open_ports
 from tf_strategies.doctor.node import Node
 from tf_strategies.doctor.plan import Plan
@@ -141,17 +141,19 @@ class _Doctor:
                 verdict = await asyncio.wait_for(self._verdict(node), _VERDICT_SECONDS)
             finally:
                 passing.cancel()
-        except (Failure, asyncio.TimeoutError):
+        except (LinkError, asyncio.TimeoutError):
             print("the task that leads the examination has ended: this is what this task knows\n", flush=True)
-            return _conclude(View(self._plan, {report.task: report}, [], [], frozenset(node.connected())), self._options)
+            return _conclude(
+                View(self._plan, {report.task: report}, [], [], frozenset(node.connected())), self._options
+            )
         bad = verdict["errors"] or (self._options.strict and verdict["warnings"])
         return int(bool(bad))
 
     async def _verdict(self, node: Node) -> dict[str, int]:
-        """Returns the verdict; raises Failure when no task is left that could give it."""
+        """Returns the verdict; raises LinkError when no task is left that could give it."""
         while not node.verdict.done():
             if node.parent() is None:
-                raise Failure("closed", "the connection has ended")
+                raise LinkError("closed", "the connection has ended")
             await asyncio.wait([node.verdict], timeout=0.2)
         return node.verdict.result()
 
@@ -165,12 +167,16 @@ class _Doctor:
             if node.trouble and node.parent() is None:
                 task, reason = next(iter(node.trouble.items()))
                 more = f", and {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""
-                print(f"tfs-doctor: waiting for {self._plan.name(task)}: {reason}{more}", file=sys.stderr, flush=True)
+                print(
+                    f"tfs-doctor: waiting for {self._plan.name(task)}: {reason}{more}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 async def _pass_up(node: Node, library: asyncio.Task[Library] | None) -> None:
     if library is not None:
-        with contextlib.suppress(Failure):
+        with contextlib.suppress(LinkError):
             await node.up("library", await asyncio.shield(library))
 
 
@@ -179,7 +185,11 @@ def _conclude(view: View, options: Options, findings: List[Finding] | None = Non
     found = judge(view) if findings is None else findings
     print(table.draw(view, found, strict=options.strict), flush=True)
     if options.json is not None:
-        content = {**dataclasses.asdict(view), "alive": sorted(view.alive), "findings": [_as_json(each) for each in found]}
+        content = {
+            **dataclasses.asdict(view),
+            "alive": sorted(view.alive),
+            "findings": [_as_json(each) for each in found],
+        }
         options.json.write_text(json.dumps(content, indent=2) + "\n")
     return table.summary(found, strict=options.strict)
 

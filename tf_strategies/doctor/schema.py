@@ -40,7 +40,7 @@ def _fields(kind: Any) -> Dict[str, Any]:
 
 def _read(kind: Any, value: object, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
-        found, fields = _object(value, where), _fields(kind)
+        found, fields = _object(value, where), _fields(typing.cast(Any, kind))
         if set(found) != set(fields):
             raise ValueError(f"{where} has other fields than expected")
         read = {name: _read(each, found[name], f"{where}.{name}") for name, each in fields.items()}
@@ -48,7 +48,9 @@ def _read(kind: Any, value: object, where: str) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is dict:
         pairs = _object(value, where).items()
-        return {_read(str, name, where): _read(inner[1], each, f"{where}.{name}"[:200]) for name, each in pairs}
+        return {
+            _read(str, name, where): _read(inner[1], each, f"{where}.{name}"[:200]) for name, each in pairs
+        }
     if origin is list:
         if not isinstance(value, list) or len(value) > _MOST_ENTRIES:
             raise ValueError(f"{where} is no list, or too long")

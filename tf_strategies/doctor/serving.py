@@ -7,7 +7,7 @@ import contextlib
 import socket
 from typing import Awaitable, Callable, Set
 
-from tf_strategies.doctor.link import Failure, Link, accept
+from tf_strategies.doctor.link import Link, LinkError, accept
 
 __all__ = ["Callers"]
 
@@ -27,7 +27,9 @@ class Callers:
         self._strangers = 0
         self._tasks: Set[asyncio.Task[None]] = set()
 
-    def serve(self, listener: socket.socket, secret: bytes, welcome: Callable[[Link], Awaitable[None]]) -> None:
+    def serve(
+        self, listener: socket.socket, secret: bytes, welcome: Callable[[Link], Awaitable[None]]
+    ) -> None:
         """Starts to accept connections of a socket.
 
         Args:
@@ -64,7 +66,7 @@ class Callers:
     async def _serve(
         self, opened: socket.socket, secret: bytes, welcome: Callable[[Link], Awaitable[None]]
     ) -> None:
-        with opened, contextlib.suppress(Failure, OSError, asyncio.TimeoutError):
+        with opened, contextlib.suppress(LinkError, OSError, asyncio.TimeoutError):
             self._strangers += 1
             try:
                 link = await accept(opened, secret)

@@ -13,7 +13,19 @@ from tf_strategies.doctor.records import Measured, Report
 __all__ = ["draw", "summary", "verdict"]
 
 _MOST_ENDS = 8  # with more the matrix is too wide
-_HEAD = ("task", "address", "host", "TensorFlow", "cores", "threads", "GPUs", "/dev/shm", "clock", "reaches", "reached by")
+_HEAD = (
+    "task",
+    "address",
+    "host",
+    "TensorFlow",
+    "cores",
+    "threads",
+    "GPUs",
+    "/dev/shm",
+    "clock",
+    "reaches",
+    "reached by",
+)
 
 
 def draw(view: View, findings: Sequence[Finding], *, strict: bool = False) -> str:
@@ -24,9 +36,15 @@ def draw(view: View, findings: Sequence[Finding], *, strict: bool = False) -> st
         findings: about it.
         strict: whether warnings count as errors.
     """
-    lines = [*_table(view), "", *_wires(view)]
+    wires = _wires(view)
+    lines = [*_table(view), *([""] if wires else []), *wires]
     for finding in findings:
-        lines += ["", f"{finding.severity.word} {finding.code}: {finding.where}", f"  {finding.text}", f"  -> {finding.remedy}"]
+        lines += [
+            "",
+            f"{finding.severity.word} {finding.code}: {finding.where}",
+            f"  {finding.text}",
+            f"  -> {finding.remedy}",
+        ]
     return "\n".join([*lines, "", verdict(view, findings, strict=strict)])
 
 
@@ -34,7 +52,8 @@ def verdict(view: View, findings: Sequence[Finding], *, strict: bool = False) ->
     """Returns one line: how many findings there are, and whether the job can start."""
     counts = {level: sum(each.severity is level for each in findings) for level in Severity}
     errors, warnings = counts[Severity.ERROR], counts[Severity.WARNING]
-    tasks = f"{len(view.reports)} of {max(len(view.plan.tasks), len(view.reports))} tasks on {_count(len(view.by_host()), 'host')}"
+    all_tasks = max(len(view.plan.tasks), len(view.reports))
+    tasks = f"{len(view.reports)} of {_count(all_tasks, 'task')} on {_count(len(view.by_host()), 'host')}"
     found = ", ".join(
         [*([_count(errors, "error")] if errors else []), *([_count(warnings, "warning")] if warnings else [])]
     )

@@ -18,9 +18,7 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_prox
 
 def proxies(environ: Mapping[str, str]) -> Dict[str, str]:
     """Returns the variables that name a proxy of gRPC, or what it is not used for. Passwords are removed."""
-    return {
-        name: re.sub(r"//[^/@]*@", "//", environ[name])[:1000] for name in _PROXIES if environ.get(name)
-    }
+    return {name: re.sub(r"//[^/@]*@", "//", environ[name])[:1000] for name in _PROXIES if environ.get(name)}
 
 
 def secret_of(environ: Mapping[str, str]) -> Tuple[bytes, str]:

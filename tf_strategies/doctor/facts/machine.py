@@ -11,7 +11,15 @@ from typing import Dict, List, Mapping, Tuple
 
 from tf_strategies.texts import described
 
-__all__ = ["THREAD_VARIABLES", "cores", "cores_of_host", "limit", "quota", "shared_memory", "thread_variables"]
+__all__ = [
+    "THREAD_VARIABLES",
+    "cores",
+    "cores_of_host",
+    "limit",
+    "quota",
+    "shared_memory",
+    "thread_variables",
+]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _SHARED = "/dev/shm"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 __all__ = ["holder_of"]
@@ -19,7 +18,7 @@ def holder_of(port: int) -> str:
     wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if any(os.readlink(each.path) in wanted for each in os.scandir(folder / "fd")):
+            if any(str(each.readlink()) in wanted for each in (folder / "fd").iterdir()):
                 return f"process {folder.name} ({_program(folder)})"
     return "a process of another user or container" if wanted else "a process that has ended since"
 

@@ -12,7 +12,14 @@ __all__ = ["versions"]
 
 # A package is installed under one of these names.
 _PACKAGES = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "intel-tensorflow", "tensorflow-rocm"),
+    "tensorflow": (
+        "tensorflow",
+        "tensorflow-cpu",
+        "tf-nightly",
+        "tf-nightly-cpu",
+        "intel-tensorflow",
+        "tensorflow-rocm",
+    ),
     "keras": ("keras", "keras-nightly"),
     "tf_keras": ("tf-keras", "tf-keras-nightly"),
     "numpy": ("numpy",),

@@ -18,5 +18,7 @@ __all__ = ["View", "judge"]
 
 def judge(view: View) -> List[Finding]:
     """Returns all findings, the worst first."""
-    found = [finding for part in (starting, connections, agreement, hosts, pairs) for finding in part.find(view)]
+    found = [
+        finding for part in (starting, connections, agreement, hosts, pairs) for finding in part.find(view)
+    ]
     return sorted(found, key=lambda each: -each.severity)

@@ -100,17 +100,23 @@ def _security(view: View) -> Iterator[Finding]:
         where = view.plan.name(report.task)
         if report.facts.secret_error:
             yield error(
-                "secret_unusable", where, report.facts.secret_error, "correct it on this host (docs/security.md)"
+                "secret_unusable",
+                where,
+                report.facts.secret_error,
+                "correct it on this host (docs/security.md)",
             )
         if report.facts.tls_error:
-            yield error("tls_unusable", where, report.facts.tls_error, "correct it on this host (docs/security.md)")
+            yield error(
+                "tls_unusable", where, report.facts.tls_error, "correct it on this host (docs/security.md)"
+            )
     found: Dict[str, str] = {}
     for report in view.ordered:
         if not report.facts.tls_error:
             found.setdefault(report.facts.tls, report.task)
     if len(found) > 1:
         text = " and ".join(
-            f"{task} {'trusts the authority ' + each if each else 'has no TLS'}" for each, task in found.items()
+            f"{task} {'trusts the authority ' + each if each else 'has no TLS'}"
+            for each, task in found.items()
         )
         yield error(
             "tls_differs",
@@ -184,6 +190,7 @@ def _drivers(view: View) -> Iterator[Finding]:
         yield note(
             "gpus_differ",
             view.plan.names(list(counts.values())),
-            "hosts have different numbers of GPUs: " + ", ".join(f"{n} on {task}" for n, task in counts.items()),
+            "hosts have different numbers of GPUs: "
+            + ", ".join(f"{n} on {task}" for n, task in counts.items()),
             "nothing, if that is meant",
         )

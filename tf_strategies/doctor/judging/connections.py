@@ -40,10 +40,18 @@ def _probes(view: View) -> Iterator[Tuple[Report, Report, Probe]]:
 def _blocked(view: View) -> Iterator[Finding]:
     groups: Dict[Tuple[str, str, str, str], List[str]] = {}
     for source, target, probe in _probes(view):
-        name = source.facts.names.get(view.plan.host_of(target.task)) if target.task in view.plan.addresses else None
+        name = (
+            source.facts.names.get(view.plan.host_of(target.task))
+            if target.task in view.plan.addresses
+            else None
+        )
         if name is None or name.error or not view.expects_listening(target.task):
             continue  # another finding says why
-        if name.addresses and all(each.startswith("127.") for each in name.addresses) and _apart(source, target):
+        if (
+            name.addresses
+            and all(each.startswith("127.") for each in name.addresses)
+            and _apart(source, target)
+        ):
             continue
         if probe.control in _MEANINGS:
             groups.setdefault((target.task, probe.control, "control", ""), []).append(source.task)

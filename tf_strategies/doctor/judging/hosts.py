@@ -90,7 +90,9 @@ def _cores(view: View, reports: List[Report]) -> Iterator[Finding]:
             "give them more cores: see taskset, numactl, --cpus of the container, or --cpus-per-task of SLURM",
         )
     else:
-        yield note("cores_few", _names(view, reports), text, "start at most one task for each core, if speed matters")
+        yield note(
+            "cores_few", _names(view, reports), text, "start at most one task for each core, if speed matters"
+        )
 
 
 def _threads(view: View, reports: List[Report]) -> Iterator[Finding]:
@@ -109,7 +111,7 @@ def _threads(view: View, reports: List[Report]) -> Iterator[Finding]:
 def _threads_of(report: Report, usable: int) -> int:
     """Returns the threads that a task computes with: one for each core where nothing is set."""
     given = [text for name, text in report.facts.threads.items() if name != "TF_NUM_INTEROP_THREADS"]
-    return max(int(text) if text.isdecimal() and 0 < int(text[:6]) else usable for text in given)
+    return max(int(text) if text.isdecimal() and int(text[:6]) > 0 else usable for text in given)
 
 
 def _limits(view: View, reports: List[Report]) -> Iterator[Finding]:
@@ -122,7 +124,9 @@ def _limits(view: View, reports: List[Report]) -> Iterator[Finding]:
             f"a process may open {few[0].facts.open_files} files and connections, and the job needs up to {files}",
             "raise the limit: ulimit -n 65536, LimitNOFILE= of systemd, or /etc/security/limits.conf",
         )
-    locked = [each for each in reports if each.facts.has_rdma and 0 <= each.facts.locked_memory < _LOCKED_BYTES]
+    locked = [
+        each for each in reports if each.facts.has_rdma and 0 <= each.facts.locked_memory < _LOCKED_BYTES
+    ]
     if locked:
         yield warning(
             "locked_memory_low",

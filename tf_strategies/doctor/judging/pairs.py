@@ -48,7 +48,9 @@ def find(view: View) -> Iterator[Finding]:
 
 def is_wire(view: View, measured: Measured) -> bool:
     """Returns True if a measurement went between hosts."""
-    ends = [view.reports[each].facts.host for each in (measured.first, measured.second) if each in view.reports]
+    ends = [
+        view.reports[each].facts.host for each in (measured.first, measured.second) if each in view.reports
+    ]
     return not measured.error and len(set(ends)) == 2
 
 

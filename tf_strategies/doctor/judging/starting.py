@@ -128,12 +128,12 @@ def _names(view: View, report: Report) -> Iterator[Finding]:
     hidden = view.is_hidden(report)
     mine = view.plan.host_of(report.task) if report.task in view.plan.addresses else ""
     if hidden:
-        found = report.facts.names[mine].addresses[0]
+        loop = report.facts.names[mine].addresses[0]
         yield error(
             "name_is_loopback",
             where,
-            f"its own name {mine} resolves to {found} on host {report.facts.host_name}, where no other host reaches it",
-            f"remove {mine} from the line of {found} in /etc/hosts there, or write the IP address in TF_CONFIG",
+            f"its own name {mine} resolves to {loop} on host {report.facts.host_name}, where no other host reaches it",
+            f"remove {mine} from the line of {loop} in /etc/hosts there, or write the IP address in TF_CONFIG",
         )
     for name, found in report.facts.names.items():
         if found.error:
@@ -165,7 +165,9 @@ def _names_that_differ(view: View) -> Iterator[Finding]:
     answers: dict[str, dict[tuple[str, ...], str]] = {}
     for report in view.ordered:
         for name, found in report.facts.names.items():
-            if found.addresses and not all(each.startswith("127.") or each == "::1" for each in found.addresses):
+            if found.addresses and not all(
+                each.startswith("127.") or each == "::1" for each in found.addresses
+            ):
                 answers.setdefault(name, {}).setdefault(tuple(found.addresses), report.task)
     for name, by_answer in answers.items():
         several = list(by_answer.items())
