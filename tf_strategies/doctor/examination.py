@@ -16,7 +16,7 @@ from tf_strategies.doctor.schema import from_json
 
 __all__ = ["Examination"]
 
-_GRACE_SECONDS = 8.0  # for reports, after this task has met the others
+_GRACE_SECONDS = 8.0  # for reports, after the deadline for meeting the others
 _ROUND_SECONDS = 8.0
 _ALL_ROUNDS_SECONDS = 10.0
 _AGAIN = 2  # times that a wire is measured alone before it is called slow
@@ -51,7 +51,8 @@ class Examination:
 
     async def collect(self) -> None:
         """Waits for the reports of all tasks that are there, and some seconds at most."""
-        await self._until(lambda: self._alive() <= set(self._reports), _GRACE_SECONDS)
+        left = max(0.0, self._node.until - time.monotonic())
+        await self._until(lambda: self._alive() <= set(self._reports), left + _GRACE_SECONDS)
 
     async def wait_for_libraries(self, seconds: float) -> None:
         """Waits until the operations were tried on each host, and so many seconds at most."""

@@ -55,9 +55,10 @@ def _outcome(task: str, written: str, status: int) -> Library:
         if line.startswith(_MARK):
             found = json.loads(line[len(_MARK) :])
             return Library(task, str(found["built_for"]), str(found["error"]))
-    ended = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+    if status < 0:
+        return Library(task, "", f"the process that loads them was ended by {signal.Signals(-status).name}")
     said = f": {lines[-1]}" if lines else ""
-    return Library(task, "", f"the process that loads them ended {ended}{said}"[:_MOST_TEXT])
+    return Library(task, "", f"the process that loads them ended with status {status}{said}"[:_MOST_TEXT])
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ __all__ = ["Node"]
 
 _GREETING_SECONDS = 5.0
 _MEASURE_SECONDS = 12.0
+_LATER_SECONDS = 0.3  # after the deadline: the other task may connect at the last moment
 
 
 class Node:
@@ -40,6 +41,7 @@ class Node:
     Attributes:
         inbox: messages for the root: those that other tasks have passed up, as (kind, content).
         known: the greeting of each task that this one has a connection with, or had.
+        is_second: whether another process listens as this task.
         trouble: why each task that is not reached yet is not, for progress.
     """
 
@@ -56,7 +58,7 @@ class Node:
         self._readers: List[asyncio.Task[None]] = []
         self._heard: List[str] = []
         self._twins: Dict[str, str] = {}
-        self._is_second = False  # another process listens as this task
+        self.is_second = False
         self.inbox: asyncio.Queue[Tuple[str, Any]] = asyncio.Queue()
         self.known: Dict[str, Greeting] = {}
         self.trouble: Dict[str, str] = {}
@@ -90,7 +92,7 @@ class Node:
 
     def parent(self) -> Link | None:
         """Returns the connection to the task that this one reports to; None if it is a root."""
-        if self._is_second:
+        if self.is_second:
             return None
         before = [
             each
@@ -152,9 +154,12 @@ class Node:
     # --- reaching others ---------------------------------------------------------------------------------------------------
 
     async def _probe(self, task: str) -> Probe:
-        control, data = await asyncio.gather(self._reach(task), self._reach_data(task))
-        outcome, text, seconds, offset, memory = control
-        kind, data_text, large = data
+        reaching_data = asyncio.ensure_future(self._reach_data(task))
+        outcome, text, seconds, offset, memory = await self._reach(task)
+        if outcome in probing.FINAL or task == self.plan.task:
+            reaching_data.cancel()  # its data port stays unknown
+        await asyncio.wait([reaching_data])
+        kind, data_text, large = ("", "", "") if reaching_data.cancelled() else reaching_data.result()
         port = self.known[task].data_port if task in self.known else 0
         return Probe(outcome, text, kind, data_text, port, seconds, offset, large, memory)
 
@@ -184,7 +189,7 @@ class Node:
                 raise LinkError("wrong_task", f"{greeting.task} of host {greeting.host_name} answers there")
             if task == self.plan.task:
                 self._note_twin(greeting)
-                self._is_second = True
+                self.is_second = True
                 raise LinkError("twin", "another process is this task")
         except BaseException:
             link.close()
@@ -211,7 +216,9 @@ class Node:
     async def _reach_data(self, task: str) -> Tuple[str, str, str]:
         """Returns how the data port of a task was reached, as soon as it is known, and how large messages pass."""
         try:
-            await asyncio.wait_for(self._met[task].wait(), max(0.0, self.until - time.monotonic()) + 1.0)
+            await asyncio.wait_for(
+                self._met[task].wait(), max(0.0, self.until - time.monotonic()) + _LATER_SECONDS
+            )
         except asyncio.TimeoutError:
             return "", "", ""
         if not self.known[task].data_port or task == self.plan.task:

@@ -11,7 +11,7 @@ from tf_strategies.doctor.facts.names import places_of
 from tf_strategies.doctor.link import Link, LinkError, connect
 from tf_strategies.doctor.measuring import send_large
 
-__all__ = ["exchange_large", "open_link", "round_trips", "until_it_works"]
+__all__ = ["FINAL", "exchange_large", "open_link", "round_trips", "until_it_works"]
 
 _RETRY_SECONDS = 0.3
 _RESOLVE_SECONDS = 5.0
@@ -19,7 +19,7 @@ _PINGS = 8
 _PONG_SECONDS = 3.0
 _STALL_SECONDS = 1.0
 # Time does not change these. A stranger may be an earlier run that is ending.
-_FINAL = {"secret": 1, "wrong_task": 1, "twin": 1, "stranger": 3}
+FINAL = {"secret": 1, "wrong_task": 1, "twin": 1, "stranger": 3}
 
 _Result = TypeVar("_Result")
 
@@ -67,8 +67,8 @@ async def until_it_works(attempt: Callable[[], Awaitable[_Result]], until: float
         try:
             return await attempt()
         except LinkError as failure:
-            finals = finals + 1 if failure.kind in _FINAL else 0
-            if finals and finals >= _FINAL[failure.kind]:
+            finals = finals + 1 if failure.kind in FINAL else 0
+            if finals and finals >= FINAL[failure.kind]:
                 raise
             if time.monotonic() + _RETRY_SECONDS > until:
                 raise

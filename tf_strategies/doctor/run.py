@@ -117,6 +117,11 @@ class _Doctor:
             await node.close()
 
     async def _lead(self, node: Node, report: Report, library: asyncio.Task[Library] | None) -> int:
+        if node.is_second:  # the others talk to the first
+            view = View(self._plan, {report.task: report})
+            return _conclude(
+                view, self._options, [each for each in judge(view) if each.code == "duplicate_task"]
+            )
         examination = Examination(node, report, expects_libraries=self._options.tries_library)
         passing = asyncio.ensure_future(_pass_up(node, library))
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Tuple
 
 from tf_strategies.doctor.findings import Finding
 from tf_strategies.doctor.judging.view import View, error, note, warning
@@ -135,15 +135,33 @@ def _security(view: View) -> Iterator[Finding]:
 
 
 def offsets(view: View) -> Dict[str, float]:
-    """Returns how far the clock of each task is before the clocks of the other hosts, in seconds: the median."""
-    seen: Dict[str, List[float]] = {}
+    """Returns how far the clock of each task is ahead of the usual one, in seconds; nothing if there is one host.
+
+    The usual one is the median of the hosts. Clocks are compared with the root's, over tasks in between where it must be.
+    """
+    ahead = {view.plan.task: 0.0}
+    waiting = [view.plan.task]
+    while waiting:
+        source = waiting.pop(0)
+        for task, offset in _seen_from(view, source):
+            if task not in ahead:
+                ahead[task] = ahead[source] + offset
+                waiting.append(task)
+    hosts = {view.reports[task].facts.host: by for task, by in ahead.items()}
+    if len(hosts) < 2:
+        return {}
+    usual = statistics.median_low(hosts.values())
+    return {task: by - usual for task, by in ahead.items()}
+
+
+def _seen_from(view: View, source: str) -> Iterator[Tuple[str, float]]:
+    """Yields the tasks that were connected with one, and how far their clocks are ahead of its clock."""
+    for task, probe in view.reports[source].probes.items():
+        if probe.control == "ok" and task in view.reports:
+            yield task, probe.offset
     for report in view.ordered:
-        for task, probe in report.probes.items():
-            other = view.reports.get(task)
-            if probe.control == "ok" and other is not None and other.facts.host != report.facts.host:
-                seen.setdefault(task, []).append(probe.offset)
-                seen.setdefault(report.task, []).append(-probe.offset)
-    return {task: statistics.median(each) for task, each in seen.items()}
+        if source in report.probes and report.probes[source].control == "ok":
+            yield report.task, -report.probes[source].offset
 
 
 def _clocks(view: View) -> Iterator[Finding]:

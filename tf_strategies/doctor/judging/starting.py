@@ -54,8 +54,12 @@ def _missing(view: View) -> Iterator[Finding]:
             "nothing listens there: every attempt to connect was refused",
             "start tfs-doctor there, or see its log if it has ended; raise --wait if tasks start at different times",
         )
-    silent = [each for each in gone if kinds[each] & {"silent", "unreachable", "mute", "other", "forbidden"}]
-    silent = [each for each in silent if not kinds[each] & {"secret", "stranger", "wrong_task", "unresolved"}]
+    silent = [each for each in gone if kinds[each] & {"silent", "unreachable", "other", "forbidden"}]
+    silent = [
+        each
+        for each in silent
+        if not kinds[each] & {"secret", "stranger", "mute", "wrong_task", "unresolved"}
+    ]
     if silent:
         yield error(
             "not_reached",
@@ -69,15 +73,17 @@ def _missing(view: View) -> Iterator[Finding]:
 
 def _strangers(view: View, gone: List[str]) -> Iterator[Finding]:
     """Yields findings about tasks at whose address something else answers."""
+    end_it = "end the program that uses the port, or choose another port"
     codes = {
-        "stranger": ("other_program", "end the program that uses the port, or choose another port"),
+        "stranger": ("other_program", end_it),
+        "mute": ("other_program", f"{end_it}; a doctor that is stopped does not answer, either"),
         "wrong_task": ("wrong_task", "correct the addresses in TF_CONFIG, or the task's index"),
     }
     for task in gone:
-        for kind, (code, remedy) in codes.items():
-            text = _text_of_kind(view, task, kind)
-            if text:
-                yield error(code, view.plan.name(task), text, remedy)
+        found = next((kind for kind in codes if _text_of_kind(view, task, kind)), None)
+        if found is not None:
+            code, remedy = codes[found]
+            yield error(code, view.plan.name(task), _text_of_kind(view, task, found), remedy)
 
 
 def _kinds(view: View, task: str) -> set[str]:
