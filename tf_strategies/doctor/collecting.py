@@ -39,7 +39,7 @@ _SECRET_NAME = re.compile(
 _SECRET_TEXTS = (
     re.compile(
         r"(?i)([\w-]*(?:secret|token|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|credential)[\w-]*[\"']?\s*[=:]\s*[\"']?)"
-        r"[^\s\"',;&]+"
+        r"(?!(?:true|false|null)\b)[^\s\"',;&]+"
     ),
     re.compile(r"(?i)(--?[\w-]*(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key)[\w-]*\s+)[^\s-]\S*"),
     re.compile(r"(?i)(authorization:\s*\w+\s+)\S+"),

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import hmac
 import json
+import os
 import socket
 import struct
 from typing import Any, Dict, Tuple
@@ -38,9 +39,9 @@ _MAGIC = b"TFSDOCT1"
 _OPENING_BYTES = len(_MAGIC) + 1 + NONCE_BYTES
 _ANSWER_BYTES = len(_MAGIC) + 1
 _LENGTH = struct.Struct("!I")
-_MOST_BYTES = 4 << 20
-_CONNECT_SECONDS = 3.0
-_HANDSHAKE_SECONDS = 5.0
+_MOST_BYTES = 1 << 20
+_CONNECT_SECONDS = 2.0
+_HANDSHAKE_SECONDS = 4.0
 _SEND_SECONDS = 5.0
 
 _KINDS = {
@@ -71,7 +72,8 @@ class LinkError(Exception):
     @classmethod
     def of(cls, error: OSError) -> LinkError:
         """Returns the failure that an error of the operating system means."""
-        return cls(_KINDS.get(error.errno or 0, "other"), (error.strerror or str(error)).lower())
+        number = error.errno or 0
+        return cls(_KINDS.get(number, "other"), (os.strerror(number) if number else str(error)).lower())
 
 
 class Link:

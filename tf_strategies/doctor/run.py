@@ -105,7 +105,7 @@ class _Doctor:
         saying = asyncio.ensure_future(self._say(node))
         try:
             report = await node.meet()
-            if node.parent() is None:
+            if node.is_root:
                 return await self._lead(node, report, library)
             return await self._follow(node, report, library)
         finally:
@@ -157,7 +157,7 @@ class _Doctor:
     async def _verdict(self, node: Node) -> dict[str, int]:
         """Returns the verdict; raises LinkError when no task is left that could give it."""
         while not node.verdict.done():
-            if node.parent() is None:
+            if node.is_root:
                 raise LinkError("closed", "the connection has ended")
             await asyncio.wait([node.verdict], timeout=0.2)
         return node.verdict.result()
@@ -169,7 +169,7 @@ class _Doctor:
         """Says on stderr for whom this task waits, if no task before it does."""
         while True:
             await asyncio.sleep(_SAY_SECONDS)
-            if node.trouble and node.parent() is None:
+            if node.trouble and node.is_root:
                 task, reason = next(iter(node.trouble.items()))
                 more = f", and {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""
                 print(

@@ -12,6 +12,7 @@ from tf_strategies.doctor.link import Link, LinkError, accept
 __all__ = ["Callers"]
 
 _MOST_STRANGERS = 64
+_TIMES = 4  # as many connections in all; without a secret everybody proves himself
 _PAUSE_SECONDS = 0.1
 
 
@@ -58,7 +59,7 @@ class Callers:
             except OSError:  # the peer has gone again, or there is no descriptor left
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            if self._strangers >= self._most:
+            if self._strangers >= self._most or len(self._tasks) >= _TIMES * self._most:
                 opened.close()
             else:
                 self._keep(self._serve(opened, secret, welcome))

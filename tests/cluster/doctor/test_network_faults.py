@@ -37,7 +37,7 @@ def hosts() -> Iterator[Switch]:
 @pytest.fixture
 def doctors(hosts: Switch, tmp_path: Path) -> Iterator[Doctors]:
     """A worker on each of two hosts."""
-    with Doctors(tmp_path, addresses_on(hosts), wait=3.5) as made:
+    with Doctors(tmp_path, addresses_on(hosts), wait=2.0) as made:
         yield made
 
 
@@ -139,7 +139,7 @@ def start_with_names(hosts: Switch, doctors: Doctors, *tables: str) -> None:
 
 @pytest.fixture
 def named(hosts: Switch, tmp_path: Path) -> Iterator[Doctors]:
-    with Doctors(tmp_path, [f"tfs-a:{PORT}", f"tfs-b:{PORT}"], wait=3.0) as made:
+    with Doctors(tmp_path, [f"tfs-a:{PORT}", f"tfs-b:{PORT}"], wait=2.0) as made:
         yield made
 
 

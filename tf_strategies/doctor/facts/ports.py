@@ -20,7 +20,11 @@ def holder_of(port: int) -> str:
         with contextlib.suppress(OSError):
             if any(str(each.readlink()) in wanted for each in (folder / "fd").iterdir()):
                 return f"process {folder.name} ({_program(folder)})"
-    return "a process of another user or container" if wanted else "a process that has ended since"
+    return (
+        "a process that cannot be seen here (of another user or container)"
+        if wanted
+        else "a process that has ended"
+    )
 
 
 def _inodes(port: int) -> set[str]:

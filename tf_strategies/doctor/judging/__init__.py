@@ -16,9 +16,26 @@ from tf_strategies.doctor.judging.view import View
 __all__ = ["View", "judge"]
 
 
+# Tasks with different clusters look for each other at the wrong places.
+_CONSEQUENCES = {
+    "cluster_differs": {
+        "not_started",
+        "not_reached",
+        "wrong_task",
+        "other_program",
+        "port_taken",
+        "address_not_here",
+        "control_port_blocked",
+        "data_port_blocked",
+    }
+}
+
+
 def judge(view: View) -> List[Finding]:
-    """Returns all findings, the worst first."""
+    """Returns all findings, the worst first. Those that another one explains are left out."""
     found = [
         finding for part in (starting, connections, agreement, hosts, pairs) for finding in part.find(view)
     ]
+    hidden = set().union(*(_CONSEQUENCES.get(each.code, set()) for each in found))
+    found = [each for each in found if each.code not in hidden]
     return sorted(found, key=lambda each: -each.severity)
