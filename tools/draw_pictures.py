@@ -30,6 +30,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
             ("tf_strategies/parameter_server", "asynchronous, SyncReplicas"),
             ("tf_strategies/callbacks", "backup, stop, summaries"),
             ("tf_strategies/launch", "tfs-run"),
+            ("tf_strategies/doctor", "tfs-doctor"),
         ),
     ),
     (

@@ -92,6 +92,7 @@ PARTS = {
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
+    "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION
     | {
         "callbacks",

@@ -24,7 +24,7 @@ _MOST_AGAIN = 4  # wires
 
 
 class Examination:
-    """What a root knows, and how it comes to know it.
+    """Collects what a root knows.
 
     Args:
         node: this task.

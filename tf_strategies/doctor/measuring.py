@@ -50,7 +50,7 @@ async def send_large(link: Link) -> str:
 
 
 async def answer_large(link: Link) -> None:
-    """Is the other end of `send_large`.
+    """Serves as the other end of `send_large`.
 
     Raises:
         LinkError: the connection has ended.
@@ -86,7 +86,7 @@ def measure_wire(opened: socket.socket) -> Tuple[float, float, float]:
 
 
 def serve_wire(opened: socket.socket) -> None:
-    """Is the other end of `measure_wire`.
+    """Serves as the other end of `measure_wire`.
 
     Raises:
         OSError: the connection ended, or nothing came for some seconds.

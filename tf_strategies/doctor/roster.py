@@ -18,7 +18,7 @@ _GREETING_SECONDS = 5.0
 
 
 class Roster:
-    """What one task knows of the others.
+    """Holds what one task knows of the others.
 
     Args:
         plan: the tasks.

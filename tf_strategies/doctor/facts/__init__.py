@@ -1,4 +1,4 @@
-"""What one task finds on its own host.
+"""Finds what a task can know of its own host.
 
 collect      all of it            machine      cores, threads, shared memory, limits
 names        host names           network      interfaces and MTUs
