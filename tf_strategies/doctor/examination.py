@@ -50,9 +50,14 @@ class Examination:
         )
 
     async def collect(self) -> None:
-        """Waits for the reports of all tasks that are there, and some seconds at most."""
+        """Waits for the reports of all tasks until the deadline, and some seconds more for those that are there.
+
+        A task that nobody trusts also stays until then, so that the others can say so.
+        """
+        tasks = set(self._node.plan.tasks)
         left = max(0.0, self._node.until - time.monotonic())
-        await self._until(lambda: self._alive() <= set(self._reports), left + _GRACE_SECONDS)
+        await self._until(lambda: tasks <= set(self._reports), left)
+        await self._until(lambda: self._alive() <= set(self._reports), _GRACE_SECONDS)
 
     async def wait_for_libraries(self, seconds: float) -> None:
         """Waits until the operations were tried on each host, and so many seconds at most."""

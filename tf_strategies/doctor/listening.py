@@ -9,7 +9,7 @@ import socket
 from typing import List
 
 from tf_strategies.addresses import join_address, split_address
-from tf_strategies.doctor.facts.names import places_of
+from tf_strategies.doctor.facts.names import places_of, resolve_all
 from tf_strategies.doctor.facts.ports import holder_of
 from tf_strategies.doctor.link import SMALL_SEGMENT
 from tf_strategies.errors import BootstrapError
@@ -57,6 +57,9 @@ def open_ports(address: str) -> Ports:
     if not address:
         return Ports([], None, "ok", "", "")
     host, port = split_address(address)
+    found = resolve_all([host])[host]
+    if found.error:
+        return Ports([], None, "unresolved", found.error, found.error)
     control, kind, text = _control(host, port)
     try:
         data = listen(host, ports_of(os.environ.get(PORTS, "0-0")))
@@ -69,13 +72,9 @@ def open_ports(address: str) -> Ports:
 
 def _control(host: str, port: int) -> tuple[List[socket.socket], str, str]:
     """Returns sockets that listen on all addresses of a host that this machine has, and why there are none."""
-    try:
-        places = places_of(host, port)
-    except OSError as error:
-        return [], "unresolved", str(error.strerror or error).lower()
     opened: List[socket.socket] = []
     kind, text = "not_here", f"{host} is no address of this machine"
-    for family, place in places:
+    for family, place in places_of(host, port):
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

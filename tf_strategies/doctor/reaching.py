@@ -7,6 +7,7 @@ import time
 from typing import Callable, Dict, Tuple
 
 from tf_strategies.doctor import measuring, probing
+from tf_strategies.doctor.facts.names import RESOLVE_SECONDS
 from tf_strategies.doctor.link import SMALL_SEGMENT, Link, LinkError
 from tf_strategies.doctor.memory import read_sample
 from tf_strategies.doctor.records import Greeting, Probe
@@ -66,6 +67,9 @@ class Reacher:
 
     async def _reach(self, task: str) -> Tuple[str, str, float, float, str]:
         host, port = self._plan.split(task)
+        name = self._roster.facts.names.get(host)
+        if name is not None and name.seconds >= RESOLVE_SECONDS:  # it would take as long again
+            return "unresolved", f"{host} does not resolve: {name.error}", 0.0, 0.0, ""
 
         async def attempt() -> Tuple[float, float]:
             try:

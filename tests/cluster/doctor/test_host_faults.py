@@ -108,7 +108,7 @@ def test_addresses_in_another_order(tmp_path: Path) -> None:
 def test_a_task_with_another_secret_or_none(secret: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_secret(other)
-    with doctors_of(tmp_path, 3) as doctors:
+    with doctors_of(tmp_path, 3, wait=2.0) as doctors:
         doctors.start(0)
         doctors.start(1)
         doctors.start(2, env={SECRET_FILE: str(other) if secret == "another" else ""})

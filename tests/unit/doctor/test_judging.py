@@ -83,6 +83,36 @@ def test_blocked_ports_are_one_finding_for_all_who_are_kept_out() -> None:
     assert "10.0.0.3:40000" in finding.text
 
 
+@pytest.mark.parametrize(
+    ("target", "data", "severity"),
+    [
+        ("worker 0", "ok", Severity.ERROR),
+        ("worker 2", "ok", Severity.WARNING),  # all-reduce uses the address of the first worker
+        ("worker 2", "", Severity.ERROR),
+        ("worker 2", "silent", Severity.ERROR),
+    ],
+)
+def test_all_reduce_needs_some_addresses_more_than_others(target: str, data: str, severity: Severity) -> None:
+    (finding,) = judge(with_probe(healthy(), "worker 1", target, control="silent", data=data))
+    assert (finding.code, finding.severity) == ("control_port_blocked", severity)
+
+
+@pytest.mark.parametrize(("has_secret", "severity"), [(True, Severity.NOTE), (False, Severity.ERROR)])
+def test_protected_servers_need_no_data_ports(has_secret: bool, severity: Severity) -> None:
+    addresses = {"worker 0": "10.0.0.1:1", "ps 0": "10.0.0.2:2"}
+    view = View(Plan("worker 0", addresses), {each: report(each, addresses) for each in addresses})
+    for each in addresses:
+        view = with_facts(view, each, has_secret=has_secret)
+    found = judge(with_probe(view, "worker 0", "ps 0", data="silent"))
+    assert [each.severity for each in found if each.code == "data_port_blocked"] == [severity]
+    (blocked,) = [
+        each
+        for each in judge(with_probe(view, "ps 0", "worker 0", control="silent"))
+        if each.code != "no_secret"
+    ]
+    assert blocked.severity is Severity.ERROR
+
+
 def test_both_mtus_of_a_black_hole_are_named() -> None:
     view = with_facts(healthy(2), "worker 1", mtu=9000)
     (finding,) = [
@@ -188,7 +218,7 @@ def name(*addresses: str, error: str = "", seconds: float = 0.0) -> Resolution:
         ({"a": name("10.0.0.1"), "b": name("127.0.1.1")}, ["name_is_loopback"]),
         ({"a": name("127.0.1.1"), "b": name("10.0.0.2")}, ["name_is_loopback"]),
         ({"a": name("10.0.0.1", "127.0.1.1"), "b": name("10.0.0.2")}, []),
-        ({"a": name(error="unknown"), "b": name("10.0.0.2")}, ["name_unresolved"]),
+        ({"a": name(error="unknown"), "b": name("10.0.0.2")}, []),  # it resolved later
         ({"a": name("10.0.0.1", seconds=3.0), "b": name("10.0.0.2")}, ["dns_slow"]),
         ({"a": name("10.9.9.9"), "b": name("10.0.0.2")}, ["name_differs"]),
     ],
@@ -201,6 +231,20 @@ def test_names(names: dict[str, Resolution], expected: list[str]) -> None:
         "worker 1": report("worker 1", addresses, facts=facts("b", names=names)),
     }
     assert codes(View(Plan("worker 0", addresses), reports)) == expected
+
+
+def test_a_name_that_never_resolves_is_named_alone() -> None:
+    addresses = {"worker 0": "a:1", "worker 1": "b:1"}
+    bad = {"a": name(error="unknown"), "b": name("10.0.0.2")}
+    good = {"a": name("10.0.0.1"), "b": name("10.0.0.2")}
+    reports = {
+        "worker 0": report("worker 0", addresses, facts=facts("a", names=good)),
+        "worker 1": report("worker 1", addresses, facts=facts("b", names=bad)),
+    }
+    view = with_probe(
+        View(Plan("worker 0", addresses), reports), "worker 1", "worker 0", control="unresolved", data=""
+    )
+    assert codes(view) == ["name_unresolved"]
 
 
 def test_a_name_of_one_host_alone_may_resolve_to_loopback() -> None:

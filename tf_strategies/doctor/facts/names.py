@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import queue
 import socket
 import threading
@@ -12,9 +11,9 @@ from typing import Any, Dict, Iterable, List, Tuple
 
 from tf_strategies.doctor.records import Resolution
 
-__all__ = ["is_loopback", "places_of", "resolve_all"]
+__all__ = ["RESOLVE_SECONDS", "places_of", "resolve_all"]
 
-_SECONDS = 5.0
+RESOLVE_SECONDS = 5.0
 
 
 def places_of(host: str, port: int) -> List[Tuple[Any, ...]]:
@@ -34,18 +33,15 @@ def resolve_all(hosts: Iterable[str]) -> Dict[str, Resolution]:
     for host in listed:
         # A thread that still waits for an answer does not keep the process.
         threading.Thread(target=_answer, args=(host, answers), daemon=True).start()
-    found = {host: Resolution([], f"no answer within {_SECONDS:g} s", _SECONDS) for host in listed}
-    end = time.monotonic() + _SECONDS
+    found = {
+        host: Resolution([], f"no answer within {RESOLVE_SECONDS:g} s", RESOLVE_SECONDS) for host in listed
+    }
+    end = time.monotonic() + RESOLVE_SECONDS
     with contextlib.suppress(queue.Empty):
         for _ in listed:
             host, resolution = answers.get(timeout=max(0.0, end - time.monotonic()))
             found[host] = resolution
     return found
-
-
-def is_loopback(address: str) -> bool:
-    """Returns True if a numeric address is one of the loopback interface."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _answer(host: str, answers: queue.SimpleQueue[Tuple[str, Resolution]]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, Tuple
 
+from tf_strategies.addresses import join_address
 from tf_strategies.doctor.findings import Finding
-from tf_strategies.doctor.judging.view import View, error, note
+from tf_strategies.doctor.judging.view import View, error, note, warning
 from tf_strategies.doctor.records import Probe, Report
 
 __all__ = ["find"]
@@ -38,43 +39,61 @@ def _probes(view: View) -> Iterator[Tuple[Report, Report, Probe]]:
 
 
 def _blocked(view: View) -> Iterator[Finding]:
-    groups: Dict[Tuple[str, str, str, str], List[str]] = {}
+    control: Dict[Tuple[str, str, bool], List[str]] = {}
+    data: Dict[Tuple[str, str, int], List[str]] = {}
     for source, target, probe in _probes(view):
-        name = (
-            source.facts.names.get(view.plan.host_of(target.task))
-            if target.task in view.plan.addresses
-            else None
-        )
-        if name is None or name.error or not view.expects_listening(target.task):
+        if not _is_named_right(view, source, target):
             continue  # another finding says why
-        if (
-            name.addresses
-            and all(each.startswith("127.") for each in name.addresses)
-            and _apart(source, target)
-        ):
-            continue
         if probe.control in _MEANINGS:
-            groups.setdefault((target.task, probe.control, "control", ""), []).append(source.task)
+            control.setdefault((target.task, probe.control, _must_connect(view, target, probe)), []).append(
+                source.task
+            )
         elif probe.data in _MEANINGS:
-            at = f"{view.plan.host_of(target.task)}:{probe.data_port}"
-            groups.setdefault((target.task, probe.data, "data", at), []).append(source.task)
-    for (task, kind, port, at), sources in groups.items():
-        where = f"{view.plan.names(sources)} -> {view.plan.name(task)}"
-        if port == "control":
-            yield error(
-                "control_port_blocked",
-                where,
-                f"TCP to {view.plan.addresses[task]} fails: {_MEANINGS[kind]}",
-                f"let the firewalls of both hosts pass TCP to port {view.plan.split(task)[1]} in this direction",
-            )
-        else:
-            yield error(
-                "data_port_blocked",
-                where,
-                f"TCP to the data port {at} fails: {_MEANINGS[kind]}",
-                "let the firewall pass TCP between the hosts on all ports, or set TF_STRATEGIES_PORTS to a range such as "
-                "40000-40100 and let it pass those",
-            )
+            data.setdefault((target.task, probe.data, probe.data_port), []).append(source.task)
+    for (task, kind, must), sources in control.items():
+        yield (error if must else warning)(
+            "control_port_blocked",
+            f"{view.plan.names(sources)} -> {view.plan.name(task)}",
+            f"TCP to {view.plan.addresses[task]} fails: {_MEANINGS[kind]}"
+            + ("" if must else "; all-reduce uses this port only to say why a start failed"),
+            f"let the firewalls of both hosts pass TCP to port {view.plan.split(task)[1]} in this direction",
+        )
+    for (task, kind, port), sources in data.items():
+        yield (error if _uses_data_ports(view) else note)(
+            "data_port_blocked",
+            f"{view.plan.names(sources)} -> {view.plan.name(task)}",
+            f"TCP to the data port {join_address(view.plan.host_of(task), port)} fails: {_MEANINGS[kind]}",
+            "let the firewall pass TCP between the hosts on all ports, or set TF_STRATEGIES_PORTS to a range such as "
+            "40000-40100 and let it pass those",
+        )
+
+
+def _is_named_right(view: View, source: Report, target: Report) -> bool:
+    """Returns True if a task should reach another by its name, and the other listens."""
+    if target.task not in view.plan.addresses or not view.expects_listening(target.task):
+        return False
+    name = source.facts.names.get(view.plan.host_of(target.task))
+    if name is None or name.error:
+        return False
+    return not (all(each.startswith("127.") for each in name.addresses) and _apart(source, target))
+
+
+def _must_connect(view: View, target: Report, probe: Probe) -> bool:
+    """Returns True if the job needs the connection to the address of a task.
+
+    Workers connect to the address of the first one, and to one another's data ports. Parameter servers need all addresses.
+    """
+    return _has_servers(view) or target.task == view.plan.tasks[0] or probe.data != "ok"
+
+
+def _uses_data_ports(view: View) -> bool:
+    """Returns True if the job uses data ports: parameter servers with a secret or TLS do not."""
+    is_protected = all(each.facts.has_secret or each.facts.tls for each in view.ordered)
+    return not (_has_servers(view) and is_protected)
+
+
+def _has_servers(view: View) -> bool:
+    return any(task.startswith("ps ") for task in view.plan.tasks)
 
 
 def _apart(source: Report, target: Report) -> bool:

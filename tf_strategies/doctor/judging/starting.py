@@ -142,14 +142,14 @@ def _names(view: View, report: Report) -> Iterator[Finding]:
             f"remove {mine} from the line of {loop} in /etc/hosts there, or write the IP address in TF_CONFIG",
         )
     for name, found in report.facts.names.items():
-        if found.error:
+        if found.error and not _resolved_later(view, report, name):
             yield error(
                 "name_unresolved",
                 where,
                 f"the host name {name} does not resolve on host {report.facts.host_name}: {found.error}",
                 "correct the name in TF_CONFIG, add it to DNS or /etc/hosts, or write the IP address",
             )
-        elif found.seconds > _SLOW_SECONDS:
+        elif not found.error and found.seconds > _SLOW_SECONDS:
             yield warning(
                 "dns_slow",
                 where,
@@ -165,6 +165,14 @@ def _names(view: View, report: Report) -> Iterator[Finding]:
                     f"the name {name} of another host resolves to {loops[0]} on host {report.facts.host_name}",
                     f"remove {name} from the line of {loops[0]} in /etc/hosts there, or write the IP address in TF_CONFIG",
                 )
+
+
+def _resolved_later(view: View, report: Report, name: str) -> bool:
+    """Returns True if a task has used a name that did not resolve at first, as names of new pods do not."""
+    if report.task in view.plan.addresses and name == view.plan.host_of(report.task):
+        return report.listens == "ok"
+    reached = [task for task, probe in report.probes.items() if probe.control == "ok"]
+    return any(view.plan.host_of(task) == name for task in reached)
 
 
 def _names_that_differ(view: View) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ __all__ = ["View", "error", "note", "warning"]
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What a root knows.
+    """Holds what a root knows.
 
     Attributes:
         plan: the cluster as the root sees it.
