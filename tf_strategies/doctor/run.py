@@ -122,6 +122,8 @@ class _Doctor:
             return _conclude(
                 view, self._options, [each for each in judge(view) if each.code == "duplicate_task"]
             )
+        if self._plan.task not in self._plan.addresses:
+            return await self._lead_none(report, library)
         examination = Examination(node, report, expects_libraries=self._options.tries_library)
         passing = asyncio.ensure_future(_pass_up(node, library))
         try:
@@ -136,6 +138,16 @@ class _Doctor:
         counts = {level: sum(each.severity is level for each in findings) for level in Severity}
         await node.tell_verdict({"errors": counts[Severity.ERROR], "warnings": counts[Severity.WARNING]})
         return _conclude(view, self._options, findings)
+
+    async def _lead_none(self, report: Report, library: asyncio.Task[Library] | None) -> int:
+        """Concludes for an evaluator that has reached nobody: it works without the others, who do not wait for it."""
+        print(
+            "no other task was reached; an evaluator needs none, and so this host is examined alone\n",
+            flush=True,
+        )
+        libraries = [] if library is None else [await library]
+        alone = dataclasses.replace(report, probes={})
+        return _conclude(View(Plan(report.task, {}), {report.task: alone}, libraries), self._options)
 
     async def _follow(self, node: Node, report: Report, library: asyncio.Task[Library] | None) -> int:
         """Reports to the root, and does what it orders until it has judged."""

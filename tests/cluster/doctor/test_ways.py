@@ -80,6 +80,14 @@ def test_over_ssh_all_hosts_are_examined(tmp_path: Path) -> None:
         assert "1 wire between hosts" in run.log()
 
 
+def test_an_evaluator_that_reaches_nobody_is_examined_alone(tmp_path: Path) -> None:
+    with ReservedPorts(1) as ports, Doctors(tmp_path, ports.addresses, wait=1.0) as doctors:
+        doctors.start(0, role="evaluator")
+        found = doctors.finish("evaluator0")
+    assert found.statuses == {"evaluator0": 0} and not found.findings, found.text
+    assert "an evaluator needs none" in found.text
+
+
 def test_a_stranger_keeps_nobody_out_and_is_gone_within_ten_seconds(tmp_path: Path) -> None:
     with ReservedPorts(2) as ports, Doctors(tmp_path, ports.addresses, wait=20.0) as doctors:
         doctors.start(0)
