@@ -16,7 +16,8 @@ from typing import Callable, Dict, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.doctor.facts import environment
-from tf_strategies.doctor.facts.collect import collect_facts
+from tf_strategies.doctor.facts.collect import collect_facts, with_gpus
+from tf_strategies.doctor.facts.names import resolve_all
 from tf_strategies.doctor.plan import Plan
 from tf_strategies.errors import ClusterConfigError
 from tf_strategies.texts import described
@@ -150,7 +151,9 @@ def _facts(environ: Mapping[str, str]) -> str:
         cluster = Cluster.from_tf_config(environ=environ)
     except ClusterConfigError:
         cluster = None
-    facts = collect_facts(None if cluster is None else Plan.of(cluster), environ)
+    plan = None if cluster is None else Plan.of(cluster)
+    names = resolve_all([] if plan is None else plan.hosts)
+    facts = with_gpus(collect_facts(plan, environ, names))
     return json.dumps({"python": sys.version, **dataclasses.asdict(facts)}, indent=2)
 
 

@@ -9,9 +9,10 @@ import socket
 from typing import List
 
 from tf_strategies.addresses import join_address, split_address
-from tf_strategies.doctor.facts.names import places_of, resolve_all
+from tf_strategies.doctor.facts.names import places_of
 from tf_strategies.doctor.facts.ports import holder_of
 from tf_strategies.doctor.link import SMALL_SEGMENT
+from tf_strategies.doctor.records import Resolution
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native.endpoints.mesh import PORTS, listen, ports_of
 
@@ -48,18 +49,18 @@ class Ports:
             each.close()
 
 
-def open_ports(address: str) -> Ports:
+def open_ports(address: str, name: Resolution) -> Ports:
     """Listens at an address of TF_CONFIG, and for data on the same host.
 
     Args:
         address: "host:port"; "" for a task that has none.
+        name: what its host resolves to.
     """
     if not address:
         return Ports([], None, "ok", "", "")
     host, port = split_address(address)
-    found = resolve_all([host])[host]
-    if found.error:
-        return Ports([], None, "unresolved", found.error, found.error)
+    if name.error:
+        return Ports([], None, "unresolved", name.error, name.error)
     control, kind, text = _control(host, port)
     try:
         data = listen(host, ports_of(os.environ.get(PORTS, "0-0")))

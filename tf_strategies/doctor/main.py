@@ -31,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 if there is no error, else 1. Wrong arguments exit with status 2.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.json is not None and not arguments.json.absolute().parent.is_dir():
+        parser.error(f"--json {arguments.json}: there is no such folder")
     if arguments.collect is not None:
         return write_collection(arguments.collect, arguments.log_dir, os.environ)
     options = Options(

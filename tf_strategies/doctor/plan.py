@@ -41,6 +41,11 @@ class Plan:
         return list(self.addresses)
 
     @property
+    def hosts(self) -> list[str]:
+        """The hosts in the addresses, each once."""
+        return list(dict.fromkeys(map(self.host_of, self.addresses)))
+
+    @property
     def digest(self) -> str:
         """A text that is equal for equal clusters."""
         listed = json.dumps(sorted(self.addresses.items()))
@@ -49,7 +54,7 @@ class Plan:
     @property
     def several_hosts(self) -> bool:
         """True if the addresses name more than one host."""
-        return len({self.host_of(each) for each in self.addresses}) > 1
+        return len(self.hosts) > 1
 
     @property
     def is_reachable(self) -> bool:

@@ -16,7 +16,8 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.doctor import table
 from tf_strategies.doctor.examination import Examination
 from tf_strategies.doctor.facts import environment
-from tf_strategies.doctor.facts.collect import collect_facts
+from tf_strategies.doctor.facts.collect import collect_facts, with_gpus
+from tf_strategies.doctor.facts.names import resolve_all
 from tf_strategies.doctor.findings import Finding, Severity
 from tf_strategies.doctor.judging import View, judge
 from tf_strategies.doctor.library import load_library
@@ -24,13 +25,13 @@ from tf_strategies.doctor.link import LinkError
 from tf_strategies.doctor.listening import open_ports
 from tf_strategies.doctor.node import Node
 from tf_strategies.doctor.plan import Plan
-from tf_strategies.doctor.records import Library, Report
+from tf_strategies.doctor.records import Library, Report, Resolution
 
 __all__ = ["Options", "examine"]
 
 _LIBRARY_SECONDS = 22.0  # from the start
 _BEFORE_MEASURING_SECONDS = 16.0  # from the start: loading TensorFlow would disturb measurements on few cores
-_VERDICT_SECONDS = 60.0
+_VERDICT_SECONDS = 60.0  # the task that leads may have started later
 _SAY_SECONDS = 4.0
 
 
@@ -74,7 +75,7 @@ async def _alone(options: Options) -> int:
         listens="ok",
         listens_text="",
         data_listens="",
-        facts=collect_facts(None, os.environ),
+        facts=with_gpus(collect_facts(None, os.environ, {})),
         probes={},
         heard=[],
         twins={},
@@ -93,18 +94,24 @@ class _Doctor:
     async def run(self) -> int:
         """Returns the exit status."""
         loop = asyncio.get_running_loop()
-        ports = open_ports(self._plan.addresses.get(self._plan.task, ""))
-        until = self._start + self._options.wait
-        facts = await loop.run_in_executor(None, collect_facts, self._plan, os.environ)
+        plan = self._plan
+        names = await loop.run_in_executor(None, resolve_all, plan.hosts)
+        address = plan.addresses.get(plan.task, "")
+        ports = open_ports(address, names[plan.host_of(plan.task)] if address else Resolution([], "", 0.0))
+        facts = collect_facts(plan, os.environ, names)
         secret, _ = environment.secret_of(os.environ)
-        node = Node(self._plan, facts, ports, secret, until)
+        node = Node(plan, facts, ports, secret, self._start + self._options.wait)
         node.serve()
         library: asyncio.Task[Library] | None = None
-        if self._options.tries_library and self._plan.is_first_of_host:
+        # One task of a host is enough for both.
+        asking = loop.run_in_executor(None, with_gpus, facts) if plan.is_first_of_host else None
+        if self._options.tries_library and plan.is_first_of_host:
             library = asyncio.ensure_future(load_library(self._plan.task, _LIBRARY_SECONDS))
         saying = asyncio.ensure_future(self._say(node))
         try:
             report = await node.meet()
+            if asking is not None:
+                report = dataclasses.replace(report, facts=await asking)
             if node.is_root:
                 return await self._lead(node, report, library)
             return await self._follow(node, report, library)
@@ -130,7 +137,7 @@ class _Doctor:
             await examination.collect()
             await examination.wait_for_libraries(self._left(_BEFORE_MEASURING_SECONDS))
             await examination.measure()
-            await examination.wait_for_libraries(self._left(_LIBRARY_SECONDS + 2.0))
+            await examination.wait_for_libraries(_LIBRARY_SECONDS)  # of tasks that have started later
         finally:
             passing.cancel()
         view = examination.view()
@@ -155,7 +162,7 @@ class _Doctor:
             await node.up("report", report)
             passing = asyncio.ensure_future(_pass_up(node, library))
             try:
-                verdict = await asyncio.wait_for(self._verdict(node), _VERDICT_SECONDS)
+                verdict = await asyncio.wait_for(self._verdict(node), self._options.wait + _VERDICT_SECONDS)
             finally:
                 passing.cancel()
         except (LinkError, asyncio.TimeoutError):

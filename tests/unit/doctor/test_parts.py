@@ -185,7 +185,9 @@ def test_strict_makes_errors_of_warnings() -> None:
     assert "correct that" in table.verdict(view, findings, strict=True)
 
 
-@pytest.mark.parametrize("arguments", [["--wait", "0"], ["--wait", "x"], ["--nonsense"], ["--log-dir"]])
+@pytest.mark.parametrize(
+    "arguments", [["--wait", "0"], ["--wait", "x"], ["--nonsense"], ["--log-dir"], ["--json", "/nowhere/x"]]
+)
 def test_wrong_arguments_exit_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import socket
 from pathlib import Path
-from typing import Mapping
+from typing import Dict, Mapping
 
-from tf_strategies.doctor.facts import environment, gpus, machine, names, network, software
+from tf_strategies.doctor.facts import environment, gpus, machine, network, software
 from tf_strategies.doctor.plan import Plan
-from tf_strategies.doctor.records import Facts
+from tf_strategies.doctor.records import Facts, Resolution
 from tf_strategies.native import host
 
-__all__ = ["collect_facts"]
+__all__ = ["collect_facts", "with_gpus"]
 
 
-def collect_facts(plan: Plan | None, environ: Mapping[str, str]) -> Facts:
-    """Returns the facts of this task, after some seconds at most.
+def collect_facts(plan: Plan | None, environ: Mapping[str, str], names: Dict[str, Resolution]) -> Facts:
+    """Returns the facts of this task at once, but for its GPUs, for which `with_gpus` asks.
 
     Args:
         plan: the tasks; None if this host is examined alone.
         environ: the environment of the task.
+        names: each host of the plan, and what it resolves to.
     """
     total, free, shm_error = machine.shared_memory()
-    # One task of a host is enough to ask for its GPUs.
-    found, driver, gpu_error = gpus.find_gpus() if plan is None or plan.is_first_of_host else ([], "", "")
     secret, secret_error = environment.secret_of(environ)
     tls, tls_error = environment.tls_of(environ)
     mine = plan.host_of(plan.task) if plan is not None and plan.task in plan.addresses else ""
@@ -36,7 +36,7 @@ def collect_facts(plan: Plan | None, environ: Mapping[str, str]) -> Facts:
         pid=os.getpid(),
         pid_space=str(Path("/proc/self/ns/pid").readlink()),
         versions=software.versions(),
-        names=names.resolve_all([] if plan is None else map(plan.host_of, plan.addresses)),
+        names=names,
         cores=machine.cores(),
         cores_of_host=machine.cores_of_host(),
         quota=machine.quota(),
@@ -49,9 +49,9 @@ def collect_facts(plan: Plan | None, environ: Mapping[str, str]) -> Facts:
         processes=machine.limit(resource.RLIMIT_NPROC),
         is_root=os.geteuid() == 0,
         has_rdma=any(Path("/sys/class").glob("infiniband/*")),
-        gpus=found,
-        gpu_driver=driver,
-        gpu_error=gpu_error,
+        gpus=[],
+        gpu_driver="",
+        gpu_error="",
         proxies=environment.proxies(environ),
         has_secret=bool(secret),
         secret_error=secret_error,
@@ -61,3 +61,9 @@ def collect_facts(plan: Plan | None, environ: Mapping[str, str]) -> Facts:
         mtu=mtu,
         speed=speed,
     )
+
+
+def with_gpus(facts: Facts) -> Facts:
+    """Returns the facts with the GPUs of this host, after some seconds at most."""
+    found, driver, error = gpus.find_gpus()
+    return dataclasses.replace(facts, gpus=found, gpu_driver=driver, gpu_error=error)
