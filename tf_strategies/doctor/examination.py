@@ -17,6 +17,7 @@ from tf_strategies.doctor.schema import from_json
 __all__ = ["Examination"]
 
 _GRACE_SECONDS = 8.0  # for reports, after the deadline for meeting the others
+_LOOK_SECONDS = 0.5  # a connection may end without a message
 _ROUND_SECONDS = 8.0
 _ALL_ROUNDS_SECONDS = 10.0
 _AGAIN = 2  # times that a wire is measured alone before it is called slow
@@ -57,7 +58,7 @@ class Examination:
         tasks = set(self._node.plan.tasks)
         left = max(0.0, self._node.until - time.monotonic())
         await self._until(lambda: tasks <= set(self._reports), left)
-        await self._until(lambda: self._alive() <= set(self._reports), _GRACE_SECONDS)
+        await self._until(lambda: self._awaited() <= set(self._reports), _GRACE_SECONDS)
 
     async def wait_for_libraries(self, seconds: float) -> None:
         """Waits until the operations were tried on each host, and so many seconds at most."""
@@ -79,13 +80,13 @@ class Examination:
                     await self._measure_again(slow)
 
     def _alive(self) -> set[str]:
-        """Returns the tasks that this one, or one that has reported, was connected with."""
-        found = self._node.connected()
-        for report in self._reports.values():
-            found |= set(report.heard) | {
-                task for task, probe in report.probes.items() if probe.control == "ok"
-            }
-        return found
+        """Returns the tasks that this one, or one that has reported, is or was connected with."""
+        return self._node.connected().union(*(_met_by(report) for report in self._reports.values()))
+
+    def _awaited(self) -> set[str]:
+        """Returns the tasks whose reports may still come: not those whose connection with this one has ended."""
+        gone = _met_by(self._reports[self._node.plan.task]) - self._node.connected()
+        return self._alive() - gone
 
     def _triers(self) -> set[str]:
         plan = self._node.plan
@@ -139,9 +140,8 @@ class Examination:
         end = time.monotonic() + seconds
         while not is_done() and time.monotonic() < end:
             with contextlib.suppress(asyncio.TimeoutError):
-                kind, content = await asyncio.wait_for(
-                    self._node.inbox.get(), max(0.0, end - time.monotonic())
-                )
+                left = max(0.0, end - time.monotonic())
+                kind, content = await asyncio.wait_for(self._node.inbox.get(), min(left, _LOOK_SECONDS))
                 with contextlib.suppress(ValueError):  # from no doctor of this version
                     self._take(kind, content)
 
@@ -155,3 +155,8 @@ class Examination:
         elif kind == "measured":
             measured = from_json(Measured, content)
             self._measured[measured.first, measured.second] = measured
+
+
+def _met_by(report: Report) -> set[str]:
+    """Returns the tasks that one was connected with when it reported."""
+    return set(report.heard) | {task for task, probe in report.probes.items() if probe.control == "ok"}

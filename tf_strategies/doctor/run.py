@@ -32,7 +32,7 @@ __all__ = ["Options", "examine"]
 _LIBRARY_SECONDS = 22.0  # from the start
 _BEFORE_MEASURING_SECONDS = 16.0  # from the start: loading TensorFlow would disturb measurements on few cores
 _VERDICT_SECONDS = 60.0  # the task that leads may have started later
-_SAY_SECONDS = 4.0
+_SAY_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,17 +185,18 @@ class _Doctor:
         return max(0.1, self._start + seconds - time.monotonic())
 
     async def _say(self, node: Node) -> None:
-        """Says on stderr for whom this task waits, if no task before it does."""
+        """Says on stderr what takes long, if no task before this one does."""
+        said = ""
         while True:
             await asyncio.sleep(_SAY_SECONDS)
-            if node.trouble and node.is_root:
+            text = "the tasks have met; operations are loaded, and wires are measured"
+            if node.trouble:
                 task, reason = next(iter(node.trouble.items()))
-                more = f", and {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""
-                print(
-                    f"tfs-doctor: waiting for {self._plan.name(task)}: {reason}{more}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                more = f", and for {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""
+                text = f"waiting for {self._plan.name(task)}{more}: {reason}"
+            if node.is_root and text != said:
+                print(f"tfs-doctor: {text}", file=sys.stderr, flush=True)
+                said = text
 
 
 async def _pass_up(node: Node, library: asyncio.Task[Library] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 import time
@@ -78,6 +79,28 @@ def test_over_ssh_all_hosts_are_examined(tmp_path: Path) -> None:
         assert run.wait(60) == 0
         assert "verdict: all is well with 4 of 4 tasks on 2 hosts" in run.log()
         assert "1 wire between hosts" in run.log()
+
+
+def test_the_end_of_the_first_task_leaves_the_others_with_what_they_know(tmp_path: Path) -> None:
+    with ReservedPorts(3) as ports, Doctors(tmp_path, ports.addresses, wait=5.0) as doctors:
+        first, second = doctors.start(0), doctors.start(1)
+        first.wait_for_text("waiting for worker 2", timeout=20)
+        first.kill()
+        assert second.wait(30) == 1
+        found = doctors.finish("worker1")
+    assert set(found.errors) == {"not_started", "report_missing"}, found.text
+
+
+def test_a_task_that_is_stopped_is_named(tmp_path: Path) -> None:
+    with ReservedPorts(2) as ports, Doctors(tmp_path, ports.addresses, wait=3.0) as doctors:
+        stopped = doctors.start(1)
+        wait_until(lambda: _connects(("127.0.0.1", ports.ports[1])), 20, "the second task")
+        stopped.signal(signal.SIGSTOP)
+        assert doctors.start(0).wait(30) == 1
+        stopped.signal(signal.SIGKILL)
+        found = doctors.finish()
+    assert set(found.errors) == {"other_program"}, found.text
+    assert "a doctor that is stopped does not answer, either" in found.text
 
 
 def test_an_evaluator_that_reaches_nobody_is_examined_alone(tmp_path: Path) -> None:

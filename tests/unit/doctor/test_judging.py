@@ -230,7 +230,21 @@ def test_names(names: dict[str, Resolution], expected: list[str]) -> None:
         "worker 0": report("worker 0", addresses, facts=facts("a", names=good)),
         "worker 1": report("worker 1", addresses, facts=facts("b", names=names)),
     }
-    assert codes(View(Plan("worker 0", addresses), reports)) == expected
+    view = View(Plan("worker 0", addresses), reports)
+    if names["b"].addresses == ["127.0.1.1"]:  # it listens there
+        view = with_probe(view, "worker 0", "worker 1", control="refused", data="")
+    if names["a"].addresses == ["127.0.1.1"]:
+        view = with_probe(view, "worker 1", "worker 0", control="refused", data="")
+    assert codes(view) == expected
+
+
+@pytest.mark.parametrize("looped", ["a", "b"])
+def test_a_loopback_address_by_which_others_are_reached_is_none_of_that_kind(looped: str) -> None:
+    """As with two names of one machine."""
+    addresses = {"worker 0": "a:1", "worker 1": "b:1"}
+    names = {"a": name("10.0.0.1"), "b": name("10.0.0.2"), looped: name("127.0.1.1")}
+    reports = {each: report(each, addresses, facts=facts(each, names=names)) for each in addresses}
+    assert codes(View(Plan("worker 0", addresses), reports)) == []
 
 
 def test_a_name_that_never_resolves_is_named_alone() -> None:

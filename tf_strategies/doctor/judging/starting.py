@@ -158,7 +158,7 @@ def _names(view: View, report: Report) -> Iterator[Finding]:
             )
         elif name != mine and view.plan.several_hosts and name != "localhost" and not name.startswith("127."):
             loops = [each for each in found.addresses if each.startswith("127.")]
-            if loops and len(loops) == len(found.addresses):
+            if loops and len(loops) == len(found.addresses) and not _reaches(view, report, name):
                 yield error(
                     "name_is_loopback",
                     where,
@@ -171,8 +171,13 @@ def _resolved_later(view: View, report: Report, name: str) -> bool:
     """Returns True if a task has used a name that did not resolve at first, as names of new pods do not."""
     if report.task in view.plan.addresses and name == view.plan.host_of(report.task):
         return report.listens == "ok"
+    return _reaches(view, report, name)
+
+
+def _reaches(view: View, report: Report, name: str) -> bool:
+    """Returns True if a task has reached one at a host of this name."""
     reached = [task for task, probe in report.probes.items() if probe.control == "ok"]
-    return any(view.plan.host_of(task) == name for task in reached)
+    return any(view.plan.host_of(task) == name for task in reached if task in view.plan.addresses)
 
 
 def _names_that_differ(view: View) -> Iterator[Finding]:

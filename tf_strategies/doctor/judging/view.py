@@ -71,6 +71,9 @@ class View:
         # Hosts named 127.x share this machine on purpose.
         if found is None or not found.addresses or is_loopback(self.plan.addresses[report.task]):
             return False
+        others = [each for each in self.reports.values() if each.facts.host != report.facts.host]
+        if any(report.task in each.probes and each.probes[report.task].control == "ok" for each in others):
+            return False
         return all(each.startswith("127.") or each == "::1" for each in found.addresses)
 
 
