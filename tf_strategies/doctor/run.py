@@ -189,7 +189,7 @@ class _Doctor:
         said = ""
         while True:
             await asyncio.sleep(_SAY_SECONDS)
-            text = "the tasks have met; operations are loaded, and wires are measured"
+            text = "the tasks have met; their hosts and the wires between them are examined"
             if node.trouble:
                 task, reason = next(iter(node.trouble.items()))
                 more = f", and for {len(node.trouble) - 1} more" if len(node.trouble) > 1 else ""

@@ -8,7 +8,7 @@ from tf_strategies.doctor.findings import Finding, Severity
 from tf_strategies.doctor.judging.agreement import offsets
 from tf_strategies.doctor.judging.pairs import is_wire, megabytes, worst_rate
 from tf_strategies.doctor.judging.view import View
-from tf_strategies.doctor.records import Measured, Report
+from tf_strategies.doctor.records import Facts, Measured, Report
 
 __all__ = ["draw", "summary", "verdict"]
 
@@ -21,6 +21,7 @@ _HEAD = (
     "cores",
     "threads",
     "GPUs",
+    "interface",
     "/dev/shm",
     "clock",
     "reaches",
@@ -92,11 +93,18 @@ def _row(view: View, report: Report, offset: float | None) -> tuple[str, ...]:
         f"{facts.quota or len(facts.cores):g}/{facts.cores_of_host}",
         facts.threads.get("OMP_NUM_THREADS") or "-",
         str(len(facts.gpus)),
+        _interface(facts),
         f"{facts.shm_free / (1 << 30):.1f} GB" if not facts.shm_error else "none",
         "-" if offset is None else f"{offset * 1000:+.0f} ms",
         f"{reached}/{others}",
         f"{by}/{len(view.ordered) - 1}" if report.task in view.plan.addresses else "-",
     )
+
+
+def _interface(facts: Facts) -> str:
+    """Returns the interface, its MTU and, if it is known, its speed."""
+    speed = f" {facts.speed / 1000:g}Gb/s" if facts.speed else ""
+    return f"{facts.interface} {facts.mtu}{speed}" if facts.interface else "-"
 
 
 def _wires(view: View) -> List[str]:

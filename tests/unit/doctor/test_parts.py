@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -10,6 +11,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.doctor.reports import healthy, measured, report
 from tf_strategies.cluster import Cluster
@@ -98,6 +101,27 @@ def test_what_does_not_fit_inside_a_report_is_refused(change: dict) -> None:
         good["probes"]["worker 1"]["offset"] = value
         with pytest.raises(ValueError, match=r"Report.probes.worker 1.offset"):
             from_json(Report, good)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(ANY_JSON, st.data())
+def test_any_json_fits_or_is_refused(value: object, data: st.DataObject) -> None:
+    """Also in the place of any part of a report that is right otherwise."""
+    good = to_json(report("worker 0", {"worker 0": "a:1", "worker 1": "b:1"}))
+    place, key = good, data.draw(st.sampled_from(sorted(good)))
+    while isinstance(place[key], dict) and place[key] and data.draw(st.booleans()):
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place)))
+    place[key] = value
+    for each in (value, good):
+        with contextlib.suppress(ValueError):
+            assert isinstance(from_json(Report, each), Report)
 
 
 def test_a_port_is_held_by_this_process() -> None:
