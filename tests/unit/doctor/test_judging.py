@@ -56,6 +56,10 @@ def test_a_task_that_was_connected_and_has_not_reported_is_not_called_missing() 
     assert codes(view) == ["report_missing"]
 
 
+def test_a_missing_task_is_never_well() -> None:
+    assert codes(without(healthy(), "worker 2", "unresolved")) == ["report_missing"]
+
+
 @pytest.mark.parametrize(("listens", "code"), [("taken", "port_taken"), ("not_here", "address_not_here")])
 def test_a_task_that_cannot_listen_is_not_called_blocked(listens: str, code: str) -> None:
     view = healthy()
@@ -195,6 +199,12 @@ def test_versions_that_differ(package: str, severity: Severity) -> None:
     (finding,) = judge(with_facts(view, "worker 2", versions=versions))
     assert (finding.code, finding.severity) == ("versions_differ", severity)
     assert f"{package} is " in finding.text and "9.9 on worker 2" in finding.text
+
+
+def test_patches_of_python_and_numpy_may_differ() -> None:
+    versions = healthy().reports["worker 2"].facts.versions
+    changed = {**versions, "python": "3.11.99", "numpy": f"{versions['numpy']}.99"}
+    assert codes(with_facts(healthy(), "worker 2", versions=changed)) == []
 
 
 def test_a_missing_tensorflow_is_not_called_a_difference() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import List
 
-from tf_strategies.doctor.findings import Finding
+from tf_strategies.doctor.findings import Finding, Severity
 from tf_strategies.doctor.judging import agreement, connections, hosts, pairs, starting
 from tf_strategies.doctor.judging.view import View
 
@@ -38,4 +38,6 @@ def judge(view: View) -> List[Finding]:
     ]
     hidden = set().union(*(_CONSEQUENCES.get(each.code, set()) for each in found))
     found = [each for each in found if each.code not in hidden]
+    if all(each.severity is not Severity.ERROR for each in found):
+        found += starting.without_reason(view)
     return sorted(found, key=lambda each: -each.severity)

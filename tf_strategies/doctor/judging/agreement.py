@@ -55,7 +55,7 @@ def _versions(view: View) -> Iterator[Finding]:
             "install the same TensorFlow on all hosts, or start the task with the Python that has it",
         )
     reports = [each for each in view.ordered if each.task not in without]
-    wrong = [_difference(reports, each) for each in _MUST_AGREE]
+    wrong = [_difference(reports, each, parts=None) for each in _MUST_AGREE]
     if any(wrong):
         yield error(
             "versions_differ",
@@ -64,7 +64,7 @@ def _versions(view: View) -> Iterator[Finding]:
             "install the same versions on all hosts, and build the operations for them again",
         )
         return
-    doubtful = [_difference(reports, each) for each in _SHOULD_AGREE]
+    doubtful = [_difference(reports, each, parts=2) for each in _SHOULD_AGREE]
     if any(doubtful):
         yield warning(
             "versions_differ",
@@ -74,11 +74,18 @@ def _versions(view: View) -> Iterator[Finding]:
         )
 
 
-def _difference(reports: List[Report], package: str) -> str:
-    """Returns who has which version of a package; "" if all have the same."""
+def _difference(reports: List[Report], package: str, *, parts: int | None) -> str:
+    """Returns who has which version of a package; "" if all have the same.
+
+    Args:
+        reports: of all tasks.
+        package: as in `Facts.versions`.
+        parts: of a version that count; None for all.
+    """
     found: Dict[str, str] = {}
     for each in reports:
-        found.setdefault(each.facts.versions.get(package) or "none", each.task)
+        version = each.facts.versions.get(package) or "none"
+        found.setdefault(".".join(version.split(".")[:parts]), each.task)
     if len(found) < 2:
         return ""
     return f"{package} is " + " and ".join(f"{version} on {task}" for version, task in found.items())

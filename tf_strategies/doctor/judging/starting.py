@@ -23,6 +23,22 @@ def find(view: View) -> Iterator[Finding]:
     yield from _names_that_differ(view)
 
 
+def without_reason(view: View) -> List[Finding]:
+    """Returns a finding about tasks that have sent no report, for when no other error says why."""
+    missing = [each for each in view.plan.tasks if each not in view.reports]
+    if not missing:
+        return []
+    remedy = "see if it was started, and what it has printed; then run tfs-doctor again"
+    return [
+        error(
+            "report_missing",
+            view.plan.names(missing),
+            f"it sent no report: {_text(view, missing[0])}",
+            remedy,
+        )
+    ]
+
+
 def _twins(view: View) -> Iterator[Finding]:
     for task, others in view.twins().items():
         yield error(
