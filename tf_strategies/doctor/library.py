@@ -41,7 +41,7 @@ async def load_library(task: str, seconds: float) -> Library:
     try:
         written, _ = await asyncio.wait_for(program.communicate(), seconds)
     except (asyncio.TimeoutError, TimeoutError):
-        return Library(task, "", f"they did not load within {seconds:g} s")
+        return Library(task, "", f"they did not load within {seconds:g} s", is_late=True)
     finally:
         with contextlib.suppress(ProcessLookupError):
             program.kill()

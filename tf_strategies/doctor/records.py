@@ -177,11 +177,13 @@ class Library:
         task: that tried it.
         built_for: the TensorFlow that they were built for; "" if unknown.
         error: why they do not load; "" if they do.
+        is_late: whether they were still loading when the time was over; then `error` says so.
     """
 
     task: str
     built_for: str
     error: str
+    is_late: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

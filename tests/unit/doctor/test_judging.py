@@ -217,6 +217,13 @@ def test_a_library_that_does_not_load() -> None:
     assert finding.code == "library_broken" and finding.where.startswith("worker 1")
 
 
+def test_a_library_that_loads_slowly_is_no_alarm() -> None:
+    (finding,) = judge(
+        healthy(libraries=[Library("worker 0", "", "they did not load within 22 s", is_late=True)])
+    )
+    assert (finding.code, finding.severity) == ("not_measured", Severity.NOTE)
+
+
 def name(*addresses: str, error: str = "", seconds: float = 0.0) -> Resolution:
     return Resolution(list(addresses), error, seconds)
 

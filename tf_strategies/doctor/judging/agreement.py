@@ -93,7 +93,14 @@ def _difference(reports: List[Report], package: str, *, parts: int | None) -> st
 
 def _libraries(view: View) -> Iterator[Finding]:
     for each in view.libraries:
-        if each.error:
+        if each.is_late:
+            yield note(
+                "not_measured",
+                view.plan.name(each.task),
+                f"it is not known whether the operations load: {each.error}",
+                "run tfs-doctor again: the files of TensorFlow are in memory then",
+            )
+        elif each.error:
             yield error(
                 "library_broken",
                 view.plan.name(each.task),
