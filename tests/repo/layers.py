@@ -95,6 +95,7 @@ PARTS = {
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launch": _FOUNDATION,
     "trace": {"native", "types"},
+    "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION
     | {
         "callbacks",

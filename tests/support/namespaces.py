@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-_COMMAND_SECONDS = 20
+COMMAND_SECONDS = 20
 _NEW_NETWORK, _NEW_MOUNTS, _SLAVE_TO_ALL, _DETACH = 0x40000000, 0x00020000, 1 << 19 | 1 << 14, 2
 
 _CAPTURE = """
@@ -64,11 +64,11 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Takes the link between the hosts down."""
-        _run("-n", self._names[0], "link", "set", "tfs0", "down")
+        run_ip("-n", self._names[0], "link", "set", "tfs0", "down")
 
     def answer_nothing_on(self, index: int, ports: str) -> None:
         """Drops what a host sends from these TCP ports ("40000-40010"), as a firewall does that drops what comes to them."""
-        _run("-n", self._names[index], "rule", "add", "ipproto", "tcp", "sport", ports, "blackhole")
+        run_ip("-n", self._names[index], "rule", "add", "ipproto", "tcp", "sport", ports, "blackhole")
 
     def capture(self, index: int, path: Path, until: str) -> subprocess.Popen:
         """Starts to write all that crosses the link, as a host sees it, to a file. It ends when the file `until` exists."""
@@ -81,24 +81,24 @@ class TwoHosts:
 
     def listening(self, index: int) -> list[str]:
         """Returns the addresses and ports that TCP sockets of a host listen on: "10.213.7.1:22022"."""
-        rows = _run("netns", "exec", self._names[index], "ss", "-Htln").splitlines()
+        rows = run_ip("netns", "exec", self._names[index], "ss", "-Htln").splitlines()
         ends = (row.split()[3] for row in rows)
         return [re.sub(r"^\[::ffff:(.*)\]", r"\1", end) for end in ends]
 
     def __enter__(self) -> TwoHosts:
         try:
             for name in self._names:
-                _run("netns", "add", name)
+                run_ip("netns", "add", name)
             first, second = self._names
-            _run(
+            run_ip(
                 "link", "add", "tfs0", "netns", first, "type", "veth", "peer", "name", "tfs1", "netns", second
             )
             for index, name in enumerate(self._names):
-                _run("-n", name, "addr", "add", f"{self.addresses[index]}/24", "dev", f"tfs{index}")
-                _run("-n", name, "link", "set", f"tfs{index}", "up")
-                _run("-n", name, "link", "set", "lo", "up")
+                run_ip("-n", name, "addr", "add", f"{self.addresses[index]}/24", "dev", f"tfs{index}")
+                run_ip("-n", name, "link", "set", f"tfs{index}", "up")
+                run_ip("-n", name, "link", "set", "lo", "up")
             for index, name in enumerate(self._names):
-                _wait_for_link(name, f"tfs{index}")
+                wait_for_link(name, f"tfs{index}")
         except subprocess.CalledProcessError:
             self._remove()
             raise
@@ -111,7 +111,7 @@ class TwoHosts:
 
     def _remove(self) -> None:
         for name in self._names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=_COMMAND_SECONDS)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=COMMAND_SECONDS)
 
 
 def enter(name: str) -> None:
@@ -132,16 +132,17 @@ def enter(name: str) -> None:
     require(libc.mount(name.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None))
 
 
-def _wait_for_link(namespace: str, name: str) -> None:
+def wait_for_link(namespace: str, name: str) -> None:
     """Waits until a link is in use: some time after it is set up, and UCX passes over one that is not."""
-    end = time.monotonic() + _COMMAND_SECONDS
-    while "state UP" not in _run("-n", namespace, "link", "show", name):
+    end = time.monotonic() + COMMAND_SECONDS
+    while "state UP" not in run_ip("-n", namespace, "link", "show", name):
         if time.monotonic() > end:
-            raise AssertionError(f"link {name} of {namespace} is not up after {_COMMAND_SECONDS} s")
+            raise AssertionError(f"link {name} of {namespace} is not up after {COMMAND_SECONDS} s")
         time.sleep(0.02)
 
 
-def _run(*arguments: str) -> str:
+def run_ip(*arguments: str) -> str:
+    """Runs the command `ip`, and returns what it has written."""
     return subprocess.run(
-        ["ip", *arguments], check=True, capture_output=True, text=True, timeout=_COMMAND_SECONDS
+        ["ip", *arguments], check=True, capture_output=True, text=True, timeout=COMMAND_SECONDS
     ).stdout

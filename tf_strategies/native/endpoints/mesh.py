@@ -16,10 +16,10 @@ from typing import Sequence
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native.endpoints.meeting import Meeting
 
-__all__ = ["TcpMesh", "group_key"]
+__all__ = ["PORTS", "TcpMesh", "group_key", "listen", "ports_of"]
 
 _BACKLOG = 128
-_PORTS = "TF_STRATEGIES_PORTS"  # the environment variable
+PORTS = "TF_STRATEGIES_PORTS"  # the environment variable
 
 
 def group_key(secret: bytes, epoch: int) -> bytes:
@@ -47,7 +47,7 @@ class TcpMesh:
 
     def __init__(self, host: str) -> None:
         try:
-            self._listener = _listen(host, _ports(os.environ.get(_PORTS, "0-0")))
+            self._listener = listen(host, ports_of(os.environ.get(PORTS, "0-0")))
         except OSError as error:
             raise BootstrapError(f"cannot listen for data on {host}: {error.strerror or error}") from None
         self._listener.setblocking(False)
@@ -85,7 +85,7 @@ class TcpMesh:
             return meeting.detach()
 
 
-def _ports(text: str) -> range:
+def ports_of(text: str) -> range:
     """Returns the ports of a range such as "40000-40100".
 
     Raises:
@@ -94,10 +94,10 @@ def _ports(text: str) -> range:
     first, _, last = text.partition("-")
     if first.isdecimal() and last.isdecimal() and int(first) <= int(last) < 1 << 16:
         return range(int(first), int(last) + 1)
-    raise BootstrapError(f'{_PORTS} must be a range of ports such as "40000-40100"; got {text!r}')
+    raise BootstrapError(f'{PORTS} must be a range of ports such as "40000-40100"; got {text!r}')
 
 
-def _listen(host: str, ports: range) -> socket.socket:
+def listen(host: str, ports: range) -> socket.socket:
     """Returns a socket that listens on the first of these ports that is free; on any for port 0."""
     family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
     for port in ports:
