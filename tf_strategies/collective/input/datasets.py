@@ -12,7 +12,6 @@ from tf_strategies.collective.exchange.agreement import exchange_texts, require_
 from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
 from tf_strategies.collective.input.batch_check import BatchCheck
 from tf_strategies.collective.worker_group import WorkerGroup
-from tf_strategies.native.release import keep_datasets_of_iterators, with_iterators_released
 
 __all__ = ["DatasetDistributor"]
 
@@ -31,7 +30,10 @@ class DatasetDistributor:
     """
 
     def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
-        keep_datasets_of_iterators()
+        if group.size > 1:
+            from tf_strategies.native.release import keep_datasets_of_iterators
+
+            keep_datasets_of_iterators()
         self._group = group
         self._local_replicas = local_replicas
         self._told: set[str] = set()
@@ -161,6 +163,8 @@ class DatasetDistributor:
             compat.ask_who_has_data(distributed)
         if self._group.size == 1:
             return distributed
+        from tf_strategies.native.release import with_iterators_released
+
         # If one worker waited for its iterator to end, all other workers would wait, too.
         return with_iterators_released(distributed)
 
