@@ -127,7 +127,8 @@ TEST(RecorderTest, IsWrittenAsJson) {
   const std::string expected =
       "\"collectives\": [{\"number\": 0, \"kind\": \"broadcast\", \"name\": \"a \\\"quoted\\\\ "
       "name\\u000a\", "
-      "\"instance\": 5, \"use\": -1, \"algorithm\": \"binomial_tree\", \"dtype\": \"float32\", \"bytes\": 12, "
+      "\"instance\": 5, \"use\": -1, \"algorithm\": \"binomial_tree\", \"dtype\": \"float32\", \"bytes\": "
+      "12, "
       "\"submitted_ns\": 7, \"started_ns\": 0, \"ended_ns\": 0, \"last_peer\": -1, \"code\": 0}]}";
   EXPECT_NE(json.find(expected), std::string::npos) << json;
 }
