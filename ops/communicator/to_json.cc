@@ -75,6 +75,7 @@ void Append(std::ostringstream* json, const Recorder::Entry& entry) {
 
 std::string ToJson(const CommunicatorStats& stats, const std::string& transport) {
   std::ostringstream json;
+  json.precision(17);  // so that differences of long times are exact
   json << "{\"transport\": " << Quoted(transport) << ", \"bytes_sent\": " << stats.wire.bytes_sent
        << ", \"bytes_received\": " << stats.wire.bytes_received
        << ", \"messages_sent\": " << stats.wire.messages_sent

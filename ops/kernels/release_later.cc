@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -97,8 +98,9 @@ void StayOrTerminate() {
   if (terminate_before != nullptr) terminate_before();
 }
 
-// Takes the only copy of the handle. Handles cannot be moved, so `std::thread` would keep another copy.
-void Release(std::unique_ptr<Ending> ending) {
+// Takes the only copy of the handle.
+void Release(Ending* taken) {
+  std::unique_ptr<Ending> ending(taken);
   is_release_thread = true;
   Shared& shared = TheShared();
   std::unique_lock<std::mutex> lock(shared.mutex);
@@ -132,7 +134,14 @@ class ReleaseLaterKernel final : public tensorflow::OpKernel {
       if (shared.exits) return shared.kept.push_back(std::move(ending));
       shared.waiting.insert(ending.get());
     }
-    std::thread(Release, std::move(ending)).detach();
+    Ending* const waiting = ending.release();
+    try {
+      std::thread(Release, waiting).detach();
+    } catch (const std::system_error&) {  // no thread can be started
+      const std::lock_guard<std::mutex> lock(shared.mutex);
+      shared.waiting.erase(waiting);
+      shared.kept.emplace_back(waiting);
+    }
   }
 
   bool IsExpensive() override { return false; }

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from tf_strategies.doctor.facts import environment
 from tf_strategies.doctor.facts.collect import collect_facts, with_gpus
 from tf_strategies.doctor.facts.names import resolve_all
 from tf_strategies.doctor.plan import Plan
+from tf_strategies.doctor.programs import run_within
 from tf_strategies.errors import ClusterConfigError
+from tf_strategies.secret import SECRET_FILE
 from tf_strategies.texts import described
 
 __all__ = ["safe_environment", "without_secrets", "write_collection"]
@@ -28,23 +31,23 @@ _MOST_BYTES = 1 << 20  # of each file, from its end
 _MOST_LOGS = 200
 _SECONDS = 20.0
 _REMOVED = "(removed)"
+_MOST_SECRET = 4096
 _RELEVANT = re.compile(
-    r"(TF|TFS|KERAS|OMP|MKL|KMP|XLA|NCCL|UCX|CUDA|NVIDIA|GRPC|GLIBC|LD|PYTHON|SLURM|PBS|LSB|OMPI|PMI|KUBERNETES)_?|"
+    r"(TF|TFS|KERAS|OMP|MKL|KMP|XLA|NCCL|UCX|CUDA|NVIDIA|GRPC|GLIBC|LD|SLURM|PBS|LSB|OMPI|PMI|KUBERNETES)_|PYTHON|"
     r"(no_)?(grpc|https?)_proxy$|no_proxy$|PATH$|LANG$|LC_|HOSTNAME$|VIRTUAL_ENV$",
     re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
-    r"secret|token|passw|passphrase|credential|api_?key|access_?key|private|auth|cookie|jwt", re.IGNORECASE
+    r"secret|token|pass|pwd|(^|_)pw(_|$)|credential|key$|private|auth|cookie|jwt", re.IGNORECASE
 )
+_WORDS = "secret|token|passw(?:or)?d|passphrase|pwd|_pass|(?:api|access|private)[_-]?key|credential"
 # In texts: "password=x", "--api-key x", "Authorization: Bearer x", and the password of a URL.
 _SECRET_TEXTS = (
-    re.compile(
-        r"(?i)([\w-]*(?:secret|token|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|credential)[\w-]*[\"']?\s*[=:]\s*[\"']?)"
-        r"(?!(?:true|false|null)\b)[^\s\"',;&]+"
-    ),
-    re.compile(r"(?i)(--?[\w-]*(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key)[\w-]*\s+)[^\s-]\S*"),
+    re.compile(rf"(?i)([\w-]*(?:{_WORDS})[\w-]*[\"']?\s*[=:]\s*(?P<quote>[\"']))(?:(?!(?P=quote)).)+"),
+    re.compile(rf"(?i)([\w-]*(?:{_WORDS})[\w-]*[\"']?\s*[=:]\s*)(?!(?:true|false|null)\b)[^\s\"'&;]+"),
+    re.compile(rf"(?i)(--?[\w-]*(?:{_WORDS})[\w-]*\s+)[^\s-]\S*"),
     re.compile(r"(?i)(authorization:\s*\w+\s+)\S+"),
-    re.compile(r"(//[^/\s:@]*:)[^/\s@]+(?=@)"),
+    re.compile(r"(//[^/\s:@]*:)\S+(?=@)"),
 )
 _PROC = (
     "version",
@@ -78,10 +81,12 @@ def write_collection(path: Path, log_dir: Path | None, environ: Mapping[str, str
     if log_dir is not None and not log_dir.is_dir():
         print(f"tfs-doctor: error: --log-dir {log_dir} is no folder", file=sys.stderr)
         return 2
-    secret, _ = environment.secret_of(environ)
+    secret = _digits_of_secret(environ)
     parts = _parts(log_dir, environ)
     try:
-        with tarfile.open(path, "w:gz") as archive:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.fchmod(handle, 0o600)
+        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for name, text in parts.items():
                 data = without_secrets(text, secret).encode("utf-8", errors="replace")
                 entry = tarfile.TarInfo(f"{path.name.split('.')[0]}/{name}")
@@ -98,14 +103,26 @@ def write_collection(path: Path, log_dir: Path | None, environ: Mapping[str, str
 def safe_environment(environ: Mapping[str, str]) -> Dict[str, str]:
     """Returns the variables that matter for a job. Those whose name sounds secret have no value."""
     # The path of the secret's file is no secret.
-    return {
-        name: _REMOVED if _SECRET_NAME.search(name) and name != "TF_STRATEGIES_SECRET_FILE" else value
-        for name, value in sorted(environ.items())
-        if _RELEVANT.match(name)
-    }
+    return {name: _safe(name, value) for name, value in sorted(environ.items()) if _RELEVANT.match(name)}
 
 
-def without_secrets(text: str, secret: bytes = b"") -> str:
+def _safe(name: str, value: str) -> str:
+    # The path of the secret's file is no secret.
+    if _SECRET_NAME.search(name) and name != SECRET_FILE:
+        return _REMOVED
+    return environment.without_login(value) if name.lower().endswith("_proxy") else value
+
+
+def _digits_of_secret(environ: Mapping[str, str]) -> str:
+    """Returns the text of the secret's file, also if the job would refuse the file; "" without one."""
+    try:
+        with Path(environ.get(SECRET_FILE, "")).open("rb") as file:
+            return file.read(_MOST_SECRET).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def without_secrets(text: str, secret: str = "") -> str:
     """Returns a text in which the secret of the cluster, and what looks like a password or token, is removed.
 
     Example:
@@ -113,7 +130,7 @@ def without_secrets(text: str, secret: bytes = b"") -> str:
         '--password=(removed) http_proxy=http://me:(removed)@proxy:80'
     """
     if secret:
-        text = re.sub(re.escape(secret.hex()), _REMOVED, text, flags=re.IGNORECASE)
+        text = re.sub(re.escape(secret), _REMOVED, text, flags=re.IGNORECASE)
     for each in _SECRET_TEXTS:
         text = each.sub(rf"\g<1>{_REMOVED}", text)
     return text
@@ -173,5 +190,5 @@ def _end_of(path: Path) -> str:
 
 
 def _output(command: tuple[str, ...]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS)
+    done = run_within(command, _SECONDS)
     return (done.stdout + done.stderr)[-_MOST_BYTES:]

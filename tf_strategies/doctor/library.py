@@ -52,8 +52,9 @@ def _outcome(task: str, written: str, status: int) -> Library:
     """Returns what the program has found, from what it wrote and its exit status."""
     lines = written.splitlines()
     for line in reversed(lines):
-        if line.startswith(_MARK):
-            found = json.loads(line[len(_MARK) :])
+        _, mark, text = line.partition(_MARK)  # others may have written the beginning of the line
+        if mark:
+            found = json.loads(text)
             return Library(task, str(found["built_for"]), str(found["error"]))
     if status < 0:
         return Library(task, "", f"the process that loads them was ended by {signal.Signals(-status).name}")

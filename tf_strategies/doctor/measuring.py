@@ -35,17 +35,25 @@ async def send_large(link: Link) -> str:
 
     Returns:
         "ok"; "out" or "in" if those to or from the other end do not arrive, although the connection was made.
+
+    Raises:
+        LinkError: the connection has ended.
     """
     loop = asyncio.get_running_loop()
+    missing = "out"
     try:
         await asyncio.wait_for(loop.sock_sendall(link.socket, _LARGE), _LARGE_SECONDS)
         await link.receive(_LARGE_SECONDS)
-    except (LinkError, OSError, asyncio.TimeoutError):
-        return "out"
-    try:
+        missing = "in"
         await asyncio.wait_for(exactly(link.socket, len(_LARGE)), _LARGE_SECONDS)
-    except (LinkError, OSError, asyncio.TimeoutError):
-        return "in"
+    except (asyncio.TimeoutError, TimeoutError):
+        return missing
+    except OSError as error:
+        raise LinkError.of(error) from None
+    except LinkError as error:
+        if error.kind != "mute":  # only silence is a sign of lost packets
+            raise
+        return missing
     return "ok"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Node"]
 
-_MEASURE_SECONDS = 12.0
+_MEASURE_SECONDS = 7.0
 _SPARE_MESSAGES = 64
 
 
@@ -167,7 +167,7 @@ class Node:
         try:
             while True:
                 await self._handle(link, await link.receive())
-        except (LinkError, ValueError, KeyError, TypeError):
+        except (LinkError, ValueError, LookupError, ArithmeticError, TypeError):
             pass  # it has ended, or says what no doctor says
         finally:
             self._roster.links.remove(link)

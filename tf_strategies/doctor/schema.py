@@ -70,8 +70,10 @@ def _object(value: object, where: str) -> Dict[object, object]:
 
 
 def _simple(kind: object, value: object, where: str) -> object:
-    if kind is float and type(value) in (int, float) and math.isfinite(typing.cast(float, value)):
-        return float(typing.cast(float, value))
+    if kind is float and type(value) is float and math.isfinite(value):
+        return value
+    if kind is float and type(value) is int and abs(value) < 1 << 63:
+        return float(value)
     if kind is str and isinstance(value, str) and len(value) <= _MOST_CHARACTERS:
         return value
     if kind in (int, bool) and type(value) is kind and abs(value) < 1 << 63:

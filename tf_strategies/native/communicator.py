@@ -71,7 +71,7 @@ class Communicator:
         self.settings: Settings
         self.options: CommunicationOptions
         self._names = names
-        self._task = ""
+        self._records = record_file.RecordWriter(names[rank].partition(" (")[0])
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._cause: tuple[int, str] | None = None
@@ -99,7 +99,7 @@ class Communicator:
         """
         settings, tls = settings_of(cluster, options)
         self = cls(settings.rank, cluster.size, list(settings.names))
-        self._task, self.settings, self.options = str(cluster.task), settings, options
+        self.settings, self.options = settings, options
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
@@ -198,7 +198,7 @@ class Communicator:
         return core.stats(self.id)
 
     def write_records(self, failure: str = "") -> Path | None:
-        """Writes the last collectives of this worker to a file; see `record_file`.
+        """Begins to write the last collectives of this worker to a file; see `RecordWriter`.
 
         Args:
             failure: the reason why the group has failed, or "".
@@ -211,9 +211,7 @@ class Communicator:
             return None
         offset = None if self._control is None else self._control.clock_offset
         content = {"names": self._names, "hosts": self.hosts, "process": os.getpid(), "failure": failure}
-        return record_file.write_soon(
-            self._task, self.epoch, {**content, "clock_offset_ns": offset, **records}
-        )
+        return self._records.begin(self.epoch, {**content, "clock_offset_ns": offset, **records})
 
     def close(self, why: str = "") -> None:
         """Leaves the group. Outstanding and later collectives fail.
@@ -233,6 +231,7 @@ class Communicator:
             parts, failed = list(self._parts), self._cause is not None
         if record_file.asked_for() and not failed:
             self.write_records()
+        self._records.finish()
         # The other workers must receive the reason before their transport notices that this worker has gone.
         for part in [self, *parts]:
             core.end_failures(part.id)

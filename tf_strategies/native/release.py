@@ -49,7 +49,8 @@ def keep_datasets_of_iterators() -> None:
 
 def _keep(handle: tf.Tensor, dataset: tf.Tensor) -> None:
     _stop_at_exit()
-    _release_later(handle, [dataset])
+    with contextlib.suppress(Exception):  # the device of the handle is in a process without this library
+        _release_later(handle, [dataset])
 
 
 def release_after(owner: object, handles: Sequence[tf.Tensor]) -> None:

@@ -32,6 +32,10 @@ class Meeting:
         """The position of the rank that submitted it last."""
         return max(range(len(self.submitted)), key=self.submitted.__getitem__)
 
+    def last_end_but(self, position: int) -> int:
+        """Returns when it had ended on all ranks but one: the root of a broadcast does not wait for the others."""
+        return max(ended for rank, ended in enumerate(self.ended) if rank != position)
+
 
 @dataclasses.dataclass(frozen=True)
 class RankSummary:
@@ -103,9 +107,12 @@ class Recorded:
         return [
             RankSummary(
                 name=self.name(rank),
-                waited=union_ns((m.submitted[rank], max(m.submitted)) for m in self.meetings) / total,
+                waited=union_ns(
+                    (m.submitted[rank], min(max(m.submitted), m.ended[rank])) for m in self.meetings
+                )
+                / total,
                 delayed=union_ns(
-                    (sorted(m.submitted)[-2], m.submitted[rank])
+                    (sorted(m.submitted)[-2], min(m.submitted[rank], m.last_end_but(rank)))
                     for m in self.meetings
                     if m.last == rank and len(m.submitted) > 1
                 )

@@ -70,7 +70,8 @@ def report(recorded: Recorded) -> Iterator[str]:
     yield f"  {'':<{width}}  waited  delayed others  on the wire"
     for each in summary:
         yield f"  {each.name:<{width}}{each.waited:>8.0%}{each.delayed:>16.0%}{each.wire:>13.0%}"
-    yield _verdict(recorded)
+    if all(alignment.error_ns >= 0 for alignment in recorded.alignments):
+        yield _verdict(recorded)
 
 
 def _verdict(recorded: Recorded) -> str:

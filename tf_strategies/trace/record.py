@@ -97,9 +97,10 @@ def read_folder(folder: Path) -> list[Record]:
                 "the error message"
             )
         paths = _files(max(groups, key=lambda each: each.stat().st_mtime))
-    records = sorted(map(_read, paths), key=lambda record: record.rank)
+    found = sorted(((_read(path), path) for path in paths), key=lambda pair: pair[0].rank)
+    records = [record for record, _ in found]
     first = records[0]
-    for record, path in zip(records, paths):
+    for record, path in found:
         if (record.epoch, record.names) != (first.epoch, first.names):
             raise RecordError(f"{path} is of another group than the other files; give each group a folder")
     if len({record.rank for record in records}) < len(records):
@@ -117,7 +118,7 @@ def _read(path: Path) -> Record:
             raise ValueError(f"it has more than {_MOST_BYTES} bytes")
         content = json.loads(path.read_text(errors="replace"))
         return _record(content)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, ArithmeticError, TypeError, RecursionError) as error:
         raise RecordError(f"{path} is not a record of collectives: {error!r}") from None
 
 

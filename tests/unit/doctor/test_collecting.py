@@ -22,6 +22,10 @@ HIDDEN = {
     "CUDA_SECRET": "s3cr3t-of-the-job",
     "KERAS_API_KEY": "k3y-of-the-job",
     "http_proxy": "http://me:pr0xy-of-the-job@proxy:80",
+    "https_proxy": "me:pr0xy2-of-the-job@proxy:80",
+    "TF_VAR_db_pass": "p4ss-of-the-job",
+    "SLURM_DB_PWD": "p4ss2-of-the-job",
+    "LDAP_BIND_PW": "p4ss3-of-the-job",
     "UNRELATED": "unrelated-of-the-job",
 }
 
@@ -42,7 +46,9 @@ def test_the_archive_holds_facts_and_logs_and_nothing_secret(
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["127.0.0.1:1"]}, "worker", 0))
     path = tmp_path / "bug.tar.gz"
+    secret.chmod(0o644)  # the job refuses it, and it is a secret all the same
     assert main(["--collect", str(path), "--log-dir", str(logs)]) == 0
+    assert path.stat().st_mode & 0o777 == 0o600
     with tarfile.open(path) as archive:
         parts = {each.name: archive.extractfile(each).read().decode() for each in archive.getmembers()}  # type: ignore[union-attr]
     assert {
@@ -80,6 +86,10 @@ def test_an_archive_that_cannot_be_written(tmp_path: Path, capsys: pytest.Captur
         ("--api-key hunter2 --rank 3", "--api-key (removed) --rank 3"),
         ("WANDB_API_KEY=hunter2", "WANDB_API_KEY=(removed)"),
         ("git clone https://me:hunter2@host/x", "git clone https://me:(removed)@host/x"),
+        ("git clone https://me:hunt/er@2@host/x", "git clone https://me:(removed)@host/x"),
+        ('{"password": "hunter 2, and more", "rank": 3}', '{"password": "(removed)", "rank": 3}'),
+        ("password=hun,ter2 rank=3", "password=(removed) rank=3"),
+        ("SLURM_DB_PWD=hunter2", "SLURM_DB_PWD=(removed)"),
         ("the loss is 0.5 at step=3", "the loss is 0.5 at step=3"),
     ],
 )

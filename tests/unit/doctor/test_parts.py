@@ -97,7 +97,7 @@ def test_what_does_not_fit_inside_a_report_is_refused(change: dict) -> None:
     good = to_json(report("worker 0", {"worker 0": "a:1", "worker 1": "b:1"}))
     with pytest.raises(ValueError, match=r"Report"):
         from_json(Report, {**good, **change})
-    for value in (float("nan"), float("inf")):
+    for value in (float("nan"), float("inf"), 1 << 64, 10**400):
         good["probes"]["worker 1"]["offset"] = value
         with pytest.raises(ValueError, match=r"Report.probes.worker 1.offset"):
             from_json(Report, good)

@@ -45,3 +45,11 @@ def test_failed_and_unfinished_collectives_say_nothing() -> None:
         hosts="two",
     )
     assert align([first, other])[1] == (0, -1)
+
+
+def test_contradictions_of_a_clock_that_drifts_are_an_error() -> None:
+    first = record(0, collective(200, 201), collective(900, 901, use=1), hosts="two")
+    other = record(1, collective(100, 101), collective(790, 791, use=1), hosts="two")
+    shift, error = align([first, other])[1]
+    assert abs(shift - 105 * MILLISECOND) <= MILLISECOND
+    assert error >= 4 * MILLISECOND

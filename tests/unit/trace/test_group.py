@@ -76,3 +76,18 @@ def test_the_trace_has_a_row_for_each_collective_in_flight() -> None:
         ("waits for worker 1", 1, 10_000.0, 11_000.0),
         ("gradients (has not ended)", 0, 50_000.0, 9_940_000.0),
     ]
+
+
+def test_the_root_of_a_broadcast_does_not_wait() -> None:
+    root = record(0, collective(0, 1, kind="broadcast"), collective(90, 100, use=1))
+    late = record(1, collective(80, 81, kind="broadcast"), collective(90, 100, use=1))
+    recorded = Recorded([root, late])
+    assert [round(each.waited * recorded.seconds(), 6) for each in recorded.summary()] == [0.001, 0.0]
+    assert recorded.slowest(recorded.summary()) is None
+
+
+def test_without_a_common_clock_nobody_is_named() -> None:
+    first = record(0, collective(0, 100, kind="broadcast"), hosts="two")
+    other = record(1, collective(90, 100, kind="broadcast"), hosts="two")
+    text = "\n".join(report(Recorded([first, other])))
+    assert "could not be compared" in text and "slowest" not in text

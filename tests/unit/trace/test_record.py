@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_written_is_read(folder: Path) -> None:
     for rank in (1, 0):
-        path = record_file.write_soon(f"worker {rank}", 255, content(rank))
+        writer = record_file.RecordWriter(f"worker {rank}")
+        path = writer.begin(255, content(rank))
         assert path == folder / "00000000000000ff" / f"worker-{rank}.json"
+        writer.finish()
     records = read_folder(folder)
     assert [record.rank for record in records] == [0, 1]
     assert records == read_folder(folder / "00000000000000ff")
@@ -54,7 +57,8 @@ def test_what_is_written_is_read(folder: Path) -> None:
 
 def test_the_latest_group_is_read(folder: Path) -> None:
     for seconds, epoch in ((2000, 1), (1000, 2)):
-        path = record_file.write("worker 0", epoch, content())
+        path = record_file.path_of("worker 0", epoch)
+        record_file.write(path, {"format": 1, "epoch": epoch, **content()})
         os.utime(path.parent, (seconds, seconds))
     assert read_folder(folder)[0].epoch == 1
 
@@ -67,6 +71,8 @@ def test_the_latest_group_is_read(folder: Path) -> None:
         ("{}", "KeyError('format')"),
         (json.dumps({"format": 99, **content()}), "reads 1"),
         (json.dumps({"format": 1, "epoch": 1, **content(2)}), "its rank is 2"),
+        (json.dumps({"format": 1, "epoch": 1, **content(clock_offset_ns=[])}), "IndexError"),
+        (json.dumps({"format": 1, "epoch": 1, **content(monotonic_ns=float("inf"))}), "OverflowError"),
         (json.dumps({"format": 1, "epoch": 1, **content(collectives=[{}])}), "KeyError"),
     ],
 )
@@ -98,17 +104,51 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv(record_file.FOLDER_VARIABLE, str(tmp_path / "file"))
-    assert record_file.write("worker 0", 1, content()) is None
+    writer = record_file.RecordWriter("worker 0")
+    writer.begin(1, content())
+    writer.finish()
     assert "the last collectives of worker 0 could not be written" in caplog.text
+
+
+def test_without_a_thread_there_is_a_warning_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    writer = record_file.RecordWriter("worker 0")
+    assert writer.begin(1, content()) is None
+    writer.finish()
+    assert "can't start new thread" in caplog.text
+
+
+def test_a_disk_that_hangs_delays_nobody_and_an_older_record_replaces_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, write = threading.Event(), record_file.write
+    monkeypatch.setattr(record_file, "write", lambda path, record: go.wait(10) and write(path, record))
+    monkeypatch.setattr(record_file, "PATIENCE_SECONDS", 0.1)
+    writer = record_file.RecordWriter("worker 0")
+    paths = [writer.begin(1, content(failure=each)) for each in ("first", "second", "last")]
+    writer.finish()
+    assert not folder.exists()
+    go.set()
+    monkeypatch.setattr(record_file, "PATIENCE_SECONDS", 10.0)
+    writer.finish()
+    assert len(set(paths)) == 1
+    assert read_folder(folder)[0].failure == "last"
 
 
 def test_the_folder_of_temporary_files_is_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(record_file.FOLDER_VARIABLE)
     monkeypatch.setattr(record_file.tempfile, "gettempdir", lambda: str(tmp_path))
-    path = record_file.write("worker 0", 1, content())
+    path = record_file.path_of("worker 0", 1)
     ours = tmp_path / f"tf_strategies-{os.getuid()}"
     assert path == ours / "0000000000000001" / "worker-0.json"
+    record_file.write(path, {})
     assert ours.stat().st_mode & 0o777 == 0o700
     ours.rename(tmp_path / "elsewhere")
     ours.symlink_to(tmp_path / "elsewhere")
-    assert record_file.write("worker 0", 2, content()) is None
+    with pytest.raises(PermissionError, match="not a folder of this user"):
+        record_file.write(path, {})

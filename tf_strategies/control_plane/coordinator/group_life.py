@@ -62,7 +62,8 @@ class GroupLife:
             return
         self.phase, self.failure, self.failed_at = Phase.FAILED, failure, time.monotonic()
         self.settled.clear()
-        for _, entry in self.roster.present():
+        # Rank 0 itself handles the message at once, on this thread: the others must not wait for that.
+        for _, entry in sorted(self.roster.present(), key=lambda present: present[0] == 0):
             self.tell(entry.connection)
 
     def tell(self, connection: Connection) -> None:

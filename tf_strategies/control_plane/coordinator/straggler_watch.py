@@ -57,10 +57,13 @@ class StragglerWatch:
         self._first.setdefault(rank, self._last[rank])
         if len(self._last) < len(self._names) or len(self._names) < 2:
             return None
-        waited = [self._waited(each) for each in range(len(self._names))]
-        if any(share is None for share in waited):
-            return None
-        return self._judge([share for share in waited if share is not None])
+        waited: list[float] = []
+        for each in (rank, *range(len(self._names))):  # this member first: its window is the newest
+            share = self._waited(each)
+            if share is None:
+                return None
+            waited.append(share)
+        return self._judge(waited[1:])
 
     def _waited(self, rank: int) -> float | None:
         """Returns the share of the window that a member waited; None if its window is too short."""

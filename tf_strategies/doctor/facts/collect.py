@@ -29,7 +29,10 @@ def collect_facts(plan: Plan | None, environ: Mapping[str, str], names: Dict[str
     secret, secret_error = environment.secret_of(environ)
     tls, tls_error = environment.tls_of(environ)
     mine = plan.host_of(plan.task) if plan is not None and plan.task in plan.addresses else ""
-    interface, mtu, speed = network.interface(mine) if mine else ("", 0, 0)
+    resolves = (
+        mine in names and not names[mine].error
+    )  # otherwise it would be resolved again, without a limit
+    interface, mtu, speed = network.interface(mine) if resolves else ("", 0, 0)
     return Facts(
         host=host.identity(),
         host_name=socket.gethostname(),

@@ -10,7 +10,7 @@ from tf_strategies.errors import ClusterConfigError
 from tf_strategies.secret import read_secret
 from tf_strategies.tls import read_tls
 
-__all__ = ["proxies", "secret_of", "tls_of"]
+__all__ = ["proxies", "secret_of", "tls_of", "without_login"]
 
 # In the order in which gRPC looks for one.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
@@ -18,7 +18,17 @@ _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_prox
 
 def proxies(environ: Mapping[str, str]) -> Dict[str, str]:
     """Returns the variables that name a proxy of gRPC, or what it is not used for. Passwords are removed."""
-    return {name: re.sub(r"//[^/@]*@", "//", environ[name])[:1000] for name in _PROXIES if environ.get(name)}
+    return {name: without_login(environ[name])[:1000] for name in _PROXIES if environ.get(name)}
+
+
+def without_login(address: str) -> str:
+    """Returns the address of a proxy without its user and password.
+
+    Example:
+        >>> without_login("http://me:p@ss@proxy:80"), without_login("me:pw@proxy:80")
+        ('http://proxy:80', 'proxy:80')
+    """
+    return re.sub(r"^(\w[\w+.-]*://)?.*@", r"\1", address)
 
 
 def secret_of(environ: Mapping[str, str]) -> Tuple[bytes, str]:

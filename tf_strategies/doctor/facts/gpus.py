@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import List, Tuple
 
+from tf_strategies.doctor.programs import run_within
+
 __all__ = ["find_gpus"]
 
 _SECONDS = 8.0
@@ -24,7 +26,7 @@ def find_gpus() -> Tuple[List[str], str, str]:
         devices = sorted(path.name for path in Path("/dev").glob("nvidia[0-9]*"))
         return [], "", f"{devices[0]} is here, and the program nvidia-smi is not" if devices else ""
     try:
-        done = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_SECONDS)
+        done = run_within([program, *_QUERY], _SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return [], "", f"nvidia-smi failed: {error}"[:300]
     if done.returncode:

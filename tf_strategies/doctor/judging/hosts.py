@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 from typing import Iterator, List
 
 from tf_strategies.doctor.findings import Finding
@@ -111,7 +113,8 @@ def _threads(view: View, reports: List[Report]) -> Iterator[Finding]:
 def _threads_of(report: Report, usable: int) -> int:
     """Returns the threads that a task computes with: one for each core where nothing is set."""
     given = [text for name, text in report.facts.threads.items() if name != "TF_NUM_INTEROP_THREADS"]
-    return max(int(text) if text.isdecimal() and int(text[:6]) > 0 else usable for text in given)
+    counts = (int(text[:6]) if text.isdecimal() and int(text[:6]) > 0 else usable for text in given)
+    return max(counts, default=usable)
 
 
 def _limits(view: View, reports: List[Report]) -> Iterator[Finding]:
@@ -164,6 +167,8 @@ def _proxies(view: View) -> Iterator[Finding]:
 
 
 def _covers(exempt: str, host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host) in ipaddress.ip_network(exempt.strip(), strict=False)
     suffix = exempt.strip().lstrip("*")
     return suffix != "" and host.endswith(suffix)
 
