@@ -30,6 +30,7 @@ CORE = $(CORE_IN_JOBS) -j$(JOBS)
 # One process each, which may share the cores with other tests, and several, which may not.
 UNITS := tests/unit tests/repo
 CLUSTERS := tests/cluster tests/exactness tests/soak
+COMMANDS := tests/cluster/launch tests/cluster/doctor
 
 # Tests use the CPU unless asked for the GPU, and share few cores between many processes. What they take is kept in TIMES.
 TIMES := .build/test-seconds
@@ -48,7 +49,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs soak bench bench-peers tools clean
-.PHONY: units-old units-newest units-keras2 waits-old waits-newest clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
+.PHONY: units-old units-newest units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -134,7 +135,7 @@ parts-of-test:
 
 parts-of-test-all:
 	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) waits-newest waits-old units-newest units-old units-keras2
+	@$(SIDE_BY_SIDE) waits-newest waits-commands waits-old units-newest units-old units-keras2
 	@$(AGAIN) clusters-newest
 	@$(AGAIN) clusters-old
 	@$(AGAIN) clusters-keras2
@@ -147,7 +148,7 @@ test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part
 
 test-old: units-old waits-old clusters-old ## the Python tests on TensorFlow 2.15, but for those that any TensorFlow passes alike
 
-test-newest: units-newest waits-newest clusters-newest ## the Python tests on the newest TensorFlow
+test-newest: units-newest waits-newest waits-commands clusters-newest ## the Python tests on the newest TensorFlow
 
 test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again with tf_keras
 
@@ -163,8 +164,11 @@ units-keras2: $(NEW)/.built ## the tests of single processes, on tf_keras
 waits-old: $(OLD)/.built ## the tests of several processes that mostly wait, on TensorFlow 2.15
 	$(ON_OLD) -m 'waits and not any_line' $(CLUSTERS)
 
-waits-newest: $(NEW)/.built ## the tests of several processes that mostly wait, on the newest
-	$(ON_NEWEST) -m waits $(CLUSTERS)
+waits-newest: $(NEW)/.built ## the tests of several processes that mostly wait, on the newest, but for those of commands
+	$(ON_NEWEST) -m waits $(COMMANDS:%=--ignore %) $(CLUSTERS)
+
+waits-commands: $(NEW)/.built ## those of tfs-run and tfs-doctor
+	$(ON_NEWEST) -m waits $(COMMANDS)
 
 clusters-old: $(OLD)/.built ## the other tests of several processes, on TensorFlow 2.15
 	$(ON_OLD) -m 'not waits and not any_line' $(CLUSTERS)
