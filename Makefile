@@ -135,7 +135,7 @@ parts-of-test:
 
 parts-of-test-all:
 	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) waits-newest waits-commands waits-old units-newest units-old units-keras2
+	@$(SIDE_BY_SIDE) units-newest units-old waits-newest waits-commands waits-old units-keras2
 	@$(AGAIN) clusters-newest
 	@$(AGAIN) clusters-old
 	@$(AGAIN) clusters-keras2
