@@ -11,6 +11,13 @@
 #include <string>
 #include <vector>
 
+#if __has_include(<cub/device/device_topk.cuh>)
+#include <cuda/iterator>
+
+#include <cub/device/device_topk.cuh>
+#define TFS_HAS_CUB_TOP_K 1
+#endif
+
 #include "ops/compress/message.h"
 #include "ops/compress/topk.h"
 #include "ops/cuda/device_array.cuh"
@@ -52,6 +59,19 @@ std::vector<double> Times(int repeats, const std::function<void()>& launch) {
   std::sort(times.begin(), times.end());
   return times;
 }
+
+// What error feedback costs without any selection.
+__global__ void AddKernel(const float* gradient, float* residual, int64_t count) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x)
+    residual[i] += gradient[i];
+}
+
+#ifdef TFS_HAS_CUB_TOP_K
+struct Magnitude {
+  __host__ __device__ float operator()(float value) const { return fabsf(value); }
+};
+#endif
 
 class Table {
  public:
@@ -104,7 +124,30 @@ int Main(const Options& options) {
     CheckCuda(
         cudaMemcpyAsync(sum.data(), on_device.data(), n * sizeof(float), cudaMemcpyDeviceToDevice, nullptr));
   });
+  const auto add = [&] {
+    AddKernel<<<132 * 8, 256>>>(on_device.data(), residual.data(), n);
+    CheckCuda(cudaGetLastError());
+  };
+  table.Row("add", 12 * size, add);
   table.Row("top_k", 12 * size, top_k);
+#ifdef TFS_HAS_CUB_TOP_K
+  // The k largest in any order, and any of those that tie; the residual keeps them.
+  const auto keys = ::cuda::transform_iterator(residual.data(), Magnitude{});
+  const ::cuda::counting_iterator<int64_t> places(0);
+  const auto any_order = ::cuda::std::execution::env{::cuda::execution::require(
+      ::cuda::execution::determinism::not_guaranteed, ::cuda::execution::output_ordering::unsorted)};
+  size_t bytes_of_cub = 0;
+  const auto cub_top_k = [&](void* memory) {
+    CheckCuda(cub::DeviceTopK::MaxPairs(memory, bytes_of_cub, keys, values.data(), places, indices.data(), n,
+                                        k, any_order));
+  };
+  cub_top_k(nullptr);
+  DeviceArray<uint8_t> memory_of_cub(static_cast<int64_t>(bytes_of_cub));
+  table.Row("add_and_cub_top_k", 12 * size, [&] {
+    add();
+    cub_top_k(memory_of_cub.data());
+  });
+#endif
   const int64_t ends[] = {k};
   table.Row("sum_lists", 4 * size + 20 * static_cast<double>(k),
             [&] { CheckOk(SumLists(ends, 1, indices.data(), values.data(), n, sum.data(), nullptr)); });

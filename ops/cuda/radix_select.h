@@ -1,6 +1,9 @@
 // Bodies of the kernels that find the key of the k-th largest sum. A key consists of the bits of a magnitude. Its digits
 // are found one after the other, beginning with the highest. For each digit, the kernels count a histogram over the keys
 // that have the digits found so far.
+//
+// Most keys are far too small. A sample of them gives a bound, and the first pass counts and marks only keys from the bound
+// on. If these are fewer than k, which is rare, another pass counts and marks the rest.
 #ifndef OPS_CUDA_RADIX_SELECT_H_
 #define OPS_CUDA_RADIX_SELECT_H_
 
@@ -52,48 +55,101 @@ TFS_DEVICE void AddBins(const Block& block, const uint32_t* bins, uint64_t* hist
   }
 }
 
-// Sets residual [count] to the sums, and counts their first digits.
+// The elements of a sample of a vector: one at a pseudo-random place of each of `size` parts of equal length.
+struct Sample {
+  static constexpr int64_t kMost = 1 << 16;
+
+  explicit Sample(int64_t count) : size(count < kMost ? count : kMost), part(size > 0 ? count / size : 0) {}
+
+  TFS_HOST_DEVICE int64_t Place(int64_t i) const {
+    return i * part + static_cast<int64_t>((static_cast<uint32_t>(i) * uint32_t{2654435761} >> 8) % part);
+  }
+
+  int64_t size, part;
+};
+
+// Counts the first digits of the keys of a sample.
+template <typename Format, typename Block>
+TFS_DEVICE void CountSample(const Block& block, const typename Format::Element* gradient,
+                            const float* residual, Sample sample, uint32_t* bins, uint64_t* histogram) {
+  ClearBins(block, bins);
+  for (int64_t i = block.Index() * block.Threads() + block.Thread(); i < sample.size;
+       i += block.Count() * block.Threads()) {
+    const int64_t place = sample.Place(i);
+    const float sum = SumOf(Format::Widen(gradient[place]), residual[place]);
+    CountKey(block, compress::MagnitudeBits(sum), 0, kDigits[0], bins);
+  }
+  AddBins(block, bins, histogram);
+}
+
+// The least key that is marked. What is not finite is always marked.
+TFS_DEVICE inline int32_t LeastMarked(const Threshold& bound) {
+  return bound.key < compress::kInfinityBits ? bound.key : compress::kInfinityBits;
+}
+
+// Sets residual [count] to the sums, marks those whose keys are not below the bound, and counts their first digits.
 //
-// largest: [Batches(count)], becomes the largest key of each batch. bins: [kBins], in the memory of the block.
-// histogram: [kBins].
+// marks: [MarkWords(count)]. bins: [kBins], in the memory of the block. histogram: [kBins].
 template <typename Format, typename Block>
 TFS_DEVICE void AddAndCount(const Block& block, const typename Format::Element* gradient, float* residual,
-                            int64_t count, int32_t* largest, uint32_t* bins, uint64_t* histogram) {
+                            int64_t count, const Threshold* bound, uint32_t* marks, uint32_t* bins,
+                            uint64_t* histogram) {
   constexpr Digit kFirst = kDigits[0];
   ClearBins(block, bins);
+  const int32_t least = LeastMarked(*bound);
   const int lane = block.Thread() % kWarp;
   ForThisWarp(block, Batches(count), [&](int64_t batch) {
     const int64_t first = batch * kBatch + lane;
     float sums[kLoads];
+    bool votes[kLoads];
     for (int j = 0; j < kLoads; ++j) {
       const int64_t i = first + j * kWarp;
       sums[j] = i < count ? SumOf(Format::Widen(gradient[i]), residual[i]) : 0;
     }
-    int32_t mine = 0;
     for (int j = 0; j < kLoads; ++j) {
       const int64_t i = first + j * kWarp;
       if (i < count) residual[i] = sums[j];
       const int32_t key = compress::MagnitudeBits(sums[j]);
-      mine = mine > key ? mine : key;
-      CountKey(block, key, 0, kFirst, bins);
+      votes[j] = i < count && key >= least;
+      if (votes[j]) CountKey(block, key, 0, kFirst, bins);
     }
-    mine = block.LargestOfWarp(mine);
-    if (lane == 0) largest[batch] = mine;
+    StoreMarks(block, votes, marks + batch * kLoads);
   });
   AddBins(block, bins, histogram);
 }
 
-// Counts the digit of the sums [count] that have the digits found so far.
+// Marks and counts what AddAndCount has left out, if the marked keys are fewer than k: the threshold is then below the bound.
 template <typename Block>
-TFS_DEVICE void CountDigit(const Block& block, const float* sums, int64_t count, const int32_t* largest,
+TFS_DEVICE void CountRest(const Block& block, const float* sums, int64_t count, const Threshold* bound,
+                          const Threshold* threshold, uint32_t* marks, uint32_t* bins, uint64_t* histogram) {
+  const int32_t least = LeastMarked(*bound);
+  if (threshold->key >= least) return;
+  ClearBins(block, bins);
+  const int lane = block.Thread() % kWarp;
+  ForThisWarp(block, Batches(count), [&](int64_t batch) {
+    bool votes[kLoads];
+    for (int j = 0; j < kLoads; ++j) {
+      const int64_t i = batch * kBatch + j * kWarp + lane;
+      votes[j] = i < count;
+      const int32_t key = i < count ? compress::MagnitudeBits(sums[i]) : least;
+      if (key < least) CountKey(block, key, 0, kDigits[0], bins);
+    }
+    StoreMarks(block, votes, marks + batch * kLoads);
+  });
+  AddBins(block, bins, histogram);
+}
+
+// Counts the digit of the marked sums that have the digits found so far.
+template <typename Block>
+TFS_DEVICE void CountDigit(const Block& block, const float* sums, int64_t count, const uint32_t* marks,
                            Digit digit, const Threshold* threshold, uint32_t* bins, uint64_t* histogram) {
   ClearBins(block, bins);
   const int32_t known = threshold->key;
   ForThisWarp(block, Batches(count), [&](int64_t batch) {
-    if (largest[batch] < known) return;
+    if (!HasMarks(block, marks + batch * kLoads)) return;
     float values[kLoads];
     int32_t keys[kLoads];
-    LoadBatch(sums, batch * kBatch + block.Thread() % kWarp, count, values, keys);
+    LoadMarked(block, sums + batch * kBatch, marks + batch * kLoads, values, keys);
     for (const int32_t key : keys) CountKey(block, key, known, digit, bins);
   });
   AddBins(block, bins, histogram);

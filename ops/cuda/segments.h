@@ -13,7 +13,7 @@
 
 namespace tf_strategies::cuda {
 
-inline constexpr int64_t kSegment = 512;  // elements
+inline constexpr int64_t kSegment = 2048;  // elements
 static_assert(kSegment % kBatch == 0, "a segment has whole batches");
 
 // The counts of a segment or, after AddUpSegments, of all segments before it.
@@ -24,29 +24,28 @@ struct Counts {
 
 TFS_HOST_DEVICE inline int64_t Segments(int64_t count) { return (count + kSegment - 1) / kSegment; }
 
-// Calls visit(first) for the batches of a segment that may have keys of at least `key`, in ascending order. `first` is the
-// first element of this lane's part.
+// Calls visit(batch) for the batches of a segment that have marks, in ascending order.
 template <typename Block, typename Visit>
-TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, const int32_t* largest,
-                           int32_t key, const Visit& visit) {
+TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, const uint32_t* marks,
+                           const Visit& visit) {
   constexpr int64_t kBatches = kSegment / kBatch;
   for (int64_t batch = segment * kBatches; batch < (segment + 1) * kBatches && batch < Batches(count);
        ++batch) {
-    if (largest[batch] >= key) visit(batch * kBatch + block.Thread() % kWarp);
+    if (HasMarks(block, marks + batch * kLoads)) visit(batch);
   }
 }
 
 // Counts the entries of all segments. counts: [Segments(count) + 1]; the last element is not written.
 template <typename Block>
-TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t count, const int32_t* largest,
+TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t count, const uint32_t* marks,
                               const Threshold* threshold, Counts* counts) {
   const int32_t kth = threshold->key;
   ForThisWarp(block, Segments(count), [&](int64_t segment) {
     Counts found = {0, 0};
-    ForBatches(block, segment, count, largest, kth, [&](int64_t first) {
+    ForBatches(block, segment, count, marks, [&](int64_t batch) {
       float values[kLoads];
       int32_t keys[kLoads];
-      LoadBatch(sums, first, count, values, keys);
+      LoadMarked(block, sums + batch * kBatch, marks + batch * kLoads, values, keys);
       for (const int32_t key : keys) {
         found.above += Block::CountOnes(block.Ballot(key > kth));
         found.equal += Block::CountOnes(block.Ballot(key == kth));
@@ -86,19 +85,19 @@ TFS_DEVICE void AddUpSegments(const Block& block, int64_t count, Counts* counts,
 //
 // residual: [count], the sums. counts: the result of AddUpSegments.
 template <typename Block>
-TFS_DEVICE void TakeSegments(const Block& block, float* residual, int64_t count, const int32_t* largest,
+TFS_DEVICE void TakeSegments(const Block& block, float* residual, int64_t count, const uint32_t* marks,
                              const Threshold* threshold, const Counts* counts, int64_t* indices,
                              float* values) {
   const int32_t kth = threshold->key;
   const int64_t taken = threshold->taken;
-  const int32_t least = kth < compress::kInfinityBits ? kth : compress::kInfinityBits;
   const uint32_t lanes_before = (uint32_t{1} << block.Thread() % kWarp) - 1;
   ForThisWarp(block, Segments(count), [&](int64_t segment) {
     Counts before = counts[segment];
-    ForBatches(block, segment, count, largest, least, [&](int64_t first) {
+    ForBatches(block, segment, count, marks, [&](int64_t batch) {
+      const int64_t first = batch * kBatch + block.Thread() % kWarp;
       float sums[kLoads];
       int32_t keys[kLoads];
-      LoadBatch(residual, first, count, sums, keys);
+      LoadMarked(block, residual + batch * kBatch, marks + batch * kLoads, sums, keys);
       for (int j = 0; j < kLoads; ++j) {
         const uint32_t above = block.Ballot(keys[j] > kth);
         const uint32_t equal = block.Ballot(keys[j] == kth);

@@ -1,5 +1,6 @@
 #include "ops/cuda/top_k.cuh"
 
+#include <cmath>
 #include <string>
 
 #include "ops/compress/message.h"
@@ -17,17 +18,32 @@ constexpr int kThreadsAlone = 1024;  // the threads of a block in kernels with o
 
 template <typename Format>
 __global__ void __launch_bounds__(kThreads)
-    AddAndCountKernel(const typename Format::Element* gradient, float* residual, int64_t count,
-                      int32_t* largest, uint64_t* histogram) {
+    CountSampleKernel(const typename Format::Element* gradient, const float* residual, Sample sample,
+                      uint64_t* histogram) {
   __shared__ uint32_t bins[kBins];
-  AddAndCount<Format>(DeviceBlock(), gradient, residual, count, largest, bins, histogram);
+  CountSample<Format>(DeviceBlock(), gradient, residual, sample, bins, histogram);
+}
+
+template <typename Format>
+__global__ void __launch_bounds__(kThreads)
+    AddAndCountKernel(const typename Format::Element* gradient, float* residual, int64_t count,
+                      const Threshold* bound, uint32_t* marks, uint64_t* histogram) {
+  __shared__ uint32_t bins[kBins];
+  AddAndCount<Format>(DeviceBlock(), gradient, residual, count, bound, marks, bins, histogram);
 }
 
 __global__ void __launch_bounds__(kThreads)
-    CountDigitKernel(const float* sums, int64_t count, const int32_t* largest, Digit digit,
+    CountRestKernel(const float* sums, int64_t count, const Threshold* bound, const Threshold* threshold,
+                    uint32_t* marks, uint64_t* histogram) {
+  __shared__ uint32_t bins[kBins];
+  CountRest(DeviceBlock(), sums, count, bound, threshold, marks, bins, histogram);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CountDigitKernel(const float* sums, int64_t count, const uint32_t* marks, Digit digit,
                      const Threshold* threshold, uint64_t* histogram) {
   __shared__ uint32_t bins[kBins];
-  CountDigit(DeviceBlock(), sums, count, largest, digit, threshold, bins, histogram);
+  CountDigit(DeviceBlock(), sums, count, marks, digit, threshold, bins, histogram);
 }
 
 __global__ void __launch_bounds__(kThreadsAlone)
@@ -37,9 +53,9 @@ __global__ void __launch_bounds__(kThreadsAlone)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    CountSegmentsKernel(const float* sums, int64_t count, const int32_t* largest, const Threshold* threshold,
+    CountSegmentsKernel(const float* sums, int64_t count, const uint32_t* marks, const Threshold* threshold,
                         Counts* counts) {
-  CountSegments(DeviceBlock(), sums, count, largest, threshold, counts);
+  CountSegments(DeviceBlock(), sums, count, marks, threshold, counts);
 }
 
 __global__ void __launch_bounds__(kThreadsAlone) AddUpSegmentsKernel(int64_t count, Counts* counts) {
@@ -48,43 +64,59 @@ __global__ void __launch_bounds__(kThreadsAlone) AddUpSegmentsKernel(int64_t cou
 }
 
 __global__ void __launch_bounds__(kThreads)
-    TakeSegmentsKernel(float* residual, int64_t count, const int32_t* largest, const Threshold* threshold,
+    TakeSegmentsKernel(float* residual, int64_t count, const uint32_t* marks, const Threshold* threshold,
                        const Counts* counts, int64_t* indices, float* values) {
-  TakeSegments(DeviceBlock(), residual, count, largest, threshold, counts, indices, values);
+  TakeSegments(DeviceBlock(), residual, count, marks, threshold, counts, indices, values);
 }
 
 // The parts of the workspace.
 struct Workspace {
+  static constexpr int kHistograms = kDigitCount + 1;  // the last is that of the sample
+
   Workspace(void* memory, int64_t count)
       : histograms(static_cast<uint64_t*>(memory)),
-        threshold(reinterpret_cast<Threshold*>(histograms + kDigitCount * kBins)),
-        counts(reinterpret_cast<Counts*>(threshold + 1)),
-        largest(reinterpret_cast<int32_t*>(counts + Segments(count) + 1)) {}
+        of_sample(histograms + kDigitCount * kBins),
+        threshold(reinterpret_cast<Threshold*>(of_sample + kBins)),
+        bound(threshold + 1),
+        counts(reinterpret_cast<Counts*>(bound + 1)),
+        marks(reinterpret_cast<uint32_t*>(counts + Segments(count) + 1)) {}
   static_assert(sizeof(Threshold) % kAlignment == 0, "the counts after it are aligned");
 
-  uint64_t* histograms;
-  Threshold* threshold;
+  uint64_t *histograms, *of_sample;
+  Threshold *threshold, *bound;
   Counts* counts;
-  int32_t* largest;
+  uint32_t* marks;
 };
 
+// The rank in a sample whose key is a bound: with fewer than one in ten thousand random vectors, fewer than k keys are above.
+int64_t RankInSample(const Sample& sample, int64_t count, int64_t k) {
+  const double expected =
+      static_cast<double>(k) * static_cast<double>(sample.size) / static_cast<double>(count);
+  return static_cast<int64_t>(expected + 4 * std::sqrt(expected)) + 16;
+}
+
 template <typename Format>
-Status LaunchAddAndCount(const void* gradient, float* residual, int64_t count, const Workspace& parts,
-                         cudaStream_t stream) {
+Status LaunchAddAndCount(const void* gradient, float* residual, int64_t count, int64_t k,
+                         const Workspace& parts, cudaStream_t stream) {
+  const auto* const elements = static_cast<const typename Format::Element*>(gradient);
+  const Sample sample(count);
   int blocks = 0;
+  TFS_RETURN_IF_ERROR(BlocksFor(CountSampleKernel<Format>, kThreads, sample.size, kThreads, &blocks));
+  CountSampleKernel<Format><<<blocks, kThreads, 0, stream>>>(elements, residual, sample, parts.of_sample);
+  ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.of_sample, kDigits[0],
+                                                     RankInSample(sample, count, k), parts.bound);
   TFS_RETURN_IF_ERROR(BlocksFor(AddAndCountKernel<Format>, kThreads, Batches(count), kWarps, &blocks));
-  AddAndCountKernel<Format>
-      <<<blocks, kThreads, 0, stream>>>(static_cast<const typename Format::Element*>(gradient), residual,
-                                        count, parts.largest, parts.histograms);
+  AddAndCountKernel<Format><<<blocks, kThreads, 0, stream>>>(elements, residual, count, parts.bound,
+                                                             parts.marks, parts.histograms);
   return Status::Ok();
 }
 
-Status LaunchAddAndCount(DType dtype, const void* gradient, float* residual, int64_t count,
+Status LaunchAddAndCount(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k,
                          const Workspace& parts, cudaStream_t stream) {
   switch (dtype) {
-    case DType::kFloat16: return LaunchAddAndCount<Float16>(gradient, residual, count, parts, stream);
-    case DType::kBFloat16: return LaunchAddAndCount<BFloat16>(gradient, residual, count, parts, stream);
-    default: return LaunchAddAndCount<Float32>(gradient, residual, count, parts, stream);
+    case DType::kFloat16: return LaunchAddAndCount<Float16>(gradient, residual, count, k, parts, stream);
+    case DType::kBFloat16: return LaunchAddAndCount<BFloat16>(gradient, residual, count, k, parts, stream);
+    default: return LaunchAddAndCount<Float32>(gradient, residual, count, k, parts, stream);
   }
 }
 
@@ -114,10 +146,10 @@ Status CheckArguments(DType dtype, int64_t count, int64_t k, const void* workspa
 }  // namespace
 
 int64_t TopKWorkspaceBytes(int64_t count) {
-  return kDigitCount * kBins * static_cast<int64_t>(sizeof(uint64_t)) +
-         static_cast<int64_t>(sizeof(Threshold)) +
+  return Workspace::kHistograms * kBins * static_cast<int64_t>(sizeof(uint64_t)) +
+         2 * static_cast<int64_t>(sizeof(Threshold)) +
          (Segments(count) + 1) * static_cast<int64_t>(sizeof(Counts)) +
-         Batches(count) * static_cast<int64_t>(sizeof(int32_t));
+         MarkWords(count) * static_cast<int64_t>(sizeof(uint32_t));
 }
 
 Status TopK(DType dtype, const void* gradient, float* residual, int64_t count, int64_t k, int64_t* indices,
@@ -125,25 +157,29 @@ Status TopK(DType dtype, const void* gradient, float* residual, int64_t count, i
   TFS_RETURN_IF_ERROR(CheckArguments(dtype, count, k, workspace, workspace_bytes));
   if (count == 0) return Status::Ok();
   const Workspace parts(workspace, count);
-  TFS_RETURN_IF_ERROR(
-      StatusOf(cudaMemsetAsync(parts.histograms, 0, kDigitCount * kBins * sizeof(uint64_t), stream),
-               "clearing the histograms of TopK"));
-  TFS_RETURN_IF_ERROR(LaunchAddAndCount(dtype, gradient, residual, count, parts, stream));
+  TFS_RETURN_IF_ERROR(StatusOf(
+      cudaMemsetAsync(parts.histograms, 0, Workspace::kHistograms * kBins * sizeof(uint64_t), stream),
+      "clearing the histograms of TopK"));
+  TFS_RETURN_IF_ERROR(LaunchAddAndCount(dtype, gradient, residual, count, k, parts, stream));
   ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.histograms, kDigits[0], k, parts.threshold);
   int blocks = 0;
+  TFS_RETURN_IF_ERROR(BlocksFor(CountRestKernel, kThreads, Batches(count), kWarps, &blocks));
+  CountRestKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.bound, parts.threshold, parts.marks,
+                                                   parts.histograms);
+  ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.histograms, kDigits[0], k, parts.threshold);
   TFS_RETURN_IF_ERROR(BlocksFor(CountDigitKernel, kThreads, Batches(count), kWarps, &blocks));
   for (int i = 1; i < kDigitCount; ++i) {
     uint64_t* const histogram = parts.histograms + i * kBins;
-    CountDigitKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.largest, kDigits[i],
+    CountDigitKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, kDigits[i],
                                                       parts.threshold, histogram);
     ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(histogram, kDigits[i], k, parts.threshold);
   }
   TFS_RETURN_IF_ERROR(BlocksFor(CountSegmentsKernel, kThreads, Segments(count), kWarps, &blocks));
-  CountSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.largest, parts.threshold,
+  CountSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, parts.threshold,
                                                        parts.counts);
   AddUpSegmentsKernel<<<1, kThreadsAlone, 0, stream>>>(count, parts.counts);
   TFS_RETURN_IF_ERROR(BlocksFor(TakeSegmentsKernel, kThreads, Segments(count), kWarps, &blocks));
-  TakeSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.largest, parts.threshold,
+  TakeSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, parts.threshold,
                                                       parts.counts, indices, values);
   return StatusOf(cudaGetLastError(), "launching TopK");
 }

@@ -18,9 +18,9 @@ int64_t TopKWorkspaceBytes(int64_t count);
 // Adds the selection to the stream and returns at once. compress/topk.h defines the selected elements and the new
 // residual. If gradient and residual are both NaN, the sum is the gradient's NaN; the CPU may choose the other one.
 //
-// Three passes find the k-th largest key digit by digit, and two passes write the selection. The first pass moves 12 bytes
-// for each element of float32, which is the minimum. The other passes move up to 4 bytes, and fewer if few elements are
-// selected (batches.h). It needs a device of compute capability 8.0 or later.
+// The first pass adds, and marks the elements that can be selected: it moves 12 bytes for each element of float32, which is the
+// minimum, and a bit. The later passes find the k-th largest key digit by digit and write the selection. They read the marks
+// and what is marked, some times k elements. It needs a device of compute capability 8.0 or later.
 //
 // All pointers refer to device memory, which belongs to the caller. It must stay valid until the stream has finished the
 // selection.

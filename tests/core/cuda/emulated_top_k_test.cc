@@ -23,64 +23,78 @@ struct Grid {
   int threads = 64;
 };
 
-// The launches of top_k.cu, one after the other.
+// The launches of top_k.cu, one after the other. rank: of the bound in the sample.
 template <typename Format>
-compress::Selection Select(const void* gradient, std::vector<float>* residual, int64_t k, Grid grid) {
+compress::Selection Select(const void* gradient, std::vector<float>* residual, int64_t k, Grid grid,
+                           int64_t rank) {
   const auto count = static_cast<int64_t>(residual->size());
   const auto* const elements = static_cast<const typename Format::Element*>(gradient);
   float* const sums = residual->data();
-  std::vector<uint64_t> histograms(kDigitCount * kBins);
+  std::vector<uint64_t> histograms((kDigitCount + 1) * kBins);
+  uint64_t* const of_sample = &histograms[kDigitCount * kBins];
   std::vector<uint32_t> bins(kBins, 0xCDCDCDCD);  // memory of a block starts with anything
   std::vector<int64_t> shared(grid.threads, -77);
-  Threshold threshold = {-1, -1};
+  Threshold threshold = {-1, -1}, bound = {-1, -1};
   std::vector<Counts> counts(Segments(count) + 1, {-1, -1});
-  std::vector<int32_t> largest(Batches(count), -1);
-  for (int i = 0; i < kDigitCount; ++i) {
+  std::vector<uint32_t> marks(MarkWords(count), 0xCDCDCDCD);
+  const auto choose = [&](const uint64_t* histogram, Digit digit, int64_t wanted, Threshold* chosen) {
+    Emulate(1, grid.threads, [&](const EmulatedBlock& block) {
+      ChooseDigit(block, histogram, digit, wanted, chosen, shared.data());
+    });
+  };
+  Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
+    CountSample<Format>(block, elements, sums, Sample(count), bins.data(), of_sample);
+  });
+  choose(of_sample, kDigits[0], rank, &bound);
+  Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
+    AddAndCount<Format>(block, elements, sums, count, &bound, marks.data(), bins.data(), histograms.data());
+  });
+  choose(histograms.data(), kDigits[0], k, &threshold);
+  Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
+    CountRest(block, sums, count, &bound, &threshold, marks.data(), bins.data(), histograms.data());
+  });
+  choose(histograms.data(), kDigits[0], k, &threshold);
+  for (int i = 1; i < kDigitCount; ++i) {
     uint64_t* const histogram = &histograms[i * kBins];
     Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-      if (i == 0) {
-        AddAndCount<Format>(block, elements, sums, count, largest.data(), bins.data(), histogram);
-      } else {
-        CountDigit(block, sums, count, largest.data(), kDigits[i], &threshold, bins.data(), histogram);
-      }
+      CountDigit(block, sums, count, marks.data(), kDigits[i], &threshold, bins.data(), histogram);
     });
-    Emulate(1, grid.threads, [&](const EmulatedBlock& block) {
-      ChooseDigit(block, histogram, kDigits[i], k, &threshold, shared.data());
-    });
+    choose(histogram, kDigits[i], k, &threshold);
   }
   compress::Selection selection;
   selection.indices.assign(k, -1);
   selection.values.assign(k, 12345);
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-    CountSegments(block, sums, count, largest.data(), &threshold, counts.data());
+    CountSegments(block, sums, count, marks.data(), &threshold, counts.data());
   });
   Emulate(1, grid.threads,
           [&](const EmulatedBlock& block) { AddUpSegments(block, count, counts.data(), shared.data()); });
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-    TakeSegments(block, sums, count, largest.data(), &threshold, counts.data(), selection.indices.data(),
+    TakeSegments(block, sums, count, marks.data(), &threshold, counts.data(), selection.indices.data(),
                  selection.values.data());
   });
   return selection;
 }
 
 void ExpectAsOnTheCpu(DType dtype, const std::vector<float>& values, const std::vector<float>& before,
-                      int64_t k, Grid grid = {}) {
+                      int64_t k, Grid grid = {}, int64_t rank = -1) {
+  if (rank < 0) rank = k + 16;  // all are in the sample
   const std::vector<uint8_t> gradient = AsElements(dtype, values);
   std::vector<float> expected_residual = before, residual = before;
   const compress::Selection expected =
       compress::TopK(dtype, gradient.data(), expected_residual.data(), expected_residual.data(),
                      static_cast<int64_t>(before.size()), k);
   const compress::Selection found =
-      dtype == DType::kFloat32   ? Select<Float32>(gradient.data(), &residual, k, grid)
-      : dtype == DType::kFloat16 ? Select<Float16>(gradient.data(), &residual, k, grid)
-                                 : Select<BFloat16>(gradient.data(), &residual, k, grid);
+      dtype == DType::kFloat32   ? Select<Float32>(gradient.data(), &residual, k, grid, rank)
+      : dtype == DType::kFloat16 ? Select<Float16>(gradient.data(), &residual, k, grid, rank)
+                                 : Select<BFloat16>(gradient.data(), &residual, k, grid, rank);
   ASSERT_EQ(found.indices, expected.indices);
   ASSERT_TRUE(SameBits(found.values, expected.values));
   ASSERT_TRUE(SameBits(residual, expected_residual));
 }
 
 TEST(EmulatedTopK, SelectsWhatTheCpuSelects) {
-  for (const int64_t count : {1, 31, 512, 513, 2100}) {
+  for (const int64_t count : {1, 31, 256, 257, 2048, 2049}) {
     for (const int64_t k : {int64_t{0}, int64_t{1}, count / 50, count / 2, count}) {
       SCOPED_TRACE(std::to_string(count) + ", " + std::to_string(k));
       ExpectAsOnTheCpu(DType::kFloat32, Random(count, 1), Random(count, 2), std::min(k, count));
@@ -102,6 +116,30 @@ TEST(EmulatedTopK, SelectsTheSameInAnyGrid) {
   for (const Grid grid : {Grid{1, 32}, Grid{1, 96}, Grid{3, 256}, Grid{40, 32}}) {
     SCOPED_TRACE(std::to_string(grid.blocks) + " blocks of " + std::to_string(grid.threads));
     ExpectAsOnTheCpu(DType::kFloat32, Random(9000, 8, "few values"), Random(9000, 9, "zero"), 4000, grid);
+  }
+}
+
+// A bound that is too high leaves out keys that are selected; one that is too low marks all.
+TEST(EmulatedTopK, SelectsTheSameForAnyBound) {
+  for (const char* const kind : {"few values", "some not finite"}) {
+    for (const int64_t k : {1, 300}) {
+      for (const int64_t rank : {1, 100, 10'000}) {
+        SCOPED_TRACE(std::string(kind) + ", " + std::to_string(k) + " by the rank " + std::to_string(rank));
+        ExpectAsOnTheCpu(DType::kFloat32, Random(900, 10, kind), Random(900, 11), k, {}, rank);
+      }
+    }
+  }
+}
+
+TEST(Sample, HasAPlaceInEachPart) {
+  for (const int64_t count :
+       {int64_t{1}, int64_t{300}, Sample::kMost, 2 * Sample::kMost - 1, int64_t{25'000'000'000}}) {
+    const Sample sample(count);
+    for (int64_t i = 0; i < sample.size; ++i) {
+      ASSERT_LE(i * sample.part, sample.Place(i));
+      ASSERT_LT(sample.Place(i), (i + 1) * sample.part);
+    }
+    EXPECT_LE(sample.size * sample.part, count);
   }
 }
 
