@@ -38,13 +38,16 @@ def show_first_batches(
         return tf.constant(0)
 
     traced = function.get_concrete_function()
-    variant = loader.library().tf_strategies_first_batches_dataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        other_arguments=traced.captured_inputs,
-        f=traced,
-        batches=batches,
-        watch=next(_numbers),
-        output_types=[spec.dtype for spec in compat.flat_specs(dataset.element_spec)],
-        output_shapes=[spec.shape for spec in compat.flat_specs(dataset.element_spec)],
-    )
+    with tf.device(
+        "/device:CPU:0"
+    ):  # where datasets are; without it, eager TensorFlow would copy them to a GPU
+        variant = loader.library().tf_strategies_first_batches_dataset(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            other_arguments=traced.captured_inputs,
+            f=traced,
+            batches=batches,
+            watch=next(_numbers),
+            output_types=[spec.dtype for spec in compat.flat_specs(dataset.element_spec)],
+            output_shapes=[spec.shape for spec in compat.flat_specs(dataset.element_spec)],
+        )
     return compat.OwnDataset(dataset, variant, keep=(traced, show))
