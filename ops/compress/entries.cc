@@ -64,18 +64,6 @@ Status Read(const Message& message, Selection* entries) {
   return wrong.empty() ? Status::Ok() : Damaged(message, wrong);
 }
 
-Status ReadAll(const uint8_t* bytes, int64_t size, int64_t count, const ParallelFor& parallel,
-               std::vector<Selection>* lists) {
-  std::vector<Message> messages;
-  TFS_RETURN_IF_ERROR(SplitMessages(bytes, size, Kind::kEntries, count, &messages));
-  std::vector<Status> outcomes(messages.size());
-  lists->resize(messages.size());
-  parallel(static_cast<int64_t>(messages.size()),
-           [&](int64_t i) { outcomes[i] = Read(messages[i], &(*lists)[i]); });
-  for (const Status& outcome : outcomes) TFS_RETURN_IF_ERROR(outcome);
-  return Status::Ok();
-}
-
 // Calls add(index, value) for the entries in [begin, end), list after list.
 template <typename Add>
 void ForEntries(const std::vector<Selection>& lists, int64_t begin, int64_t end, const Add& add) {
@@ -150,10 +138,22 @@ Status EncodeRegions(const int64_t* indices, const float* values, int64_t k, con
   return Status::Ok();
 }
 
+Status ReadEntries(const uint8_t* bytes, int64_t size, int64_t count, std::vector<Selection>* lists,
+                   const ParallelFor& parallel) {
+  std::vector<Message> messages;
+  TFS_RETURN_IF_ERROR(SplitMessages(bytes, size, Kind::kEntries, count, &messages));
+  std::vector<Status> outcomes(messages.size());
+  lists->resize(messages.size());
+  parallel(static_cast<int64_t>(messages.size()),
+           [&](int64_t i) { outcomes[i] = Read(messages[i], &(*lists)[i]); });
+  for (const Status& outcome : outcomes) TFS_RETURN_IF_ERROR(outcome);
+  return Status::Ok();
+}
+
 Status SumEntries(const uint8_t* bytes, int64_t size, int64_t count, float* sum,
                   const ParallelFor& parallel) {
   std::vector<Selection> lists;
-  TFS_RETURN_IF_ERROR(ReadAll(bytes, size, count, parallel, &lists));
+  TFS_RETURN_IF_ERROR(ReadEntries(bytes, size, count, &lists, parallel));
   parallel(Parts(count), [&](int64_t part) {
     const int64_t begin = part * kPartElements, end = std::min(count, begin + kPartElements);
     std::fill(sum + begin, sum + end, 0.0f);
@@ -165,7 +165,7 @@ Status SumEntries(const uint8_t* bytes, int64_t size, int64_t count, float* sum,
 Status MergeEntries(const uint8_t* bytes, int64_t size, int64_t count, Selection* merged,
                     const ParallelFor& parallel) {
   std::vector<Selection> lists;
-  TFS_RETURN_IF_ERROR(ReadAll(bytes, size, count, parallel, &lists));
+  TFS_RETURN_IF_ERROR(ReadEntries(bytes, size, count, &lists, parallel));
   std::vector<Selection> parts(Parts(count));
   parallel(Parts(count), [&](int64_t part) {
     const int64_t begin = part * kPartElements;

@@ -27,6 +27,10 @@ Status EncodeRegions(const int64_t* indices, const float* values, int64_t k, con
                      int64_t regions, ValueFormat format, std::vector<uint8_t>* messages, int64_t* lengths,
                      float* sent);
 
+// Decodes the messages in bytes [size], one list for each. Returns InvalidArgument if the bytes are not such messages.
+Status ReadEntries(const uint8_t* bytes, int64_t size, int64_t count, std::vector<Selection>* lists,
+                   const ParallelFor& parallel = Sequentially);
+
 // Writes the sum of all messages in bytes [size] to sum [count], and 0 where no message has an entry. Each
 // element is added up in the order of the messages, so the bits do not depend on the threads. Returns
 // InvalidArgument if the bytes are not such messages; sum is then undefined.

@@ -107,18 +107,21 @@ void AddQuantized(const uint8_t* body, const QuantizedLayout& layout, int64_t be
   }
 }
 
-Status LayoutOf(const Message& message, std::vector<QuantizedLayout>* layouts) {
+QuantizedLayout LayoutOf(const Header& header) {
+  return QuantizedLayout(static_cast<Method>(header.form), header.count, header.bucket);
+}
+
+Status Check(const Message& message) {
   const Header& header = message.header;
-  const auto method = static_cast<Method>(header.form);
-  if (method > Method::kSign) {
+  if (static_cast<Method>(header.form) > Method::kSign) {
     return Damaged(message, "is quantized by method " + std::to_string(header.form) + ", which is not known");
   }
   if (header.bucket < 1 || header.bucket > kMaxBucket) {
     return Damaged(message, "has buckets of " + std::to_string(header.bucket) + " elements");
   }
-  layouts->emplace_back(method, header.count, header.bucket);
-  if (layouts->back().Bytes() != message.body_bytes || header.entries != header.count) {
-    return Damaged(message, "should have " + std::to_string(layouts->back().Bytes()) + " bytes for " +
+  const int64_t bytes = LayoutOf(header).Bytes();
+  if (bytes != message.body_bytes || header.entries != header.count) {
+    return Damaged(message, "should have " + std::to_string(bytes) + " bytes for " +
                                 std::to_string(header.count) + " elements; it has " +
                                 std::to_string(message.body_bytes) + " for " +
                                 std::to_string(header.entries));
@@ -132,10 +135,7 @@ int64_t QuantizedBytes(Method method, int64_t count, int64_t bucket) {
   return static_cast<int64_t>(sizeof(Header)) + QuantizedLayout(method, count, bucket).Bytes();
 }
 
-void Quantize(Method method, const float* gradient, int64_t count, int64_t bucket, Seed seed,
-              uint8_t* message, const ParallelFor& parallel) {
-  TFS_CHECK(0 <= count && count <= kMaxCount && 1 <= bucket && bucket <= kMaxBucket);
-  const QuantizedLayout layout(method, count, bucket);
+Header QuantizedHeader(Method method, int64_t count, int64_t bucket) {
   Header header;
   header.kind = static_cast<uint8_t>(Kind::kQuantized);
   header.form = static_cast<uint8_t>(method);
@@ -143,6 +143,14 @@ void Quantize(Method method, const float* gradient, int64_t count, int64_t bucke
   header.count = count;
   header.entries = count;
   header.bytes = QuantizedBytes(method, count, bucket);
+  return header;
+}
+
+void Quantize(Method method, const float* gradient, int64_t count, int64_t bucket, Seed seed,
+              uint8_t* message, const ParallelFor& parallel) {
+  TFS_CHECK(0 <= count && count <= kMaxCount && 1 <= bucket && bucket <= kMaxBucket);
+  const QuantizedLayout layout(method, count, bucket);
+  const Header header = QuantizedHeader(method, count, bucket);
   std::memcpy(message, &header, sizeof(header));
   uint8_t* const body = message + sizeof(header);
   const int64_t buckets_of_part = Ceiling(kPartElements, bucket);
@@ -153,12 +161,18 @@ void Quantize(Method method, const float* gradient, int64_t count, int64_t bucke
   });
 }
 
+Status SplitQuantized(const uint8_t* bytes, int64_t size, int64_t count, std::vector<Message>* messages) {
+  TFS_RETURN_IF_ERROR(SplitMessages(bytes, size, Kind::kQuantized, count, messages));
+  for (const Message& message : *messages) TFS_RETURN_IF_ERROR(Check(message));
+  return Status::Ok();
+}
+
 Status SumQuantized(const uint8_t* bytes, int64_t size, int64_t count, float* sum,
                     const ParallelFor& parallel) {
   std::vector<Message> messages;
+  TFS_RETURN_IF_ERROR(SplitQuantized(bytes, size, count, &messages));
   std::vector<QuantizedLayout> layouts;
-  TFS_RETURN_IF_ERROR(SplitMessages(bytes, size, Kind::kQuantized, count, &messages));
-  for (const Message& message : messages) TFS_RETURN_IF_ERROR(LayoutOf(message, &layouts));
+  for (const Message& message : messages) layouts.push_back(LayoutOf(message.header));
   parallel(Ceiling(count, kPartElements), [&](int64_t part) {
     const int64_t begin = part * kPartElements, end = std::min(count, begin + kPartElements);
     std::fill(sum + begin, sum + end, 0.0f);

@@ -16,8 +16,10 @@
 #define OPS_COMPRESS_QUANTIZE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "ops/base/status.h"
+#include "ops/compress/message.h"
 #include "ops/compress/parallel.h"
 #include "ops/compress/philox.h"
 
@@ -34,6 +36,12 @@ int64_t QuantizedBytes(Method method, int64_t count, int64_t bucket);
 // so the message is the same whatever the threads; `sign` uses none.
 void Quantize(Method method, const float* gradient, int64_t count, int64_t bucket, Seed seed,
               uint8_t* message, const ParallelFor& parallel = Sequentially);
+
+// Returns the header of that message.
+Header QuantizedHeader(Method method, int64_t count, int64_t bucket);
+
+// Finds the messages of `Quantize` in bytes [size], and checks their headers and lengths. InvalidArgument as of SumQuantized.
+Status SplitQuantized(const uint8_t* bytes, int64_t size, int64_t count, std::vector<Message>* messages);
 
 // sum [count] becomes the sum of all messages in bytes [size], 0 where there are none, each element added up in the order of the
 // messages: the same bits whatever the threads. Methods and buckets may differ from message to message. InvalidArgument for

@@ -1,6 +1,5 @@
 // TfStrategies>AllReduce: reduces a pack of tensors, elementwise, over all ranks of a communicator.
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -9,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/kernels/collective_kernel.h"
-#include "ops/kernels/dtype_convert.h"
+#include "ops/kernels/pack_layout.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -50,23 +49,10 @@ label: For messages.
 layout: How the elements are to be read; must agree.
 )doc");
 
-// To copy this number of bytes within the cache takes as long as a message.
-constexpr size_t kLargeBytes = 64 << 10;
-constexpr size_t kMostLarge = 1024;
-
-ReduceOp ParseReduction(const std::string& name) {
-  if (name == "mean") return ReduceOp::kMean;
-  if (name == "min") return ReduceOp::kMin;
-  if (name == "max") return ReduceOp::kMax;
-  return ReduceOp::kSum;
-}
-
 class AllReduceKernel final : public CollectiveKernel {
  public:
   explicit AllReduceKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {
-    std::string reduction;
-    OP_REQUIRES_OK(construction, construction->GetAttr("reduction", &reduction));
-    op_ = ParseReduction(reduction);
+    OP_REQUIRES_OK(construction, ReadReduction(construction, &op_));
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
@@ -76,10 +62,7 @@ class AllReduceKernel final : public CollectiveKernel {
     const absl::Status laid_out = LayOut(context, memory.get());
     if (!laid_out.ok()) return Refuse(context, communicator.get(), laid_out, done);
     Communicator::Request request = MakeRequest();
-    for (int i = 0; i < context->num_inputs(); ++i) {
-      request.shape += (i == 0 ? "" : " ") + context->input(i).shape().DebugString();
-    }
-    request.dtype = FromTensorFlow(context->input_dtype(0));
+    DescribePack(context, &request);
     for (const Tensor& part : *memory) {
       if (part.NumElements() > 0) request.parts.push_back({part.data(), part.NumElements()});
     }
@@ -90,21 +73,11 @@ class AllReduceKernel final : public CollectiveKernel {
   }
 
  private:
-  // A large tensor is reduced in place. Small tensors are copied into one buffer, because a message for each
-  // would cost more.
-  absl::Status LayOut(OpKernelContext* context, std::vector<Tensor>* memory) const {
-    size_t total = 0;
-    for (int i = 0; i < context->num_inputs(); ++i) total += context->input(i).TotalBytes();
-    const size_t large = std::max(kLargeBytes, total / kMostLarge);
-    std::vector<int> small;
-    for (int i = 0; i < context->num_inputs(); ++i) {
-      if (context->input(i).TotalBytes() < large && context->num_inputs() > 1) {
-        small.push_back(i);
-      } else {
-        TF_RETURN_IF_ERROR(InPlace(context, i, &memory->emplace_back()));
-      }
-    }
-    return small.empty() ? absl::OkStatus() : Pack(context, small, &memory->emplace_back());
+  // A large tensor is reduced in place, the others in one buffer.
+  static absl::Status LayOut(OpKernelContext* context, std::vector<Tensor>* memory) {
+    const PackLayout layout(context);
+    for (const int i : layout.large) TF_RETURN_IF_ERROR(InPlace(context, i, &memory->emplace_back()));
+    return layout.small.empty() ? absl::OkStatus() : Pack(context, layout, &memory->emplace_back());
   }
 
   // The output uses the memory of the input if its value is not needed elsewhere; otherwise it is a copy.
@@ -117,30 +90,22 @@ class AllReduceKernel final : public CollectiveKernel {
     return absl::OkStatus();
   }
 
-  // Each tensor begins at an aligned address, so that the outputs can be views.
-  static absl::Status Pack(OpKernelContext* context, const std::vector<int>& inputs, Tensor* pack) {
+  // The outputs are views of the buffer.
+  static absl::Status Pack(OpKernelContext* context, const PackLayout& layout, Tensor* pack) {
     const tensorflow::DataType dtype = context->input_dtype(0);
-    const int64_t element_bytes = tensorflow::DataTypeSize(dtype);
-    const int64_t aligned = tensorflow::Allocator::kAllocatorAlignment / element_bytes;
-    const auto room = [&](int i) {
-      return (context->input(i).NumElements() + aligned - 1) / aligned * aligned;
-    };
-    int64_t total = 0;
-    for (int i : inputs) total += room(i);
-    TF_RETURN_IF_ERROR(context->allocate_temp(dtype, TensorShape({total}), pack));
-    int64_t begin = 0;
-    for (int i : inputs) {
+    TF_RETURN_IF_ERROR(context->allocate_temp(dtype, TensorShape({layout.small_elements}), pack));
+    for (size_t j = 0; j < layout.small.size(); ++j) {
+      const int i = layout.small[j];
+      const int64_t begin = layout.begins[j];
       const Tensor& input = context->input(i);
-      char* const target = static_cast<char*>(pack->data()) + begin * element_bytes;
-      const size_t bytes = input.TotalBytes();
-      if (bytes > 0) std::memcpy(target, input.data(), bytes);
-      std::memset(target + bytes, 0, room(i) * element_bytes - bytes);
+      char* const target = static_cast<char*>(pack->data()) + begin * tensorflow::DataTypeSize(dtype);
+      if (input.TotalBytes() > 0) std::memcpy(target, input.data(), input.TotalBytes());
+      layout.ClearRestOf(context, j, target);
       Tensor view;
       if (!view.CopyFrom(pack->Slice(begin, begin + input.NumElements()), input.shape())) {
         return absl::InternalError(absl::StrCat("no view of shape ", input.shape().DebugString()));
       }
       context->set_output(i, view);
-      begin += room(i);
     }
     return absl::OkStatus();
   }

@@ -41,6 +41,21 @@ inline absl::Status SumShape(tensorflow::shape_inference::InferenceContext* cont
   return absl::OkStatus();
 }
 
+// The inputs of an operation that sums messages. They are in the memory of the host.
+struct SumInputs {
+  const uint8_t* bytes = nullptr;
+  int64_t size = 0;
+  int64_t count = 0;  // of the elements of each message
+};
+
+inline absl::Status ReadSumInputs(tensorflow::OpKernelContext* context, SumInputs* inputs) {
+  const tensorflow::Tensor& messages = context->input(0);
+  TF_RETURN_IF_ERROR(CheckMessages(messages));
+  inputs->bytes = messages.flat<uint8_t>().data();
+  inputs->size = messages.NumElements();
+  return CountOf(context->input(1), &inputs->count);
+}
+
 // Sums messages of `count` elements. `sum` is compress::SumEntries or SumQuantized.
 //
 // Threads of the pool flush subnormal numbers to zero. This thread, which may do a part of the work, does the
@@ -48,13 +63,11 @@ inline absl::Status SumShape(tensorflow::shape_inference::InferenceContext* cont
 template <typename Sum>
 void ComputeSum(tensorflow::OpKernelContext* context, const Sum& sum, int64_t part_cost) {
   const tensorflow::port::ScopedFlushDenormal as_in_the_pool;
-  const tensorflow::Tensor& messages = context->input(0);
-  int64_t count = 0;
-  OP_REQUIRES_OK(context, CheckMessages(messages));
-  OP_REQUIRES_OK(context, CountOf(context->input(1), &count));
+  SumInputs inputs;
+  OP_REQUIRES_OK(context, ReadSumInputs(context, &inputs));
   tensorflow::Tensor* output = nullptr;
-  OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({count}), &output));
-  OP_REQUIRES_OK(context, ToTensorFlow(sum(messages.flat<uint8_t>().data(), messages.NumElements(), count,
+  OP_REQUIRES_OK(context, context->allocate_output(0, tensorflow::TensorShape({inputs.count}), &output));
+  OP_REQUIRES_OK(context, ToTensorFlow(sum(inputs.bytes, inputs.size, inputs.count,
                                            output->flat<float>().data(), OnPool(context, part_cost))));
 }
 

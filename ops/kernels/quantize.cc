@@ -1,12 +1,11 @@
 // TfStrategies>Quantize, SumQuantized: quantize a dense gradient to one message, and add up such messages.
 
 #include <cstdint>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "ops/compress/quantize.h"
 #include "ops/kernels/message_inputs.h"
 #include "ops/kernels/on_pool.h"
+#include "ops/kernels/quantize_inputs.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -19,20 +18,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-
-// Reads the attributes of an operation from the construction of its kernel, or from shape inference.
-template <typename Context>
-absl::Status ReadAttributes(Context* context, compress::Method* method, int64_t* bucket) {
-  std::string name;
-  TF_RETURN_IF_ERROR(context->GetAttr("method", &name));
-  *method = name == "ternary" ? compress::Method::kTernary
-            : name == "sign"  ? compress::Method::kSign
-                              : compress::Method::kStochastic8;
-  TF_RETURN_IF_ERROR(context->GetAttr("bucket", bucket));
-  if (1 <= *bucket && *bucket <= compress::kMaxBucket) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("bucket must be between 1 and ", compress::kMaxBucket, "; got ", *bucket));
-}
 
 REGISTER_OP("TfStrategies>Quantize")
     .Input("gradient: float")
@@ -48,7 +33,7 @@ REGISTER_OP("TfStrategies>Quantize")
       TF_RETURN_IF_ERROR(context->WithValue(context->Dim(seed, 0), 2, &two));
       auto method = compress::Method::kStochastic8;
       int64_t bucket = 0;
-      TF_RETURN_IF_ERROR(ReadAttributes(context, &method, &bucket));
+      TF_RETURN_IF_ERROR(ReadQuantizeAttributes(context, &method, &bucket));
       const auto count = context->Dim(gradient, 0);
       const bool known = context->ValueKnown(count);
       context->set_output(
@@ -84,27 +69,20 @@ sum: [count].
 class QuantizeKernel final : public tensorflow::OpKernel {
  public:
   explicit QuantizeKernel(OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, ReadAttributes(construction, &method_, &bucket_));
+    OP_REQUIRES_OK(construction, ReadQuantizeAttributes(construction, &method_, &bucket_));
   }
 
   void Compute(OpKernelContext* context) override {
     const tensorflow::port::ScopedFlushDenormal as_in_the_pool;
+    compress::Seed seed;
+    OP_REQUIRES_OK(context, ReadQuantizeInputs(context, &seed));
     const Tensor& gradient = context->input(0);
-    const Tensor& seed = context->input(1);
-    OP_REQUIRES(context, gradient.dims() == 1,
-                absl::InvalidArgumentError(
-                    absl::StrCat("gradient must be a vector; got shape ", gradient.shape().DebugString())));
-    OP_REQUIRES(context, seed.dims() == 1 && seed.NumElements() == 2,
-                absl::InvalidArgumentError(absl::StrCat("seed must be a vector of 2 numbers; got shape ",
-                                                        seed.shape().DebugString())));
     const int64_t count = gradient.NumElements();
     Tensor* message = nullptr;
     OP_REQUIRES_OK(
         context, context->allocate_output(0, TensorShape({compress::QuantizedBytes(method_, count, bucket_)}),
                                           &message));
-    const auto numbers = seed.flat<int64_t>();
-    compress::Quantize(method_, gradient.flat<float>().data(), count, bucket_,
-                       {static_cast<uint64_t>(numbers(0)), static_cast<uint64_t>(numbers(1))},
+    compress::Quantize(method_, gradient.flat<float>().data(), count, bucket_, seed,
                        message->flat<uint8_t>().data(), OnPool(context, kPartCost));
   }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
 #include "ops/compress/topk.h"
 #include "ops/kernels/dtype_convert.h"
 #include "ops/kernels/on_pool.h"
+#include "ops/kernels/top_k_inputs.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -60,21 +60,11 @@ class TopKKernel final : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
+    int64_t k = 0;
+    OP_REQUIRES_OK(context, ReadTopKInputs(context, &k));
     const Tensor& gradient = context->input(0);
     const Tensor& residual = context->input(1);
-    const Tensor& wanted = context->input(2);
-    OP_REQUIRES(context, gradient.shape() == residual.shape(),
-                absl::InvalidArgumentError(absl::StrCat("residual must have the shape of gradient, ",
-                                                        gradient.shape().DebugString(), "; got ",
-                                                        residual.shape().DebugString())));
-    OP_REQUIRES(context, wanted.dims() == 0,
-                absl::InvalidArgumentError(
-                    absl::StrCat("k must be a scalar; got shape ", wanted.shape().DebugString())));
-    const int64_t k = wanted.scalar<int64_t>()();
     const int64_t count = gradient.NumElements();
-    OP_REQUIRES(context, 0 <= k && k <= count,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "k must be between 0 and the number of elements of gradient, ", count, "; got ", k)));
     Tensor* remaining = nullptr;
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({1}, 2, residual.shape(), &remaining));
     const auto select = sampled_ ? compress::SampledTopK : compress::TopK;
