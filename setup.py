@@ -28,11 +28,13 @@ if int(re.match(r"\d+", setuptools.__version__)[0]) < OLDEST_SETUPTOOLS:
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+import compile_cuda  # noqa: E402
 import compile_ops  # noqa: E402
 import find_tensorflow  # noqa: E402
 
 LIBRARIES = Path("tf_strategies", "native", "lib")
 NAMES = ("libtf_strategies_ops.so", "build_info.json")
+CUDA = LIBRARIES / "cuda" / "libtf_strategies_cuda.so"
 
 
 class CleanBuild(build):
@@ -52,16 +54,24 @@ class BuildOps(build_ext):
         in_place = self.inplace or self.editable_mode
         found = find_tensorflow.find_installation()
         folder = LIBRARIES / f"tf-{found.tensorflow}"
-        target = (ROOT if in_place else Path(self.build_lib).resolve()) / folder
+        base = ROOT if in_place else Path(self.build_lib).resolve()
+        target = base / folder
         work = ROOT / ".build" / f"tf-{found.tensorflow}"
         self._built = [folder / name for name in NAMES]
         compile_ops.build_library(ROOT, work, target / NAMES[0], found, editable=bool(in_place))
+        nvcc, cuda = compile_cuda.find_nvcc()
+        if nvcc is None:
+            print(f"tf_strategies: without code for GPUs: {cuda}", flush=True)
+        else:
+            compile_cuda.build_library(ROOT, ROOT / ".build" / "cuda", base / CUDA, nvcc)
+            self._built.append(CUDA)
         record = {
             "tensorflow": found.tensorflow,
             "tensorflow_git": found.git_version,
             "compiler": compile_ops.compiler_version(),
             "abi_flags": [flag for flag in found.compile_flags if not flag.startswith("-I")],
             "ucx": found.ucx_version,
+            "cuda": f"CUDA {cuda}" if nvcc else f"none: {cuda}",
         }
         (target / NAMES[1]).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -72,7 +82,7 @@ class BuildOps(build_ext):
         return {str(Path(self.build_lib, path)): str(path) for path in getattr(self, "_built", [])}
 
     def get_source_files(self) -> list:
-        return [str(path) for path in compile_ops.sources(ROOT)]
+        return [str(path) for path in [*compile_ops.sources(ROOT), *compile_cuda.sources(ROOT)]]
 
 
 setup(

@@ -17,6 +17,9 @@ Kubernetes. On a machine without a GPU:
 
     tfs-run --workers 2 examples/06_one_process_per_gpu.py
 
+Each worker copies its gradients to pinned memory of the host, where the workers add them up, and the sums back to
+its GPU, while the GPU computes: see docs/gpus.md.
+
 Each worker prints its device, and the chief prints the accuracy at the end. It takes about 20 seconds:
 
     worker 0 of 2 on your-host: replica 0 of 2, on CPU

@@ -9,9 +9,10 @@ Without tfs-run, start one process on each host with
     TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2223"]}, "task": {"type": "worker", "index": 0}}'
 
 and with "index": 1 on the second host. A worker uses all GPUs that it sees, or those of
-`CollectiveAllReduceStrategy(devices=["GPU:0", "GPU:1"])`. Gradients are added up on the host first, and then
-between hosts. This sends less than a process for each GPU, but one Python process and one input pipeline feed
-all GPUs. All workers need the same number of GPUs. Without GPUs, logical CPU devices take their place:
+`CollectiveAllReduceStrategy(devices=["GPU:0", "GPU:1"])`. Gradients are added up on the first GPU of the host,
+copied to its pinned memory, added up between hosts, and copied back: see docs/gpus.md. This sends less than a
+process for each GPU, but one Python process and one input pipeline feed all GPUs. All workers need the same
+number of GPUs. Without GPUs, logical CPU devices take their place:
 
     tfs-run --workers 2 examples/07_one_process_per_host.py --cpu-replicas 4
 

@@ -26,7 +26,7 @@ endif
 $(if $(GTEST),,$(error googletest is missing))
 $(if $(wildcard $(LIBUCX)/include/ucp/api/ucp.h),,$(error LIBUCX=$(LIBUCX) has no include/ucp/api/ucp.h: name the folder of the package libucx))
 
-LAYERS := base schedule analysis reduce compress cuda transport communicator channel confine ledger
+LAYERS := base schedule analysis reduce compress cuda staging transport communicator channel confine ledger
 find_sources = $(shell find $(1) -name '*.cc' 2>/dev/null | LC_ALL=C sort)
 CORE_SOURCES := $(foreach layer,$(LAYERS),$(call find_sources,ops/$(layer)))
 TOOL_SOURCES := $(call find_sources,ops/tools ops/bench)

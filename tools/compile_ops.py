@@ -1,7 +1,4 @@
-"""Compiles the sources under ops/ into one shared library, and again only what changed.
-
-Beside each object lie the list of headers it was made from (written by the compiler) and the command that
-made it; it is compiled again when one of them is newer or when the command is another.
+"""Compiles the sources under ops/ into one shared library.
 
 Only the kernels see TensorFlow. The other objects are kept once for all versions of TensorFlow that want the same flags.
 Most of a kernel's compilation goes into the headers of TensorFlow, so the compiler sees several kernels at a time: names that
@@ -10,16 +7,14 @@ a kernel keeps to itself differ from those of all other kernels.
 
 from __future__ import annotations
 
-import concurrent.futures
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
-import sys
-import time
 from pathlib import Path
 
+from build_steps import Compilation, compile_all, holds, link
 from find_tensorflow import Installation
 
 LAYERS = (
@@ -32,6 +27,7 @@ LAYERS = (
     "channel",
     "confine",
     "ledger",
+    "staging",
     "kernels",
 )
 OPTIMIZE = ("-O3", "-g0", "-DNDEBUG", "-fPIC", "-pthread")
@@ -63,30 +59,16 @@ def build_library(root: Path, work: Path, library: Path, found: Installation, ed
         )
     listed = sources(root)
     units = _write_kernel_units(work, [source for source in listed if _is_kernel(source)])
-    commands = {
-        source: _compile_command(compiler, source, found)
-        for source in [*units, *(source for source in listed if not _is_kernel(source))]
-    }
-    works = {source: _work_folder(work, source, command, found) for source, command in commands.items()}
-    stale = [
-        source
-        for source, command in commands.items()
-        if not _is_current(root, works[source], source, command, found)
-    ]
-    started = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(_jobs()) as pool:
-        jobs = {
-            pool.submit(_compile, root, works[source], source, commands[source], found): source
-            for source in stale
-        }
-        for number, job in enumerate(concurrent.futures.as_completed(jobs), start=1):
-            error = job.exception()
-            if error is not None:
-                pool.shutdown(cancel_futures=True)
-                raise error
-            print(f"[{number}/{len(stale)}] {jobs[job]} ({time.monotonic() - started:.0f} s)", flush=True)
-    objects = [_object(works[source], source) for source in commands]
-    _link(root, work, compiler, objects, library, found, editable)
+    compilations = []
+    for source in [*units, *(source for source in listed if not _is_kernel(source))]:
+        command = _compile_command(compiler, source, found)
+        recorded = _recorded(command, found)
+        folder = work if _is_kernel(source) else _core_folder(work, recorded)
+        compilations.append(Compilation(source, command, folder, recorded))
+    compile_all(root, compilations)
+    objects = [each.object for each in compilations]
+    inputs = [*objects, root / "ops" / "exports.map"]
+    link(root, work, _link_command(compiler, objects, found, editable), library, inputs)
 
 
 def _is_kernel(source: Path) -> bool:
@@ -100,7 +82,7 @@ def _write_kernel_units(work: Path, kernels: list[Path]) -> list[Path]:
     for number in range(KERNEL_UNITS):
         unit = work.absolute() / f"kernels_{number}.cc"
         text = "".join(f'#include "{source}"\n' for source in kernels[number::KERNEL_UNITS])
-        if not _holds(unit, text):
+        if not holds(unit, text):
             unit.parent.mkdir(parents=True, exist_ok=True)
             unit.write_text(text)
         units.append(unit)
@@ -111,10 +93,6 @@ def compiler_version() -> str:
     """The first line of what the compiler says of itself."""
     command = [*shlex.split(os.environ.get("CXX", "g++")), "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-
-
-def _jobs() -> int:
-    return max(1, int(os.environ.get("TF_STRATEGIES_JOBS", min(os.cpu_count() or 1, 8))))
 
 
 def _compile_command(compiler: list[str], source: Path, found: Installation) -> list[str]:
@@ -136,57 +114,12 @@ def _recorded(command: list[str], found: Installation) -> str:
     return shlex.join(word for word in words if word != "-Werror")
 
 
-def _work_folder(work: Path, source: Path, command: list[str], found: Installation) -> Path:
-    """Returns the folder for an object: that of its TensorFlow, or for one that does not see it that of its flags."""
-    if _is_kernel(source):
-        return work
-    return work.parent / f"core-{hashlib.sha256(_recorded(command, found).encode()).hexdigest()[:8]}"
+def _core_folder(work: Path, recorded: str) -> Path:
+    """Returns the folder of objects that do not see TensorFlow, which is that of their flags."""
+    return work.parent / f"core-{hashlib.sha256(recorded.encode()).hexdigest()[:8]}"
 
 
-def _holds(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text() == text
-
-
-def _object(work: Path, source: Path) -> Path:
-    return work / source.with_suffix(".o")
-
-
-def _is_current(root: Path, work: Path, source: Path, command: list[str], found: Installation) -> bool:
-    target = _object(work, source)
-    made_by, headers = target.with_suffix(".cmd"), target.with_suffix(".d")
-    if not (target.exists() and headers.exists() and _holds(made_by, _recorded(command, found))):
-        return False
-    made = target.stat().st_mtime_ns
-    names = shlex.split(headers.read_text().partition(": ")[2].replace("\\\n", " "))
-    for name in names:
-        path = root / name
-        if not path.exists() or path.stat().st_mtime_ns > made:
-            return False
-    return True
-
-
-def _compile(root: Path, work: Path, source: Path, command: list[str], found: Installation) -> None:
-    target = _object(work, source)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made_by = target.with_suffix(".cmd")
-    made_by.unlink(missing_ok=True)
-    _run(
-        [*command, "-MMD", "-MF", str(target.with_suffix(".d")), "-c", str(source), "-o", str(target)],
-        root,
-        str(source),
-    )
-    made_by.write_text(_recorded(command, found))
-
-
-def _link(
-    root: Path,
-    work: Path,
-    compiler: list[str],
-    objects: list[Path],
-    library: Path,
-    found: Installation,
-    editable: bool,
-) -> None:
+def _link_command(compiler: list[str], objects: list[Path], found: Installation, editable: bool) -> list[str]:
     command = [*compiler, "-shared", "-pthread", "-Wl,--version-script=ops/exports.map", "-Wl,-z,defs"]
     command += [str(path) for path in objects]
     command += [*found.link_flags, f"-L{found.ucx / 'lib'}", "-lucp", "-lucs", "-ldl"]
@@ -194,21 +127,4 @@ def _link(
     command.append(f"-Wl,-rpath,$ORIGIN/{to_site_packages}/libucx/lib")
     if editable:
         command.append(f"-Wl,-rpath,{found.ucx / 'lib'}")
-    linked_by = work / "link.cmd"
-    newest = max(path.stat().st_mtime_ns for path in [*objects, root / "ops" / "exports.map"])
-    text = shlex.join([*command, "-o", str(library)])
-    if library.exists() and library.stat().st_mtime_ns >= newest and _holds(linked_by, text):
-        return
-    library.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = library.with_suffix(".unfinished")
-    _run([*command, "-o", str(unfinished)], root, library.name)
-    unfinished.replace(library)
-    linked_by.write_text(text)
-
-
-def _run(command: list[str], cwd: Path, what: str) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"tf_strategies: building {what} failed:\n{shlex.join(command)}\n{done.stderr}")
-    if done.stderr:
-        print(done.stderr, file=sys.stderr)
+    return command

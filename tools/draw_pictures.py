@@ -73,6 +73,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
             ("ops/channel", "one tensor, worker to server"),
             ("ops/confine", "TensorFlow's server, on loopback alone"),
             ("ops/ledger", "whose gradients count"),
+            ("ops/staging", "copies between GPU and host"),
         ),
     ),
     (
@@ -82,6 +83,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
             ("ops/schedule", "the algorithms, as integers"),
             ("ops/reduce", "vectorised sums"),
             ("ops/compress", "top-k, quantizers"),
+            ("ops/cuda", "the same on GPUs, a library apart"),
         ),
     ),
     ("C++: base", (("ops/base", "the standard library only"),)),

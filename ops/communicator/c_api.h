@@ -72,7 +72,7 @@ TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* in
                                                    char* text, int64_t capacity);
 
 // A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received",
-// "seconds_outstanding", "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...]}: seconds in which at least
+// "bytes_staged", "seconds_outstanding", "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...]}: seconds in which at least
 // one collective was outstanding; bytes of payload, seconds from submission to completion, both summed over calls.
 TFS_EXPORT int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacity);
 

@@ -130,7 +130,11 @@ void Communicator::Abort(Status cause) { engine_->Abort(std::move(cause)); }
 void Communicator::Report(int instance, Status cause) { engine_->Report(instance, std::move(cause)); }
 std::string Communicator::DescribeInstance(int instance) const { return engine_->DescribeInstance(instance); }
 Communicator::Waiting Communicator::OldestWaiting() const { return engine_->OldestWaiting(); }
-CommunicatorStats Communicator::stats() const { return engine_->stats(); }
+CommunicatorStats Communicator::stats() const {
+  CommunicatorStats stats = engine_->stats();
+  stats.bytes_staged = bytes_staged_;
+  return stats;
+}
 Recorder Communicator::Recorded() const { return engine_->Recorded(); }
 std::string Communicator::DescribeTransport() const { return engine_->DescribeTransport(); }
 

@@ -12,6 +12,7 @@
 #ifndef OPS_COMMUNICATOR_COMMUNICATOR_H_
 #define OPS_COMMUNICATOR_COMMUNICATOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,6 +56,7 @@ struct CommunicatorStats {
   PerAlgorithm all_to_all;
   PerAlgorithm barrier;
   TransportCounters wire;
+  int64_t bytes_staged = 0;  // copied from a GPU to this host for collectives; the results are copied back
   double seconds_outstanding = 0;  // in which at least one collective was outstanding
 };
 
@@ -129,11 +131,13 @@ class Communicator {
   Waiting OldestWaiting() const;
 
   CommunicatorStats stats() const;
-  Recorder Recorded() const;  // a copy
+  void CountStaged(int64_t bytes) { bytes_staged_ += bytes; }  // for the statistics
+  Recorder Recorded() const;                                   // a copy
   std::string DescribeTransport() const;
 
  private:
   std::unique_ptr<Engine> engine_;
+  std::atomic<int64_t> bytes_staged_{0};
 };
 
 }  // namespace tf_strategies

@@ -80,6 +80,7 @@ std::string ToJson(const CommunicatorStats& stats, const std::string& transport)
        << ", \"bytes_received\": " << stats.wire.bytes_received
        << ", \"messages_sent\": " << stats.wire.messages_sent
        << ", \"messages_received\": " << stats.wire.messages_received
+       << ", \"bytes_staged\": " << stats.bytes_staged
        << ", \"seconds_outstanding\": " << stats.seconds_outstanding << ", \"collectives\": [";
   bool first = true;
   for (size_t i = 0; i < stats.all_reduce.size(); ++i) {

@@ -20,6 +20,7 @@ CORE = {
     "reduce": {"base"},
     "compress": {"base"},
     "cuda": {"base", "compress"},
+    "staging": {"base", "cuda"},
     "transport": {"base"},
     "communicator": {"base", "schedule", "reduce", "transport"},
     "channel": {"base", "transport"},
@@ -28,7 +29,17 @@ CORE = {
 }
 OPS = {
     **CORE,
-    "kernels": {"base", "reduce", "compress", "communicator", "channel", "confine", "ledger"},
+    "kernels": {
+        "base",
+        "reduce",
+        "compress",
+        "cuda",
+        "communicator",
+        "channel",
+        "confine",
+        "ledger",
+        "staging",
+    },
     "tools": set(CORE),
     "bench": set(CORE),
 }
@@ -38,7 +49,7 @@ PROGRAMS = {"tools", "bench"}
 NOT_SHIPPED = PROGRAMS | {"analysis"}
 # Libraries that one layer alone may include: the start of the path in <> or "".
 FOREIGN_HEADERS = {
-    "kernels": ("tensorflow/", "absl/", "Eigen/", "unsupported/Eigen/"),
+    "kernels": ("tensorflow/", "xla/stream_executor/", "absl/", "Eigen/", "unsupported/Eigen/"),
     "cuda": ("cuda", "cub/", "thrust/", "nv/", "cooperative_groups"),
     "transport": ("ucp/", "ucs/"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 from tests.repo import layers
 
 MAKEFILE = layers.ROOT / "Makefile"
+FAT_BINARY = struct.pack("<I", 0xBA55ED50)  # the start of what nvcc stores for several GPUs
 
 
 def make_targets() -> set:
@@ -57,6 +59,48 @@ def test_setup_compiles_every_source():
         if path.relative_to(layers.ROOT).parts[1] not in layers.NOT_SHIPPED
     }
     assert set(listed) == expected
+
+
+def nvcc_found(named: str) -> str:
+    program = "import compile_cuda; print(*compile_cuda.find_nvcc())"
+    env = {**os.environ, "PYTHONPATH": str(layers.ROOT / "tools"), "TF_STRATEGIES_NVCC": named}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_nvcc_can_be_named_or_left_out_and_must_be_new_enough(tmp_path):
+    assert nvcc_found("") == "None TF_STRATEGIES_NVCC is empty"
+    assert nvcc_found("/nonexistent/nvcc") == "None /nonexistent/nvcc is not found"
+    for version, expected in (
+        ("12.4", "None {} is too old: CUDA 12.8 or newer is needed"),
+        ("13.1", "{} 13.1"),
+    ):
+        nvcc = tmp_path / version
+        nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.1'\n")
+        nvcc.chmod(0o755)
+        assert nvcc_found(str(nvcc)) == expected.format(nvcc)
+
+
+CUDA_LIBRARY = layers.ROOT / "tf_strategies/native/lib/cuda/libtf_strategies_cuda.so"
+
+
+@pytest.mark.skipif(not CUDA_LIBRARY.exists(), reason="built without CUDA, as there is no nvcc")
+def test_the_cuda_library_has_code_for_each_capability_and_shows_one_function():
+    code = CUDA_LIBRARY.read_bytes()
+    found = set()
+    at = code.find(FAT_BINARY)
+    while at >= 0:
+        header, size = struct.unpack_from("<HQ", code, at + 6)
+        entry, end = at + header, at + header + size
+        while entry < end:
+            kind, header, size = struct.unpack_from("<H2xIQ", code, entry)
+            found.add(("PTX" if kind == 1 else "machine code", *struct.unpack_from("<I", code, entry + 28)))
+            entry += header + size
+        at = code.find(FAT_BINARY, end)
+    assert found == {("machine code", 80), ("machine code", 90), ("machine code", 100), ("PTX", 100)}
+    symbols = ["nm", "--dynamic", "--defined-only", str(CUDA_LIBRARY)]
+    shown = subprocess.run(symbols, capture_output=True, text=True, check=True).stdout.split()[2::3]
+    assert [name for name in shown if not name.startswith("_")] == ["tfs_cuda_functions"]
 
 
 def test_folders_named_in_the_builds_are_the_layers():

@@ -88,6 +88,5 @@ def test_the_picture_of_the_architecture_has_every_layer() -> None:
     assert {f"ops/{layer}" for layer in layers} - drawn == {
         "ops/analysis",
         "ops/bench",
-        "ops/cuda",
         "ops/tools",
     }

@@ -54,6 +54,8 @@ def require_checks(
     workers: int,
     expected: Sequence[str] | None = None,
     timeout: float = 280.0,
+    fresh: bool = False,
+    env: Callable[[int], Mapping[str, str]] = lambda index: {},
 ) -> list[str]:
     """In a test: starts the module as so many workers; all checks must pass on all of them, and nothing be left behind.
 
@@ -62,13 +64,14 @@ def require_checks(
         arguments: of the worker's command line.
         expected: the names, in order, where these are not all of the module.
         timeout: seconds until the last worker's end.
+        fresh, env: as for `ProcessGroup.start_workers`.
 
     Returns:
         Their logs.
     """
     names = names_of_checks(module) if expected is None else list(expected)
     with ReservedPorts(workers) as ports, ProcessGroup(folder) as group, nothing_left(group, ports.ports):
-        started = group.start_workers(ports.addresses, module, *arguments)
+        started = group.start_workers(ports.addresses, module, *arguments, fresh=fresh, env=env)
         assert set(group.wait_all(timeout).values()) == {0}
         logs = [worker.log() for worker in started]
         for log in logs:

@@ -177,22 +177,34 @@ class ProcessGroup:
         return self._add(Process(name, started, log_path))
 
     def start_workers(
-        self, addresses: Sequence[str], module: str, *arguments: str, only: Sequence[int] | None = None
+        self,
+        addresses: Sequence[str],
+        module: str,
+        *arguments: str,
+        only: Sequence[int] | None = None,
+        fresh: bool = False,
+        env: Callable[[int], Mapping[str, str]] = lambda index: {},
     ) -> list[Process]:
         """Starts a module, preloaded, as all workers of a cluster at these addresses, or `only` some: "worker0", ...
+
+        Args:
+            fresh: starts new interpreters instead: a GPU that an interpreter has seen cannot be used after a fork.
+            env: returns what is added to the environment of a worker.
 
         Returns:
             Those that were started, in order.
         """
-        return [
-            self.start_preloaded(
+        started = []
+        for index in range(len(addresses)) if only is None else only:
+            name, given = (
                 f"worker{index}",
-                module,
-                *arguments,
-                env={"TF_CONFIG": tf_config({"worker": addresses}, "worker", index)},
+                {"TF_CONFIG": tf_config({"worker": addresses}, "worker", index), **env(index)},
             )
-            for index in (range(len(addresses)) if only is None else only)
-        ]
+            if fresh:
+                started.append(self.start_python(name, "-m", module, *arguments, env=given))
+            else:
+                started.append(self.start_preloaded(name, module, *arguments, env=given))
+        return started
 
     def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
         return light_environment({"TF_STRATEGIES_RECORDS": str(self._log_dir / "records"), **(extra or {})})

@@ -61,6 +61,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             devices=devices,
             cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack, compressor),
         )
+        self._cross_device_ops.run_on(self._devices[0])
         self._distributor = DatasetDistributor(group, len(self._devices))
         self._runs = ReplicaRuns(
             strategy,

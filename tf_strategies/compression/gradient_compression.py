@@ -42,6 +42,15 @@ class GradientCompression:
         self._names[key] = name
 
     @property
+    def device(self) -> str:
+        """The device that keeps the state. It can be changed before the first gradient."""
+        return self._state.device
+
+    @device.setter
+    def device(self, device: str) -> None:
+        self._state.device = device
+
+    @property
     def step(self) -> tf.Variable:
         """The number of exchanges so far, [] int64."""
         return self._state.step

@@ -25,7 +25,7 @@ class GradientState:
     """
 
     def __init__(self, device: str, *, is_local: bool = False) -> None:
-        self._device = device
+        self.device = device
         keys = tf.compat.v1.GraphKeys
         self._collection = keys.LOCAL_VARIABLES if is_local else keys.GLOBAL_VARIABLES
         self._eager = _Made()
@@ -36,7 +36,7 @@ class GradientState:
         """The number of exchanges so far, [] int64."""
         made = self._made_here()
         if not made.steps:
-            with tf.init_scope(), tf.device(self._device):
+            with tf.init_scope(), tf.device(self.device):
                 made.steps.append(self._make(tf.zeros([], tf.int64), "step"))
         return made.steps[0]
 
@@ -49,7 +49,7 @@ class GradientState:
         """
         key, slots = variable._unique_id, self._made_here().slots
         if key not in slots:
-            with tf.init_scope(), tf.device(self._device):
+            with tf.init_scope(), tf.device(self.device):
                 slots[key] = {name: self._slot(variable, name, adds_up) for name in names}
             weakref.finalize(variable, slots.pop, key, None).atexit = False
         return slots[key]

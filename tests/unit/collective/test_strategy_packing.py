@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tf_strategies.collective.exchange.devices import device_of_pack
 from tf_strategies.collective.exchange.packing import SMALL_BYTES, plan_packs
+from tf_strategies.collective.exchange.sparse_rows import HOST
 
 LARGE = SMALL_BYTES
 _TENSORS = st.lists(
@@ -66,3 +70,24 @@ def test_each_tensor_is_in_one_pack_of_its_dtype_within_the_limit(tensors: list,
             if sizes[0] >= SMALL_BYTES:
                 assert sum(size or 0 for _, size in tensors[pack[-1] + 1 : pack[0] + 1]) < limit
     assert [pack[-1] for pack in packs] == sorted((pack[-1] for pack in packs), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("places", "dtype", "gpu", "expected"),
+    [
+        (["/GPU:1", "/GPU:1"], tf.float32, "/GPU:0", "/device:GPU:1"),
+        (["/GPU:0", ""], tf.bfloat16, "/GPU:0", "/device:GPU:0"),
+        (["", ""], tf.int64, "/device:GPU:0", "/device:GPU:0"),
+        (["/GPU:0", "/CPU:0"], tf.float32, "/GPU:0", HOST),
+        (["/GPU:0"], tf.int32, "/GPU:0", HOST),  # TensorFlow keeps it in the memory of the host
+        (["/GPU:0"], tf.float32, "", HOST),  # without the code for GPUs
+        (["", ""], tf.float32, "", HOST),
+    ],
+)
+def test_packs_of_a_gpu_are_reduced_there(places: list, dtype: tf.DType, gpu: str, expected: str) -> None:
+    with tf.Graph().as_default():
+        tensors = []
+        for place in places:
+            with tf.device(place):
+                tensors.append(tf.zeros([3], dtype))
+        assert device_of_pack(tensors, gpu) == expected

@@ -39,12 +39,15 @@ class CommunicationStats:
         bytes_sent: the bytes that this worker has sent.
         bytes_received: the bytes that this worker has received.
         collectives: one entry for each kind and algorithm.
+        bytes_staged: the bytes that all-reduces have copied from GPUs to pinned memory of this host, on streams of their own;
+            the sums are copied back. 0 where the gradients were on the CPU, or TensorFlow has copied them.
     """
 
     transport: str
     bytes_sent: int
     bytes_received: int
     collectives: Tuple[CollectiveStats, ...]
+    bytes_staged: int = 0
 
     @classmethod
     def from_counters(cls, counters: JsonObject) -> CommunicationStats:
@@ -65,6 +68,7 @@ class CommunicationStats:
             bytes_sent=int(counters["bytes_sent"]),
             bytes_received=int(counters["bytes_received"]),
             collectives=collectives,
+            bytes_staged=int(counters.get("bytes_staged", 0)),
         )
 
     @property

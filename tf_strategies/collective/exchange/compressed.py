@@ -43,6 +43,15 @@ class CompressedGradients:
         self._layout = ""
 
     @property
+    def device(self) -> str:
+        """The device that compresses gradients and keeps the state."""
+        return self._compression.device
+
+    @device.setter
+    def device(self, device: str) -> None:
+        self._compression.device = device
+
+    @property
     def rank(self) -> int:
         return self._group.rank
 
@@ -91,7 +100,7 @@ class CompressedGradients:
         self._layout = _digest([(i, i in taken, tuple(variables[i].shape)) for i in mine])
         compressor = self._compression.compressor
         found: Dict[int, TensorOrSlices] = {}
-        with tf.device(HOST):
+        with tf.device(self.device):
             plain = [i for i in range(len(values)) if i not in taken]
             hidden = bool(taken) and not compressor.shows_what_is_not_finite
             flag = [is_broken([values[i] for i in mine])] if hidden or self._compression.remembers else []

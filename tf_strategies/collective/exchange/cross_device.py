@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.compressed import CompressedGradients
+from tf_strategies.collective.exchange.devices import device_of_pack
 from tf_strategies.collective.exchange.packing import plan_packs
 from tf_strategies.collective.exchange.sparse import SparseExchange, is_small_table
 from tf_strategies.collective.exchange.sparse_rows import (
@@ -53,11 +54,27 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     ) -> None:
         super().__init__()
         self._group = group
+        self._gpu = ""
         self._bytes_per_pack = bytes_per_pack
         self._slices = SparseExchange(group, _ON_THE_WIRE)
         self.compressed = (
             None if compressor is None else CompressedGradients(group, compressor, self._sum_over_all)
         )
+
+    def run_on(self, device: str) -> None:
+        """Adds up and compresses gradients of a GPU there, if `device` is one and the operations have kernels for it.
+
+        Args:
+            device: the first device of this worker.
+        """
+        if "GPU" not in device.upper():
+            return
+        from tf_strategies.native.gpus import use_gpus
+
+        if use_gpus():
+            self._gpu = device
+            if self.compressed is not None:
+                self.compressed.device = device
 
     @property
     def _num_between_graph_workers(self) -> int:
@@ -143,9 +160,9 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         wire = [_to_wire_dtype(tensor) for tensor in tensors]
         packs = plan_packs([_dtype_and_bytes(tensor) for tensor in wire], self._bytes_per_pack)
         results: List[Optional[tf.Tensor]] = [None] * len(tensors)
-        with tf.device(HOST):
-            for number, pack in enumerate(packs):
-                mine = [wire[i] for i in pack]
+        for number, pack in enumerate(packs):
+            mine = [wire[i] for i in pack]
+            with tf.device(device_of_pack(mine, self._gpu)):
                 sums = self._group.all_reduce(mine, name=f"pack {number} of {len(packs)}", layout=layout)
                 for position, total in zip(pack, sums):
                     results[position] = tf.cast(total, tensors[position].dtype)
