@@ -18,6 +18,7 @@ from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import AuthenticationError, Session
+from tf_strategies.refusal_counts import RefusalCounts
 from tf_strategies.tls import TlsFiles
 from tf_strategies.types import Result
 
@@ -63,7 +64,7 @@ class ControlServer:
         tls: TlsFiles | None = None,
     ) -> None:
         self._name, self._secret, self._post = name, secret, post
-        self._strangers = 0
+        self._refused = RefusalCounts()
         self._silent = _SilentStreams(size + _SPARE_STREAMS)
         handler = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server = grpc.server(
@@ -131,12 +132,10 @@ class ControlServer:
             self._post(stream, None)
 
     def _warn_of_stranger(self, peer: str, error: AuthenticationError) -> None:
-        """Logs the 1st, 2nd, 4th, 8th … connection that was refused."""
-        self._strangers += 1
-        if self._strangers & (self._strangers - 1) == 0:
-            _log.warning(
-                "%s refused a connection from %s: %s (%d so far)", self._name, peer, error, self._strangers
-            )
+        """Logs some of the connections that were refused for the same reason, with their number."""
+        number = self._refused.count(str(error), peer.rpartition(":")[0])
+        if number:
+            _log.warning("%s refused a connection from %s: %s (%d so far)", self._name, peer, error, number)
 
 
 class _Stream:

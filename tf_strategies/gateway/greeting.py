@@ -127,7 +127,7 @@ class Receiver:
         _, kinds, purpose = _HELLO.unpack_from(opening)
         self.difference = _difference(kinds, security.kinds)
         self._handshake = Accepting(security.key, opening)
-        self.purpose = Purpose(purpose)
+        self.purpose = _purpose(purpose)
         self.answer = _ANSWER.pack(MAGIC, security.kinds) + self._handshake.challenge
 
     def check(self, proof: bytes) -> None:
@@ -137,6 +137,15 @@ class Receiver:
             ValueError: the other end does not know the secret.
         """
         self._handshake.check(proof)
+
+
+def _purpose(number: int) -> Purpose:
+    try:
+        return Purpose(number)
+    except ValueError:
+        raise ValueError(
+            "its connection has an unknown purpose; give all tasks the same version of tf_strategies"
+        ) from None
 
 
 def _difference(theirs: int, ours: int) -> str:

@@ -14,11 +14,13 @@ from tf_strategies.gateway.streams import (
     CHUNK_BYTES,
     GREETING_SECONDS,
     Stream,
+    TlsError,
     accept_data,
     accept_stream,
     answer,
     relay,
 )
+from tf_strategies.refusal_counts import RefusalCounts
 
 __all__ = ["Inbound"]
 
@@ -53,6 +55,7 @@ class Inbound:
         self._relays: dict[asyncio.Task[None], None] = {}
         self._tickets: set[bytes] = set()
         self._warned: set[str] = set()
+        self._refused = RefusalCounts()
 
     async def accept(self, listener: socket.socket) -> None:
         """Accepts connections for ever."""
@@ -80,9 +83,11 @@ class Inbound:
             try:
                 await asyncio.wait_for(self._serve(opened), GREETING_SECONDS)
             except asyncio.TimeoutError:
-                self._warn(f"refused a connection from {host}: it was silent")
+                self._warn_of_stranger(host, "it was silent")
+            except TlsError as error:
+                self._warn_of_stranger(host, str(error), reason="TLS")
             except (OSError, ValueError) as error:
-                self._warn(f"refused a connection from {host}: {error}")
+                self._warn_of_stranger(host, str(error))
 
     async def _serve(self, opened: socket.socket) -> None:
         purpose = await answer(opened, self._security)
@@ -113,6 +118,18 @@ class Inbound:
             return
         with contextlib.suppress(OSError):
             await relay(stream, server)
+
+    def _warn_of_stranger(self, host: str, text: str, reason: str = "") -> None:
+        """Logs some of the connections that were refused for the same reason, with their number.
+
+        Args:
+            host: from which the connection came.
+            text: for the log.
+            reason: under which it is counted, where the other end can choose between many texts; "" for the text itself.
+        """
+        number = self._refused.count(reason or text, host)
+        if number:
+            _log.warning("%s refused a connection from %s: %s (%d so far)", self._own, host, text, number)
 
     def _warn(self, what: str) -> None:
         if what not in self._warned and len(self._warned) < _MOST_WARNINGS:

@@ -28,6 +28,7 @@ __all__ = [
     "CHUNK_BYTES",
     "GREETING_SECONDS",
     "Stream",
+    "TlsError",
     "accept_data",
     "accept_stream",
     "answer",
@@ -41,6 +42,10 @@ GREETING_SECONDS = 10.0
 _LOSS_SECONDS = 60
 _CLOSING_SECONDS = 10.0
 CHUNK_BYTES = 256 << 10
+
+
+class TlsError(ValueError):
+    """Says that a connection was accepted, and that TLS failed on it."""
 
 
 class Stream(NamedTuple):
@@ -190,7 +195,7 @@ async def accept_stream(opened: socket.socket, security: Security) -> Stream:
     """Returns the stream of a connection that `answer` has greeted, and takes it over.
 
     Raises:
-        ValueError: TLS failed. The message says why.
+        TlsError: TLS failed. The message says why.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=CHUNK_BYTES, loop=loop)
@@ -199,7 +204,7 @@ async def accept_stream(opened: socket.socket, security: Security) -> Stream:
     try:
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, opened, ssl=encryption)
     except (ConnectionError, ssl.SSLError) as error:
-        raise ValueError(f"TLS fails, as with a certificate of another authority: {_words(error)}") from None
+        raise TlsError(f"TLS fails, as with a certificate of another authority: {_words(error)}") from None
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     writer.write(READY)
     return Stream(reader, writer)

@@ -1,4 +1,4 @@
-"""Tests that the server of the control plane stands streams that send nothing, and streams that send too much, over real gRPC."""
+"""Tests that the server of the control plane stands streams that send nothing, too much or the wrong secret, over real gRPC."""
 
 from __future__ import annotations
 
@@ -110,3 +110,24 @@ def test_silent_streams_hold_no_place(channel: grpc.Channel, posted: Posted) -> 
     assert time.monotonic() - started < 5
     assert call.is_active()
     wait_until(lambda: sum(each.done() for each in silent) >= 60 - 18, 5, "the end of the oldest streams")
+
+
+def test_a_frequent_reason_of_refusals_hides_no_other(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(secret: bytes) -> None:
+        """Returns when the server has ended the stream, which it does after it has logged."""
+        said = [stream_handshake.connect(secret).opening, bytes(32)]
+        assert len(list(channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(said), timeout=_SECONDS))) == 1
+
+    for _ in range(2):  # these are the 1st and 2nd of all
+        refused(b"another secret")
+    stream = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+    none = iter([stream_handshake.connect(b"").opening])
+    assert len(list(stream(none, timeout=_SECONDS))) == 1
+    refused(b"another secret")
+    refused(b"another secret")
+    found = [each.getMessage() for each in caplog.records if "refused a connection" in each.getMessage()]
+    wrong, missing = "it does not know the secret of this cluster", "this task has a secret, and it has none"
+    assert [reason in line for reason, line in zip((wrong, wrong, missing, wrong), found)] == [True] * 4
+    assert [line.rpartition(" (")[2] for line in found] == [f"{number} so far)" for number in (1, 2, 1, 4)]
