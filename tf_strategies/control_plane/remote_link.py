@@ -20,6 +20,7 @@ import grpc  # noqa: E402  (reads its environment when it is imported)
 from tf_strategies.control_plane.server import METHOD, SERVICE  # noqa: E402
 
 _JOIN_SECONDS = 2.0
+_PARTING_SECONDS = 1.0  # less than _JOIN_SECONDS
 
 
 class RemoteLink:
@@ -100,6 +101,7 @@ class RemoteLink:
                 self._on_message(self, decode(session.open(data)))
         except AuthenticationError as error:
             self.refused, reason = SECRET_FILE, str(error)
+            self._part(call)
         except StopIteration:
             pass
         except ValueError as error:
@@ -116,6 +118,16 @@ class RemoteLink:
         proof, session = stream_handshake.answer(self._connecting, self._secret, next(call))
         self._authenticated.put((proof, session))
         return session
+
+    def _part(self, call: grpc.Call) -> None:
+        """Ends the requests and waits until rank 0 ends the stream; bounded.
+
+        A stream that was cancelled first may seem to rank 0 like a lost connection. Then rank 0 does not log the disagreement.
+        """
+        self._end_requests()
+        ended = threading.Event()
+        if call.add_callback(ended.set):
+            ended.wait(_PARTING_SECONDS)
 
     def _tls_disagreement(self) -> str:
         """Returns why TLS keeps the two ends from talking, and notes that; "" if it is something else."""

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from tests.support.processes import ReservedPorts, wait_until
-from tf_strategies.control_plane import stream_handshake
+from tf_strategies.control_plane import remote_link, stream_handshake
 from tf_strategies.control_plane.server import METHOD, SERVICE, ControlServer
 
 pytestmark = pytest.mark.any_line
@@ -52,12 +52,17 @@ def posted() -> Posted:
 
 
 @pytest.fixture
-def channel(posted: Posted) -> Iterator[grpc.Channel]:
+def address(posted: Posted) -> Iterator[str]:
     with ReservedPorts(1) as ports:
         server = ControlServer("worker 0", ports.addresses[0], 2, SECRET, posted)
-        with contextlib.closing(grpc.insecure_channel(f"ipv4:{ports.addresses[0]}")) as opened:
-            yield opened
+        yield ports.addresses[0]
         server.stop()
+
+
+@pytest.fixture
+def channel(address: str) -> Iterator[grpc.Channel]:
+    with contextlib.closing(grpc.insecure_channel(f"ipv4:{address}")) as opened:
+        yield opened
 
 
 def join(channel: grpc.Channel) -> Any:
@@ -112,6 +117,10 @@ def test_silent_streams_hold_no_place(channel: grpc.Channel, posted: Posted) -> 
     wait_until(lambda: sum(each.done() for each in silent) >= 60 - 18, 5, "the end of the oldest streams")
 
 
+def refusals(caplog: pytest.LogCaptureFixture) -> List[str]:
+    return [each.getMessage() for each in caplog.records if "refused a connection" in each.getMessage()]
+
+
 def test_a_frequent_reason_of_refusals_hides_no_other(
     channel: grpc.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +136,32 @@ def test_a_frequent_reason_of_refusals_hides_no_other(
     assert len(list(stream(none, timeout=_SECONDS))) == 1
     refused(b"another secret")
     refused(b"another secret")
-    found = [each.getMessage() for each in caplog.records if "refused a connection" in each.getMessage()]
+    found = refusals(caplog)
     wrong, missing = "it does not know the secret of this cluster", "this task has a secret, and it has none"
     assert [reason in line for reason, line in zip((wrong, wrong, missing, wrong), found)] == [True] * 4
     assert [line.rpartition(" (")[2] for line in found] == [f"{number} so far)" for number in (1, 2, 1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("secret", "reason"),
+    [
+        (b"", "this task has a secret, and it has none"),
+        (b"another", "it does not accept the secret of this task"),
+    ],
+)
+def test_every_member_that_distrusts_the_server_is_counted(
+    secret: bytes,
+    reason: str,
+    address: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_link, "_PARTING_SECONDS", _SECONDS)
+    for _ in range(32):
+        closed = threading.Event()
+        link = remote_link.RemoteLink(
+            address, secret, lambda *_: None, lambda *_, closed=closed: closed.set()
+        )
+        assert closed.wait(_SECONDS)
+        link.close()
+    assert reason in refusals(caplog)[-1] and refusals(caplog)[-1].endswith(" (32 so far)")
