@@ -19,8 +19,8 @@ UPSTREAM := .venv/upstream
 find_python = $(if $(PYTHON),echo $(PYTHON),python3 tools/find_python.py $(1) $(2) 3.11)
 # setuptools: TensorFlow 2.15's TensorBoard needs the pkg_resources that left with 81.
 BUILD_TOOLS := pip 'setuptools>=77,<81' wheel
-OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/confine ops/ledger ops/kernels -name '*.cc' -o -name '*.h')
-BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/compile_ops.py tools/find_tensorflow.py ops/exports.map
+OPS_SOURCES := $(shell find ops/base ops/schedule ops/reduce ops/compress ops/transport ops/communicator ops/channel ops/confine ops/ledger ops/staging ops/cuda ops/kernels -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+BUILD_FILES := setup.py pyproject.toml tf_strategies/_version.py tools/build_steps.py tools/compile_ops.py tools/compile_cuda.py tools/find_tensorflow.py ops/exports.map ops/cuda/exports.map
 CXX_FILES = $(shell find ops tests/core -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 LIBUCX = $(firstword $(wildcard $(CURDIR)/$(TOOLS)/lib/python3*/site-packages/libucx))
 # Without -j it shares the jobs of the make that runs it.
@@ -204,7 +204,7 @@ test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
 	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
 
 # Both share the cores: what one leaves idle at its end, the other takes. ThreadSanitizer is for what has threads.
-THREADED := base/ transport/ communicator/ channel/ confine/ ledger/ cuda/
+THREADED := base/ transport/ communicator/ channel/ confine/ ledger/ cuda/ staging/
 sanitize: $(TOOLS)/.installed ## the C++ core under AddressSanitizer, UBSan and ThreadSanitizer
 	@$(AGAIN) -j$(JOBS) -Otarget TOGETHER=1 sanitize-address sanitize-thread
 
