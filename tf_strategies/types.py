@@ -1,7 +1,7 @@
 """Names the kinds of values in annotations. TensorFlow is imported for type checkers only.
 
 A value that may truly be anything is an alias of `Any` here, documented once; elsewhere annotations do not say `Any`
-(tests/repo/test_annotations.py). The types of Keras are in `tf_strategies.keras.types`.
+(tests/repo/test_annotations.py). The types of Keras are in `tf_strategies.keras.types` and `fit_types`.
 """
 
 from __future__ import annotations

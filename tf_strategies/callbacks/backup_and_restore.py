@@ -13,12 +13,13 @@ from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.atomic_files import remove_left_over
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import metric_variables
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 from tf_strategies.keras.stopping import agree_to_stop
-from tf_strategies.keras.types import Logs, Model, Variable
+from tf_strategies.keras.types import Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
 __all__ = ["BackupAndRestore"]

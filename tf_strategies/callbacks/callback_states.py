@@ -6,8 +6,8 @@ from typing import Dict, Iterator, List, Tuple
 
 import numpy as np
 
+from tf_strategies.keras.fit_types import Callback
 from tf_strategies.keras.loaded import classes_of
-from tf_strategies.keras.types import Callback
 from tf_strategies.types import Json, JsonObject
 
 __all__ = ["restore", "snapshot", "without_weights"]

@@ -9,8 +9,8 @@ from typing import Optional, Union
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.keras.types import Logs
 
 __all__ = ["StalenessTensorBoard"]
 

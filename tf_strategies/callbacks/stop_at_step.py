@@ -6,9 +6,9 @@ from typing import Optional
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.running_fit import RunningFit, running_fit
-from tf_strategies.keras.types import Logs
 from tf_strategies.options import whole_number
 
 __all__ = ["StopAtStep"]

@@ -6,11 +6,12 @@ from typing import Callable, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.agreement import terms_of
+from tf_strategies.control_plane.callbacks import Callbacks
 from tf_strategies.control_plane.coordinator import Coordinator
 from tf_strategies.control_plane.distrust import DistrustError
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
-from tf_strategies.control_plane.member import Callbacks, Member
+from tf_strategies.control_plane.member import Member
 from tf_strategies.control_plane.messages import Failure, Pace, encode
 from tf_strategies.control_plane.notices import NoticeWatch, give_notice
 from tf_strategies.control_plane.remote_link import RemoteLink

@@ -7,15 +7,15 @@ import os
 import socket
 import threading
 import time
-from typing import Callable, NamedTuple
 
 from tf_strategies.control_plane import joining
+from tf_strategies.control_plane.callbacks import Callbacks
 from tf_strategies.control_plane.clock_offset import ClockOffset
 from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
 from tf_strategies.control_plane.joining import Setback
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
-from tf_strategies.control_plane.messages import Failure, Message, Pace
+from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
@@ -24,15 +24,6 @@ from tf_strategies.types import JsonObject
 _log = logging.getLogger("tf_strategies")
 
 _FAREWELL_SECONDS = 2.0
-
-
-class Callbacks(NamedTuple):
-    """The functions of its owner that a member calls; see `ControlPlane.join`."""
-
-    on_abort: Callable[[int, str], None]
-    describe: Callable[[int], str]
-    waiting: Callable[[], tuple[int, float, str] | None]
-    pace: Callable[[], Pace | None] = lambda: None
 
 
 class Member:
@@ -218,8 +209,7 @@ class Member:
     def _on_message(self, link: Link, message: Message) -> None:
         kind = message["type"]
         if kind == "describe":
-            text, state = self._callbacks.describe(message["instance"]), self._callbacks.waiting()
-            answer = {"instance": message["instance"], "text": text, "waited": state[1] if state else -1.0}
+            answer = self._callbacks.answer(message["instance"])
             with self._changed:
                 self._send({"type": "described", **answer})
         elif kind == "abort":
@@ -278,17 +268,7 @@ class Member:
             in_group = self._epoch is not None
             self._changed.notify_all()
         if in_group and not self._closing.is_set():
-            self._tell_owner(failure)
-
-    def _tell_owner(self, failure: Failure) -> None:
-        """Calls `on_abort`, which ends all waits. If it raises, calls it again with an ASCII message."""
-        try:
-            self._callbacks.on_abort(int(failure.code), failure.message)
-        except Exception:
-            _log.exception(
-                "%s could not handle the failure of the group and tries again", self._names[self._rank]
-            )
-            self._callbacks.on_abort(int(failure.code), ascii(failure.message))
+            self._callbacks.tell_of(failure, self._names[self._rank])
 
     # ---- on the monitor's thread
 

@@ -16,8 +16,9 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.evaluator.checkpoint_folder import CheckpointFolder, Found
 from tf_strategies.evaluator.loading import NotWholeError, load
 from tf_strategies.evaluator.servers_watch import ServersWatch
+from tf_strategies.keras.fit_types import Callback, Data
 from tf_strategies.keras.model_state import is_compiled
-from tf_strategies.keras.types import Callback, Data, Model
+from tf_strategies.keras.types import Model
 from tf_strategies.options import whole_number
 
 __all__ = ["Evaluation", "SidecarEvaluator"]

@@ -19,7 +19,8 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, Tuple, Union
 
-from tf_strategies.keras.types import Model, ModelCheckpoint
+from tf_strategies.keras.fit_types import ModelCheckpoint
+from tf_strategies.keras.types import Model
 from tf_strategies.types import Kwargs
 
 __all__ = ["remove_left_over", "replaced", "save_atomically"]

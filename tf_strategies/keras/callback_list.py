@@ -17,10 +17,11 @@ from types import ModuleType
 from typing import Any, Callable, Optional
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.fit_types import Callback, CallbackList, Callbacks
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.running_fit import note_callbacks
 from tf_strategies.keras.stopping import agree_after_callbacks
-from tf_strategies.keras.types import Callback, CallbackList, Callbacks, Model
+from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["init"]

@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import Data, DataLoop, Dataset
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import note_loop
 from tf_strategies.keras.shuffling import one_order
-from tf_strategies.keras.types import Data, DataLoop, Dataset
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import Structure
 

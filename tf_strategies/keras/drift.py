@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies.errors import DriftError
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import (
@@ -25,7 +26,7 @@ from tf_strategies.keras.model_state import (
     replicas_of,
 )
 from tf_strategies.keras.settings import layer_settings, optimizer_settings
-from tf_strategies.keras.types import Logs, Model
+from tf_strategies.keras.types import Model
 
 __all__ = ["DriftCheck", "checksum"]
 

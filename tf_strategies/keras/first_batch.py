@@ -13,8 +13,9 @@ from typing import Callable, Optional
 
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import DataLoop
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.types import DataLoop, Model
+from tf_strategies.keras.types import Model
 from tf_strategies.types import Structure
 
 __all__ = ["build"]

@@ -13,9 +13,10 @@ from typing import Callable, Iterable, List, Optional, Union
 
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy, group_of
 from tf_strategies.keras.step_results import StepResults
-from tf_strategies.keras.types import Logs, Metric, Model
+from tf_strategies.keras.types import Metric, Model
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["logs_of_epoch", "results", "results_of_step"]

@@ -10,10 +10,11 @@ from typing import Any, Callable, Iterator, Optional
 import tensorflow as tf
 
 from tf_strategies.keras import prediction_order, refusals
+from tf_strategies.keras.fit_types import StepFunction
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.running_fit import fit_runs
 from tf_strategies.keras.single_batch import as_dataset, own_rows
-from tf_strategies.keras.types import Model, StepFunction
+from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import Result, Structure
 

@@ -10,8 +10,9 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import Data
 from tf_strategies.keras.group_strategy import group_of
-from tf_strategies.keras.types import Data, Model
+from tf_strategies.keras.types import Model
 from tf_strategies.types import Result
 
 __all__ = ["in_order"]

@@ -14,8 +14,7 @@ import contextlib
 import threading
 from typing import Iterator, List, Optional, Tuple, TypedDict, Union
 
-from tf_strategies.keras.replayed_dataset import ReplayedDataset
-from tf_strategies.keras.types import (
+from tf_strategies.keras.fit_types import (
     Callback,
     CallbackList,
     Callbacks,
@@ -23,10 +22,9 @@ from tf_strategies.keras.types import (
     DataLoop,
     Dataset,
     Keras2DataAdapter,
-    Keras2Model,
-    Keras3Model,
-    Model,
 )
+from tf_strategies.keras.replayed_dataset import ReplayedDataset
+from tf_strategies.keras.types import Keras2Model, Keras3Model, Model
 from tf_strategies.types import Structure
 
 __all__ = ["Place", "RunningFit", "fit_runs", "note_callbacks", "note_loop", "running_fit"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
+from tf_strategies.keras.fit_types import CallbackList
 from tf_strategies.keras.group_strategy import group_of
-from tf_strategies.keras.types import CallbackList, Model
+from tf_strategies.keras.types import Model
 
 __all__ = ["agree_after_callbacks", "agree_to_stop"]
 

@@ -14,7 +14,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Optional,
     Protocol,
     Sequence,
@@ -22,6 +21,7 @@ from typing import (
     Union,
 )
 
+from tf_strategies.keras.fit_types import Data
 from tf_strategies.types import Structure, TensorLike, TensorOrSlices
 
 if TYPE_CHECKING:
@@ -30,18 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchNormalization",
-    "Callback",
-    "CallbackList",
-    "Callbacks",
     "Compression",
     "Config",
-    "Data",
-    "DataAdapter",
-    "DataLoop",
-    "Dataset",
     "Gradients",
     "GradientsAndVariables",
-    "Keras2DataAdapter",
     "Keras2Model",
     "Keras3Model",
     "Keras3Optimizer",
@@ -49,36 +41,17 @@ __all__ = [
     "Layer",
     "LearningRate",
     "LearningRateSchedule",
-    "Logs",
     "Loss",
     "Metric",
     "Model",
-    "ModelCheckpoint",
     "Operation",
     "Optimizer",
     "Replaced",
-    "StepFunction",
     "Variable",
 ]
 
 Config = Dict[str, Any]
 """The settings of an object, as `get_config` returns them."""
-
-Logs = Dict[str, Any]
-"""The values of losses and metrics, by name: numbers, arrays or tensors, and in some cases structures of them."""
-
-Data = Any
-"""The argument `x` of `fit`, `evaluate` and `predict`: an array, a structure of arrays, a dataset, or another source."""
-
-Dataset = Union["tf.data.Dataset", "tf.distribute.DistributedDataset"]
-"""A dataset, or the share of one that a strategy gives to a worker."""
-
-DataLoop = Any
-"""The object that goes through the data of `fit`: EpochIterator in Keras 3, DataHandler in Keras 2. They have no common
-attributes."""
-
-StepFunction = Callable[..., Structure]
-"""The function that runs steps of `fit`, `evaluate` or `predict` on an iterator, and returns logs or predictions."""
 
 Replaced = Any
 """A function, class or module of Keras or TensorFlow that a patch replaces, or its replacement."""
@@ -270,33 +243,6 @@ class Keras2Model(Model, Protocol):
     _training_state: object
 
 
-class Callback(Protocol):
-    """A callback of `fit`, `evaluate` and `predict`."""
-
-    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
-        """Runs when `fit` begins."""
-
-    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
-        """Runs at the end of each epoch, counted from 0."""
-
-
-class ModelCheckpoint(Callback, Protocol):
-    """The callback that saves models."""
-
-    filepath: str
-    _save_model: Callable[..., object]
-
-
-class CallbackList(Protocol):
-    """The callbacks of one call of `fit`, `evaluate` or `predict`."""
-
-    callbacks: List[Callback]
-
-
-Callbacks = Union[Callback, List[Callback], Tuple[Callback, ...], None]
-"""The argument `callbacks` of `fit`, `evaluate` and `predict`, which also take a CallbackList."""
-
-
 class Compression(Protocol):
     """The compressor of gradients of a strategy, one of `tfs.compression`."""
 
@@ -307,19 +253,6 @@ class Compression(Protocol):
     @property
     def replaces_momentum(self) -> float:
         """The momentum that is applied before gradients are added up; 0 for none."""
-
-
-class DataAdapter(Protocol):
-    """The object behind a data loop that makes batches of arrays, generators or datasets."""
-
-    on_epoch_end: Callable[[], None]
-
-
-class Keras2DataAdapter(DataAdapter, Protocol):
-    """A data adapter of Keras 2, tf_keras included."""
-
-    def should_recreate_iterator(self) -> bool:
-        """Returns True if each epoch has an iterator of its own."""
 
 
 class LearningRateSchedule(Protocol):

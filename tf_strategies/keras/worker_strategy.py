@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, ContextManager, Iterator, Optional, Sequence
 
+from tf_strategies.keras.fit_types import Callback, StepFunction
 from tf_strategies.keras.shared_progress import SharedProgress
-from tf_strategies.keras.types import Callback, Compression, Model, StepFunction, Variable
+from tf_strategies.keras.types import Compression, Model, Variable
 from tf_strategies.types import Structure
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.keras import bridge, joint_step, scope_check
+from tf_strategies.keras.fit_types import Callback
 from tf_strategies.keras.shared_progress import Pace
-from tf_strategies.keras.types import Callback
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster.connection import ConnectedServers

@@ -8,8 +8,8 @@ from typing import Optional, Sequence, Tuple
 
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.fit_types import Callback
 from tf_strategies.keras.shared_progress import Pace
-from tf_strategies.keras.types import Callback
 from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.strategy import ParameterServerStrategy
 from tf_strategies.parameter_server.updates.last_step import LastStep

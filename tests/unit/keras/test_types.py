@@ -1,4 +1,4 @@
-"""The protocols of tf_strategies.keras.types are true of the objects of the Keras in use."""
+"""The protocols of tf_strategies.keras.types and fit_types are true of the objects of the Keras in use."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any, Iterator, Tuple
 import pytest
 import tensorflow as tf
 
-from tf_strategies.keras import types
+from tf_strategies.keras import fit_types, types
 from tf_strategies.keras.current import KERAS, KERAS3
 
 pytestmark = pytest.mark.keras
+NAMES = (fit_types.__name__, types.__name__)
 
 
 def members_of(protocol: type) -> set:
     """The attributes and methods that a protocol and its bases list."""
     found = set()
     for kind in protocol.__mro__:
-        if kind.__module__ == types.__name__:
+        if kind.__module__ in NAMES:
             found |= set(vars(kind).get("__annotations__", {}))
             found |= {name for name, member in vars(kind).items() if is_listed(name, member)}
     return found
@@ -58,12 +59,12 @@ def objects() -> Iterator[Tuple[type, Any]]:
     else:
         model.fit(tf.ones([2, 2]), tf.ones([2, 1]), verbose=0)
         yield types.Keras2Model, model
-        yield types.Keras2DataAdapter, adapter_of_arrays()
+        yield fit_types.Keras2DataAdapter, adapter_of_arrays()
         yield types.Optimizer, KERAS.optimizers.legacy.Adam()
-    yield types.Callback, KERAS.callbacks.Callback()
-    yield types.ModelCheckpoint, KERAS.callbacks.ModelCheckpoint("model.keras")
-    yield types.CallbackList, KERAS.callbacks.CallbackList([])
-    yield types.DataAdapter, adapter_of_arrays()
+    yield fit_types.Callback, KERAS.callbacks.Callback()
+    yield fit_types.ModelCheckpoint, KERAS.callbacks.ModelCheckpoint("model.keras")
+    yield fit_types.CallbackList, KERAS.callbacks.CallbackList([])
+    yield fit_types.DataAdapter, adapter_of_arrays()
     yield types.LearningRateSchedule, KERAS.optimizers.schedules.ExponentialDecay(0.1, 1, 0.9)
 
 
@@ -86,8 +87,8 @@ def test_objects_have_what_their_protocols_list():
 
 
 def test_every_protocol_of_keras_is_looked_at():
-    named = [getattr(types, name) for name in types.__all__]
-    protocols = {each for each in named if getattr(each, "__module__", "") == types.__name__}
+    named = [getattr(module, name) for module in (fit_types, types) for name in module.__all__]
+    protocols = {each for each in named if getattr(each, "__module__", "") in NAMES}
     of_other_keras = {
         each for each in protocols if each.__name__.startswith("Keras2" if KERAS3 else "Keras3")
     }

@@ -7,8 +7,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.keras.types import Logs
 from tf_strategies.parameter_server.cluster.peer_entries import PeerEntries
 from tf_strategies.parameter_server.cluster.servers import Servers
 

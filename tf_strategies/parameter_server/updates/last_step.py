@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.keras.types import Logs
 
 __all__ = ["LastStep"]
 
