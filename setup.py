@@ -8,6 +8,7 @@ Bazel, hence `.build` for what is built.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -59,21 +60,37 @@ class BuildOps(build_ext):
         work = ROOT / ".build" / f"tf-{found.tensorflow}"
         self._built = [folder / name for name in NAMES]
         compile_ops.build_library(ROOT, work, target / NAMES[0], found, editable=bool(in_place))
-        nvcc, cuda = compile_cuda.find_nvcc()
-        if nvcc is None:
-            print(f"tf_strategies: without code for GPUs: {cuda}", flush=True)
-        else:
-            compile_cuda.build_library(ROOT, ROOT / ".build" / "cuda", base / CUDA, nvcc)
-            self._built.append(CUDA)
+        cuda = self._build_for_gpus(base)
         record = {
             "tensorflow": found.tensorflow,
             "tensorflow_git": found.git_version,
             "compiler": compile_ops.compiler_version(),
             "abi_flags": [flag for flag in found.compile_flags if not flag.startswith("-I")],
             "ucx": found.ucx_version,
-            "cuda": f"CUDA {cuda}" if nvcc else f"none: {cuda}",
+            "cuda": cuda,
         }
         (target / NAMES[1]).write_text(json.dumps(record, indent=2) + "\n")
+
+    def _build_for_gpus(self, base: Path) -> str:
+        """Builds the library for GPUs where there is nvcc. Returns "CUDA 13.0", or "none: " and the reason.
+
+        An nvcc that fails, as with a host compiler that it does not know, ends the build only if it was named.
+        """
+        nvcc, version = compile_cuda.find_nvcc()
+        reason = version
+        if nvcc is not None:
+            try:
+                compile_cuda.build_library(ROOT, ROOT / ".build" / "cuda", base / CUDA, nvcc)
+            except SystemExit as error:
+                if os.environ.get("TF_STRATEGIES_NVCC"):
+                    raise
+                print(error, file=sys.stderr, flush=True)
+                reason = f"{nvcc} has failed"
+            else:
+                self._built.append(CUDA)
+                return f"CUDA {version}"
+        print(f"tf_strategies: built without code for GPUs: {reason}", flush=True)
+        return f"none: {reason}"
 
     def get_outputs(self) -> list:
         return [str(Path(self.build_lib, path)) for path in getattr(self, "_built", [])]

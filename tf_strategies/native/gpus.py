@@ -30,7 +30,7 @@ def use_gpus() -> bool:
     tf = loader.require_tensorflow()
     if os.environ.get(SWITCH) == "0" or not tf.config.list_physical_devices("GPU"):
         return False
-    reason = load(LIBRARY) or _why_unusable()
+    reason = why_not_built(str(loader.build_info()["cuda"])) or load(LIBRARY) or _why_unusable()
     if reason:
         logging.warning(
             "tf_strategies: TensorFlow copies the gradients of GPUs to the host, which is slower, and they are compressed there: "
@@ -40,6 +40,16 @@ def use_gpus() -> bool:
         return False
     register_kernels()
     return True
+
+
+def why_not_built(record: str) -> str:
+    """Returns the reason why the build has left out the code for GPUs, or "".
+
+    Args:
+        record: what the build has recorded: "CUDA 13.0", or "none: " and the reason. A library of another build may be there.
+    """
+    before, _, reason = record.partition("none: ")
+    return "" if before else f"tf_strategies was built without it, because {reason}"
 
 
 def load(path: Path) -> str:

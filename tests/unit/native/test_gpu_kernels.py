@@ -96,6 +96,11 @@ def test_bad_input_is_refused_as_on_the_cpu() -> None:
             quantize(tf.ones([10]), [1, 2], "sign", bucket=0)
 
 
+def test_what_was_built_without_cuda_uses_no_library() -> None:
+    assert gpus.why_not_built("CUDA 13.0") == ""
+    assert gpus.why_not_built("none: nvcc is not found").endswith("without it, because nvcc is not found")
+
+
 REGISTERED = """
 from tf_strategies.native import gpus
 from tensorflow.python.framework import kernels

@@ -67,7 +67,8 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         Args:
             device: the first device of this worker.
         """
-        if "GPU" not in device.upper():
+        has_work = self._group.size > 1 or self.compressed is not None
+        if not has_work or "GPU" not in device.upper():
             return
         from tf_strategies.native.gpus import use_gpus
 
