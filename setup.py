@@ -80,7 +80,7 @@ class BuildOps(build_ext):
         reason = version
         if nvcc is not None:
             try:
-                compile_cuda.build_library(ROOT, ROOT / ".build" / "cuda", base / CUDA, nvcc)
+                compile_cuda.build_library(ROOT, ROOT / ".build" / "cuda", base / CUDA, nvcc, version)
             except SystemExit as error:
                 if os.environ.get("TF_STRATEGIES_NVCC"):
                     raise

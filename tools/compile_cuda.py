@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -53,7 +54,7 @@ def sources(root: Path) -> list[Path]:
     return [path.relative_to(root) for path in [*kernels, *others]]
 
 
-def build_library(root: Path, work: Path, library: Path, nvcc: str) -> None:
+def build_library(root: Path, work: Path, library: Path, nvcc: str, version: str) -> None:
     """Brings the library up to date.
 
     Args:
@@ -61,11 +62,17 @@ def build_library(root: Path, work: Path, library: Path, nvcc: str) -> None:
         work: where objects are kept from one build to the next.
         library: the file to make.
         nvcc: the compiler.
+        version: of the compiler.
     """
     host = ["-std=c++17", "-O3", "-DNDEBUG", "-Xcompiler", "-fPIC,-pthread,-fvisibility=hidden,-Wall,-Wextra"]
     # --fmad=false: a product and a sum are two roundings, as on the CPU.
     device = ["--fmad=false", *(f"-gencode=arch=compute_{each},code=sm_{each}" for each in CAPABILITIES)]
     device.append(f"-gencode=arch=compute_{CAPABILITIES[-1]},code=compute_{CAPABILITIES[-1]}")
+    if os.environ.get("CXX"):
+        host.append(f"-ccbin={shlex.split(os.environ['CXX'])[0]}")
+    host.append(
+        f"-DTFS_NVCC={version}"
+    )  # so that objects of another nvcc at the same place are not used again
     compilations = [
         Compilation(source, [nvcc, *host, *(device if source.suffix == ".cu" else []), "-I."], work)
         for source in sources(root)

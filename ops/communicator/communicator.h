@@ -83,6 +83,7 @@ class Communicator {
     int64_t count = 0;
     std::vector<Part> parts;  // of an all-reduce: its elements, in several places; data and count are ignored
     const void* source = nullptr;  // of an all-to-all: what is sent
+    bool may_poll = true;  // whether the caller's thread may poll for a small message, for a few milliseconds
     std::shared_ptr<void>
         keep_alive;  // whatever owns data and source; after a failure kept until the communicator is destroyed
     Done

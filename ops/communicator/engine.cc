@@ -69,6 +69,7 @@ void Engine::Close() {
 
 void Engine::Submit(Collective collective, Communicator::Request request) {
   const int64_t bytes = collective.count * static_cast<int64_t>(DTypeSize(collective.dtype));
+  const bool polls = request.may_poll && bytes <= kCallerPollsBytes;
   const Status checked = Check(request);
   if (!checked.ok()) return Reject(std::move(request), checked);
   Status refusal;
@@ -83,7 +84,7 @@ void Engine::Submit(Collective collective, Communicator::Request request) {
     }
   }
   if (!refusal.ok()) return request.done(refusal);
-  const bool finished = bytes <= kCallerPollsBytes && progress_.PollUntilIdle();
+  const bool finished = polls && progress_.PollUntilIdle();
   if (!finished) progress_.WakeIfNotAwake();
 }
 

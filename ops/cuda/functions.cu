@@ -1,8 +1,10 @@
 #include "ops/cuda/functions.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/cuda/entries.cuh"
@@ -26,14 +28,31 @@ TfsCudaError ErrorOf(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
-// Makes a device the current one of this thread, and in the end the former one again.
+// Returns whether this thread uses a device. The runtime would answer 0 for a thread that uses none.
+bool HasDevice() {
+  using GetCurrent = CUresult (*)(CUcontext*);
+  static const GetCurrent get_current = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    constexpr unsigned int kVersion = 4000;  // the first CUDA that has it
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &found, kVersion, cudaEnableDefault, &result);
+    return error == cudaSuccess ? reinterpret_cast<GetCurrent>(found) : nullptr;
+  }();
+  CUcontext context = nullptr;
+  return get_current != nullptr && get_current(&context) == CUDA_SUCCESS && context != nullptr;
+}
+
+// Makes a device the current one of this thread, and in the end the former one again, if there was one: to go back to a
+// device that nobody uses would take memory of it.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
+    const bool had_one = HasDevice();
     error_ = cudaGetDevice(&before_);
-    if (error_ != cudaSuccess || before_ == device) return;
+    if (error_ != cudaSuccess || (had_one && before_ == device)) return;
     error_ = cudaSetDevice(device);
-    changed_ = error_ == cudaSuccess;
+    changed_ = had_one && error_ == cudaSuccess;
   }
   ~CurrentDevice() {
     if (changed_) cudaSetDevice(before_);
@@ -56,10 +75,36 @@ TfsCudaError On(int device, const Call& call) {
   return ErrorOf(call());
 }
 
+TfsCudaError ErrorOf(std::string text) {
+  last_error = std::move(text);
+  return last_error.c_str();
+}
+
+std::string Version(int number) {  // as CUDA numbers them
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
 TfsCudaError WhyUnusable() {
-  int devices = 0;
+  constexpr int kOldestDriver = 12080, kLeastCapability = 8;
+  int driver = 0, devices = 0;
   const TfsCudaError error = ErrorOf(cudaGetDeviceCount(&devices));
-  return error == nullptr && devices == 0 ? "CUDA finds no GPU" : error;
+  if (error != nullptr) return error;
+  if (devices == 0) return "CUDA finds no GPU";
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver < kOldestDriver) {
+    return ErrorOf("the driver knows CUDA " + Version(driver) + ", and must know CUDA " +
+                   Version(kOldestDriver));
+  }
+  for (int device = 0; device < devices; ++device) {
+    int capability = 0;
+    const TfsCudaError unknown =
+        ErrorOf(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
+    if (unknown != nullptr) return unknown;
+    if (capability < kLeastCapability) {
+      return ErrorOf("GPU " + std::to_string(device) + " has compute capability " +
+                     std::to_string(capability) + ".x; 8.0 or later is needed");
+    }
+  }
+  return nullptr;
 }
 
 TfsCudaError DeviceOfStream(TfsStream stream, int* device) {

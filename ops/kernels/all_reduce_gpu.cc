@@ -49,6 +49,7 @@ class AllReduceOnGpuKernel final : public CollectiveKernel {
     Communicator::Request request = MakeRequest();
     DescribePack(context, &request);
     request.parts = pack->parts;
+    request.may_poll = false;  // packs behind this one wait for the stager's thread
     request.keep_alive = pack;
     const auto completion = Completion::Begin(context, label_, std::move(done));
     request.done = [stager, stream, pack, completion](const Status& reduced) {

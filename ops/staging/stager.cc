@@ -78,9 +78,8 @@ Status Stager::Copy(TfsStream stream, const std::vector<Piece>& pieces, std::sha
     Abandon(std::move(keep_alive));
     return begun;
   }
-  up_jobs_.Run([this, end, keep_alive = std::move(keep_alive)]() mutable {
-    going_up_.push_back({end, std::move(keep_alive)});
-  });
+  copies_.Run(
+      [this, end, keep_alive = std::move(keep_alive)]() mutable { Release(end, std::move(keep_alive)); });
   return begun;
 }
 
@@ -120,12 +119,16 @@ bool Stager::ReleaseOldest() {
   if (going_up_.empty()) return false;
   Copying oldest = std::move(going_up_.front());
   going_up_.pop_front();
-  if (Wait(oldest.end).ok()) {
-    GiveBack(oldest.end);
-  } else {
-    Abandon(std::move(oldest.keep_alive));
-  }
+  Release(oldest.end, std::move(oldest.keep_alive));
   return !going_up_.empty();
+}
+
+void Stager::Release(TfsEvent end, std::shared_ptr<void> keep_alive) {
+  if (Wait(end).ok()) {
+    GiveBack(end);
+  } else {
+    Abandon(std::move(keep_alive));
+  }
 }
 
 Status Stager::TakeEvent(TfsEvent* event) {

@@ -65,6 +65,7 @@ class Stager {
   Status BeginCopies(TfsStream stream, const std::vector<Piece>& pieces, TfsEvent* end);
   Status Wait(TfsEvent event) const;
   bool ReleaseOldest();
+  void Release(TfsEvent end, std::shared_ptr<void> keep_alive);
 
   Status TakeEvent(TfsEvent* event);
   void GiveBack(TfsEvent event);
@@ -79,6 +80,7 @@ class Stager {
   std::vector<std::shared_ptr<void>> abandoned_;  // memory that copies may still use after an error
   std::deque<Copying> going_up_;                  // used by the thread of up_jobs_ alone
   SerialThread up_jobs_;                          // uses what is above
+  SerialThread copies_;                           // waits for the copies on streams of callers
   SerialThread down_jobs_;
 };
 

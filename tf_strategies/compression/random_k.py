@@ -86,11 +86,12 @@ class RandomK(Compressor):
         """Returns [count] distinct int64 indices: the first elements of a random permutation."""
         elements = gradient.value.shape[0]
         key = (self.seed + gradient.number * _KEYS_APART) % _MOST
-        return tf.random.experimental.index_shuffle(
-            tf.range(count),
-            tf.stack([tf.constant(key), tf.cast(step % _MOST, tf.int32)]),
-            tf.constant(max(elements - 1, 0), tf.int64),
-        )
+        with tf.device("/device:CPU:0"):  # TensorFlow has no kernel for GPUs
+            return tf.random.experimental.index_shuffle(
+                tf.range(count),
+                tf.stack([tf.constant(key), tf.cast(step % _MOST, tf.int32)]),
+                tf.constant(max(elements - 1, 0), tf.int64),
+            )
 
     def _spread(self, places: tf.Tensor, values: tf.Tensor, elements: int) -> tf.Tensor:
         if not self.error_feedback:

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tf_strategies.native import loader
 
+_HOST = "/device:CPU:0"  # of these operations only `sum_entries` has a kernel for GPUs
+
 
 class EncodedEntries(NamedTuple):
     """Holds the result of `encode_entries`.
@@ -66,11 +68,12 @@ def encode_entries(
     Raises:
         tf.errors.InvalidArgumentError: an index is out of range or out of order, or the lengths differ.
     """
-    return EncodedEntries(
-        *loader.library().tf_strategies_encode_entries(
-            indices=indices, values=values, count=tf.cast(count, tf.int64), value_format=value_format
+    with tf.device(_HOST):
+        return EncodedEntries(
+            *loader.library().tf_strategies_encode_entries(
+                indices=indices, values=values, count=tf.cast(count, tf.int64), value_format=value_format
+            )
         )
-    )
 
 
 def encode_regions(
@@ -93,11 +96,12 @@ def encode_regions(
     Raises:
         tf.errors.InvalidArgumentError: an index is out of range or out of order, the lengths differ, or offsets decrease.
     """
-    return EncodedRegions(
-        *loader.library().tf_strategies_encode_regions(
-            indices=indices, values=values, offsets=tf.cast(offsets, tf.int64), value_format=value_format
+    with tf.device(_HOST):
+        return EncodedRegions(
+            *loader.library().tf_strategies_encode_regions(
+                indices=indices, values=values, offsets=tf.cast(offsets, tf.int64), value_format=value_format
+            )
         )
-    )
 
 
 def sum_entries(messages: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
@@ -125,6 +129,7 @@ def merge_entries(messages: tf.Tensor, count: int | tf.Tensor) -> Entries:
     Raises:
         tf.errors.InvalidArgumentError: the bytes are damaged, or belong to a vector of another length.
     """
-    return Entries(
-        *loader.library().tf_strategies_merge_entries(messages=messages, count=tf.cast(count, tf.int64))
-    )
+    with tf.device(_HOST):
+        return Entries(
+            *loader.library().tf_strategies_merge_entries(messages=messages, count=tf.cast(count, tf.int64))
+        )

@@ -71,10 +71,13 @@ class CompressedGradients:
     def gather(
         self, tensor: tf.Tensor, name: str, then: Callable[[tf.Tensor], List[tf.Tensor]]
     ) -> List[tf.Tensor]:
-        return then(self._group.all_gather(tensor, name=name, layout=self._layout))
+        with tf.device(HOST):
+            everyone = self._group.all_gather(tensor, name=name, layout=self._layout)
+        return then(everyone)
 
     def all_to_all(self, tensor: tf.Tensor, lengths: tf.Tensor, name: str) -> tf.Tensor:
-        return self._group.all_to_all(tensor, lengths, name=name, layout=self._layout)[0]
+        with tf.device(HOST):
+            return self._group.all_to_all(tensor, lengths, name=name, layout=self._layout)[0]
 
     def sums(
         self, values: Sequence[TensorOrSlices], variables: Sequence[Optional[tf.Variable]]
