@@ -155,7 +155,7 @@ def test_a_library_that_is_broken(tmp_path: Path) -> None:
         REPOSITORY / "tf_strategies", package, ignore=shutil.ignore_patterns("__pycache__", "lib")
     )
     built = REPOSITORY / "tf_strategies" / "native" / "lib"
-    for folder in built.iterdir():
+    for folder in built.glob("tf-*"):
         copy = package / "native" / "lib" / folder.name
         copy.mkdir(parents=True)
         shutil.copy(folder / "build_info.json", copy)
