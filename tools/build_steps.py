@@ -40,7 +40,7 @@ class Compilation:
 
     @property
     def record(self) -> str:
-        """What is kept beside the object."""
+        """The command as it is kept beside the object."""
         return self.recorded or shlex.join(self.command)
 
 

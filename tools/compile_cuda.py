@@ -33,13 +33,10 @@ def find_nvcc() -> tuple[Optional[str], str]:
     if named == "":
         return None, "TF_STRATEGIES_NVCC is empty"
     packages = Path(sysconfig.get_paths()["purelib"], "nvidia")
-    places = [
-        *sorted(packages.glob("*/bin/nvcc"), reverse=True),
-        shutil.which("nvcc"),
-        "/usr/local/cuda/bin/nvcc",
-    ]
-    found = next((str(path) for path in [named, *places] if path and Path(path).exists()), None)
-    if found is None or (named and found != named):
+    installed = sorted(packages.glob("*/bin/nvcc"), reverse=True)
+    places = [named] if named else [*installed, shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"]
+    found = next((str(path) for path in places if path and Path(path).exists()), None)
+    if found is None:
         return None, f"{named or 'nvcc'} is not found"
     version = _version(found)
     if version < OLDEST_NVCC:
@@ -48,7 +45,7 @@ def find_nvcc() -> tuple[Optional[str], str]:
 
 
 def sources(root: Path) -> list[Path]:
-    """The sources of the library, relative to the root of the repository."""
+    """Returns the sources of the library, relative to the root of the repository."""
     kernels = sorted((root / "ops" / "cuda").glob("*.cu"))
     others = [path for folder in FOLDERS for path in sorted((root / "ops" / folder).glob("*.cc"))]
     return [path.relative_to(root) for path in [*kernels, *others]]
@@ -70,9 +67,8 @@ def build_library(root: Path, work: Path, library: Path, nvcc: str, version: str
     device.append(f"-gencode=arch=compute_{CAPABILITIES[-1]},code=compute_{CAPABILITIES[-1]}")
     if os.environ.get("CXX"):
         host.append(f"-ccbin={shlex.split(os.environ['CXX'])[0]}")
-    host.append(
-        f"-DTFS_NVCC={version}"
-    )  # so that objects of another nvcc at the same place are not used again
+    # Objects of another nvcc at the same place are not used again.
+    host.append(f"-DTFS_NVCC={version}")
     compilations = [
         Compilation(source, [nvcc, *host, *(device if source.suffix == ".cu" else []), "-I."], work)
         for source in sources(root)

@@ -45,14 +45,7 @@ void Stager::ToHost(TfsStream stream, std::vector<Piece> pieces, std::shared_ptr
     return then(begun);
   }
   down_jobs_.Run([this, end, keep_alive = std::move(keep_alive), then = std::move(then)]() mutable {
-    const Status copied = Wait(end);
-    if (copied.ok()) {
-      GiveBack(end);
-      keep_alive.reset();
-    } else {
-      Abandon(std::move(keep_alive));
-    }
-    then(copied);
+    then(Release(end, std::move(keep_alive)));
   });
 }
 
@@ -78,8 +71,9 @@ Status Stager::Copy(TfsStream stream, const std::vector<Piece>& pieces, std::sha
     Abandon(std::move(keep_alive));
     return begun;
   }
-  copies_.Run(
-      [this, end, keep_alive = std::move(keep_alive)]() mutable { Release(end, std::move(keep_alive)); });
+  copies_.Run([this, end, keep_alive = std::move(keep_alive)]() mutable {
+    (void)Release(end, std::move(keep_alive));
+  });
   return begun;
 }
 
@@ -109,26 +103,25 @@ Status Stager::BeginCopies(TfsStream stream, const std::vector<Piece>& pieces, T
   return StatusOfCuda(cuda_->record_event(device_, *end, stream), "marking the end of copies to the device");
 }
 
-Status Stager::Wait(TfsEvent event) const {
-  return StatusOfCuda(cuda_->host_waits(device_, event), "waiting for copies");
-}
-
 // Releases the memory of the copies to the device that were begun first, when they have ended. Returns whether there are
 // more.
 bool Stager::ReleaseOldest() {
   if (going_up_.empty()) return false;
   Copying oldest = std::move(going_up_.front());
   going_up_.pop_front();
-  Release(oldest.end, std::move(oldest.keep_alive));
+  (void)Release(oldest.end, std::move(oldest.keep_alive));
   return !going_up_.empty();
 }
 
-void Stager::Release(TfsEvent end, std::shared_ptr<void> keep_alive) {
-  if (Wait(end).ok()) {
+// Waits for copies, then releases their memory.
+Status Stager::Release(TfsEvent end, std::shared_ptr<void> keep_alive) {
+  Status ended = StatusOfCuda(cuda_->host_waits(device_, end), "waiting for copies");
+  if (ended.ok()) {
     GiveBack(end);
   } else {
     Abandon(std::move(keep_alive));
   }
+  return ended;
 }
 
 Status Stager::TakeEvent(TfsEvent* event) {

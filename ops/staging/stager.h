@@ -3,6 +3,9 @@
 // The stream of the caller, on which TensorFlow computes, never waits for a copy to the host, and the caller never waits at
 // all. Copies run on two streams of the stager, one for each direction, so packs on their way down, in the collective and on
 // their way up overlap with one another and with the computation.
+//
+// The threads of the stager wait for the GPU without a deadline, as TensorFlow does. Peers of a worker whose GPU hangs get the
+// deadline of their collective.
 #ifndef OPS_STAGING_STAGER_H_
 #define OPS_STAGING_STAGER_H_
 
@@ -63,9 +66,8 @@ class Stager {
   Status BeginToHost(TfsStream stream, const std::vector<Piece>& pieces, TfsEvent* end);
   Status BeginToDevice(TfsStream stream, const std::vector<Piece>& pieces, TfsEvent* end);
   Status BeginCopies(TfsStream stream, const std::vector<Piece>& pieces, TfsEvent* end);
-  Status Wait(TfsEvent event) const;
   bool ReleaseOldest();
-  void Release(TfsEvent end, std::shared_ptr<void> keep_alive);
+  Status Release(TfsEvent end, std::shared_ptr<void> keep_alive);
 
   Status TakeEvent(TfsEvent* event);
   void GiveBack(TfsEvent event);

@@ -30,7 +30,11 @@ def use_gpus() -> bool:
     tf = loader.require_tensorflow()
     if os.environ.get(SWITCH) == "0" or not tf.config.list_physical_devices("GPU"):
         return False
-    reason = why_not_built(str(loader.build_info()["cuda"])) or load(LIBRARY) or _why_unusable()
+    reason = (
+        why_not_built(str(loader.build_info().get("cuda", "none: that build is older")))
+        or load(LIBRARY)
+        or _why_unusable()
+    )
     if reason:
         logging.warning(
             "tf_strategies: TensorFlow copies the gradients of GPUs to the host, which is slower, and they are compressed there: "

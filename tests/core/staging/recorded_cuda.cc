@@ -81,11 +81,6 @@ void RecordedCuda::FailCall(int n) {
   failing_ = calls_ + n;
 }
 
-int RecordedCuda::calls() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return calls_;
-}
-
 std::vector<std::string> RecordedCuda::errors() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return errors_;

@@ -28,7 +28,7 @@ class RecordedCuda {
 
   const TfsCudaFunctions* functions() const;
 
-  // Memory of the device or pinned memory of the host. When it is freed its bytes change, and no copy may use it.
+  // Memory of the device or pinned memory of the host. When it is freed, no copy may use it.
   Memory Allocate(int64_t bytes, uint8_t value = 0);
 
   TfsStream NewStream();
@@ -40,7 +40,6 @@ class RecordedCuda {
 
   // Lets the n-th call of a function from now on fail, counted from 0.
   void FailCall(int n);
-  int calls() const;
 
   std::vector<std::string> errors() const;  // copies that used memory which does not exist
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.compressed import CompressedGradients
-from tf_strategies.collective.exchange.devices import device_of_pack
+from tf_strategies.collective.exchange.devices import device_of_pack, is_gpu
 from tf_strategies.collective.exchange.packing import plan_packs
 from tf_strategies.collective.exchange.sparse import SparseExchange, is_small_table
 from tf_strategies.collective.exchange.sparse_rows import (
@@ -68,7 +68,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             device: the first device of this worker.
         """
         has_work = self._group.size > 1 or self.compressed is not None
-        if not has_work or "GPU" not in device.upper():
+        if not has_work or not is_gpu(device):
             return
         from tf_strategies.native.gpus import use_gpus
 

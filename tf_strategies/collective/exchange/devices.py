@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies.collective.exchange.sparse_rows import HOST
 
-__all__ = ["device_of_pack"]
+__all__ = ["device_of_pack", "is_gpu"]
 
 _ON_GPUS = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int64)
 
@@ -23,8 +23,9 @@ def device_of_pack(tensors: Sequence[tf.Tensor], gpu: str) -> str:
     if not gpu or any(tensor.dtype not in _ON_GPUS for tensor in tensors):
         return HOST
     places = [tensor.device or gpu for tensor in tensors]
-    return places[0] if all(_is_gpu(place) for place in places) else HOST
+    return places[0] if all(is_gpu(place) for place in places) else HOST
 
 
-def _is_gpu(device: str) -> bool:
+def is_gpu(device: str) -> bool:
+    """Returns whether the name of a device is that of a GPU."""
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
