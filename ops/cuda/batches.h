@@ -1,21 +1,20 @@
-// Divides a vector into batches, each of which a warp loads at once. The first pass marks the elements that can be selected,
-// with one bit for each element. Later passes read the marks, and of the sums only those that are marked.
+// Divides a vector into batches. A warp loads a batch at once, in rows of four consecutive elements for each lane.
 #ifndef OPS_CUDA_BATCHES_H_
 #define OPS_CUDA_BATCHES_H_
 
 #include <cstdint>
 
 #include "ops/base/host_device.h"
-#include "ops/compress/magnitude.h"
 
 namespace tf_strategies::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kLoads = 8;  // elements of a batch that one thread loads, and words of its marks
-inline constexpr int64_t kBatch = kWarp * kLoads;
+inline constexpr int kQuad = 4;  // consecutive elements that a lane loads at once
+inline constexpr int kRow = kWarp * kQuad;
+inline constexpr int kRows = 2;
+inline constexpr int64_t kBatch = kRow * kRows;
 
 TFS_HOST_DEVICE inline int64_t Batches(int64_t count) { return (count + kBatch - 1) / kBatch; }
-TFS_HOST_DEVICE inline int64_t MarkWords(int64_t count) { return Batches(count) * kLoads; }
 
 // Calls visit(i) for the numbers from 0 to n - 1 that belong to this warp.
 template <typename Block, typename Visit>
@@ -25,36 +24,36 @@ TFS_DEVICE void ForThisWarp(const Block& block, int64_t n, const Visit& visit) {
     visit(i);
 }
 
-// Stores marks [kLoads] of a batch. Bit i of word j belongs to element j * kWarp + i. votes: those of this lane's elements.
-// All lanes of the warp must call it.
-template <typename Block>
-TFS_DEVICE void StoreMarks(const Block& block, const bool (&votes)[kLoads], uint32_t* marks) {
-  const int lane = block.Thread() % kWarp;
-  uint32_t mine = 0;
-  for (int j = 0; j < kLoads; ++j) {
-    const uint32_t word = block.Ballot(votes[j]);
-    if (lane == j) mine = word;
+template <typename Element>
+struct alignas(kQuad * sizeof(Element)) Quad {
+  Element of[kQuad];
+};
+
+template <typename Element>
+TFS_DEVICE bool IsAlignedForQuads(const Element* elements) {
+  return reinterpret_cast<uintptr_t>(elements) % alignof(Quad<Element>) == 0;
+}
+
+// Loads the `left` first elements of a quad; the others are 0. is_whole: the pointer is aligned, and no element is missing.
+template <typename Element>
+TFS_DEVICE Quad<Element> LoadQuad(const Element* from, bool is_whole, int64_t left) {
+  if (is_whole) return *reinterpret_cast<const Quad<Element>*>(from);
+  Quad<Element> quad = {};
+  for (int e = 0; e < kQuad; ++e) {
+    if (e < left) quad.of[e] = from[e];
   }
-  if (lane < kLoads) marks[lane] = mine;
+  return quad;
 }
 
-// Returns whether a batch has a mark. All lanes of the warp must call it.
-template <typename Block>
-TFS_DEVICE bool HasMarks(const Block& block, const uint32_t* marks) {
-  const int lane = block.Thread() % kWarp;
-  return block.Ballot(lane < kLoads && marks[lane] != 0) != 0;
-}
-
-// Loads the lane's part of a batch: the marked ones of every kWarp-th sum, and their keys. Of the others, values are 0 and
-// keys are -1, which is less than all other keys. sums, marks: of the batch.
-template <typename Block>
-TFS_DEVICE void LoadMarked(const Block& block, const float* sums, const uint32_t* marks,
-                           float (&values)[kLoads], int32_t (&keys)[kLoads]) {
-  const int lane = block.Thread() % kWarp;
-  for (int j = 0; j < kLoads; ++j) {
-    const bool is_marked = (marks[j] >> lane & 1) != 0;
-    values[j] = is_marked ? sums[j * kWarp + lane] : 0;
-    keys[j] = is_marked ? compress::MagnitudeBits(values[j]) : -1;
+// Stores what LoadQuad loads.
+template <typename Element>
+TFS_DEVICE void StoreQuad(const Quad<Element>& quad, Element* to, bool is_whole, int64_t left) {
+  if (is_whole) {
+    *reinterpret_cast<Quad<Element>*>(to) = quad;
+    return;
+  }
+  for (int e = 0; e < kQuad; ++e) {
+    if (e < left) to[e] = quad.of[e];
   }
 }
 

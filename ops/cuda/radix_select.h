@@ -13,6 +13,7 @@
 #include "ops/compress/magnitude.h"
 #include "ops/cuda/batches.h"
 #include "ops/cuda/gradient.h"
+#include "ops/cuda/marks.h"
 #include "ops/cuda/scan.h"
 
 namespace tf_strategies::cuda {
@@ -24,7 +25,12 @@ struct Digit {
 };
 inline constexpr Digit kDigits[] = {{31, 20}, {20, 10}, {10, 0}};
 inline constexpr int kDigitCount = 3;
-inline constexpr int kBins = 1 << 11;  // enough for the widest digit
+inline constexpr int kBins = 1 << 11;  // enough for the widest of kDigits
+
+// Of a bound: the finer it is, the fewer keys are marked without need.
+inline constexpr Digit kDigitOfBound = {31, 18};
+
+TFS_HOST_DEVICE constexpr int BinsOf(Digit digit) { return 1 << (digit.above - digit.shift); }
 
 // The k-th largest key, as far as it is known. After the last digit it is complete.
 struct Threshold {
@@ -37,20 +43,20 @@ struct Threshold {
 template <typename Block>
 TFS_DEVICE void CountKey(const Block& block, int32_t key, int32_t known, Digit digit, uint32_t* bins) {
   if (key >> digit.above != known >> digit.above) return;
-  const int value = key >> digit.shift & ((1 << (digit.above - digit.shift)) - 1);
+  const int value = key >> digit.shift & (BinsOf(digit) - 1);
   if (value > 0) block.Add(&bins[value], uint32_t{1});
 }
 
 template <typename Block>
-TFS_DEVICE void ClearBins(const Block& block, uint32_t* bins) {
-  for (int i = block.Thread(); i < kBins; i += block.Threads()) bins[i] = 0;
+TFS_DEVICE void ClearBins(const Block& block, Digit digit, uint32_t* bins) {
+  for (int i = block.Thread(); i < BinsOf(digit); i += block.Threads()) bins[i] = 0;
   block.Sync();
 }
 
 template <typename Block>
-TFS_DEVICE void AddBins(const Block& block, const uint32_t* bins, uint64_t* histogram) {
+TFS_DEVICE void AddBins(const Block& block, Digit digit, const uint32_t* bins, uint64_t* histogram) {
   block.Sync();
-  for (int i = block.Thread(); i < kBins; i += block.Threads()) {
+  for (int i = block.Thread(); i < BinsOf(digit); i += block.Threads()) {
     if (bins[i] != 0) block.Add(&histogram[i], uint64_t{bins[i]});
   }
 }
@@ -68,22 +74,24 @@ struct Sample {
   int64_t size, part;
 };
 
-// Counts the first digits of the keys of a sample.
+// Counts the digits of the bound in the keys of a sample. bins, in the memory of the block, and histogram:
+// [BinsOf(kDigitOfBound)].
 template <typename Format, typename Block>
 TFS_DEVICE void CountSample(const Block& block, const typename Format::Element* gradient,
                             const float* residual, Sample sample, uint32_t* bins, uint64_t* histogram) {
-  ClearBins(block, bins);
+  ClearBins(block, kDigitOfBound, bins);
   for (int64_t i = block.Index() * block.Threads() + block.Thread(); i < sample.size;
        i += block.Count() * block.Threads()) {
     const int64_t place = sample.Place(i);
     const float sum = SumOf(Format::Widen(gradient[place]), residual[place]);
-    CountKey(block, compress::MagnitudeBits(sum), 0, kDigits[0], bins);
+    CountKey(block, compress::MagnitudeBits(sum), 0, kDigitOfBound, bins);
   }
-  AddBins(block, bins, histogram);
+  AddBins(block, kDigitOfBound, bins, histogram);
 }
 
-// The least key that is marked. What is not finite is always marked.
+// The least key that is marked. What is not finite is always marked, zeros only if the rest is.
 TFS_DEVICE inline int32_t LeastMarked(const Threshold& bound) {
+  if (bound.key < 1) return 1;
   return bound.key < compress::kInfinityBits ? bound.key : compress::kInfinityBits;
 }
 
@@ -94,85 +102,89 @@ template <typename Format, typename Block>
 TFS_DEVICE void AddAndCount(const Block& block, const typename Format::Element* gradient, float* residual,
                             int64_t count, const Threshold* bound, uint32_t* marks, uint32_t* bins,
                             uint64_t* histogram) {
-  constexpr Digit kFirst = kDigits[0];
-  ClearBins(block, bins);
+  ClearBins(block, kDigits[0], bins);
   const int32_t least = LeastMarked(*bound);
+  const bool is_aligned = IsAlignedForQuads(gradient) && IsAlignedForQuads(residual);
   const int lane = block.Thread() % kWarp;
   ForThisWarp(block, Batches(count), [&](int64_t batch) {
-    const int64_t first = batch * kBatch + lane;
-    float sums[kLoads];
-    bool votes[kLoads];
-    for (int j = 0; j < kLoads; ++j) {
-      const int64_t i = first + j * kWarp;
-      sums[j] = i < count ? SumOf(Format::Widen(gradient[i]), residual[i]) : 0;
+    const int64_t first = batch * kBatch + lane * kQuad;
+    const bool is_whole = is_aligned && (batch + 1) * kBatch <= count;
+    Quad<typename Format::Element> gradients[kRows];
+    Quad<float> sums[kRows];
+    for (int row = 0; row < kRows; ++row) {
+      const int64_t i = first + row * kRow;
+      gradients[row] = LoadQuad(gradient + i, is_whole, count - i);
+      sums[row] = LoadQuad(residual + i, is_whole, count - i);
     }
-    for (int j = 0; j < kLoads; ++j) {
-      const int64_t i = first + j * kWarp;
-      if (i < count) residual[i] = sums[j];
-      const int32_t key = compress::MagnitudeBits(sums[j]);
-      votes[j] = i < count && key >= least;
-      if (votes[j]) CountKey(block, key, 0, kFirst, bins);
+    for (int row = 0; row < kRows; ++row) {
+      const int64_t i = first + row * kRow;
+      uint32_t votes = 0;
+      for (int e = 0; e < kQuad; ++e) {
+        const float sum = SumOf(Format::Widen(gradients[row].of[e]), sums[row].of[e]);
+        sums[row].of[e] = sum;
+        const int32_t key = compress::MagnitudeBits(sum);
+        if (key < least) continue;
+        votes |= uint32_t{1} << e;
+        CountKey(block, key, 0, kDigits[0], bins);
+      }
+      StoreQuad(sums[row], residual + i, is_whole, count - i);
+      StoreMarks(block, votes, marks + batch * kWordsOfBatch + row * kWordsOfRow);
     }
-    StoreMarks(block, votes, marks + batch * kLoads);
   });
-  AddBins(block, bins, histogram);
+  AddBins(block, kDigits[0], bins, histogram);
 }
 
 // Marks and counts what AddAndCount has left out, if the marked keys are fewer than k: the threshold is then below the bound.
 template <typename Block>
 TFS_DEVICE void CountRest(const Block& block, const float* sums, int64_t count, const Threshold* bound,
                           const Threshold* threshold, uint32_t* marks, uint32_t* bins, uint64_t* histogram) {
+  if (threshold->key > 0) return;
+  ClearBins(block, kDigits[0], bins);
   const int32_t least = LeastMarked(*bound);
-  if (threshold->key >= least) return;
-  ClearBins(block, bins);
   const int lane = block.Thread() % kWarp;
   ForThisWarp(block, Batches(count), [&](int64_t batch) {
-    bool votes[kLoads];
-    for (int j = 0; j < kLoads; ++j) {
-      const int64_t i = batch * kBatch + j * kWarp + lane;
-      votes[j] = i < count;
-      const int32_t key = i < count ? compress::MagnitudeBits(sums[i]) : least;
+    for (int64_t i = batch * kBatch + lane; i < (batch + 1) * kBatch && i < count; i += kWarp) {
+      const int32_t key = compress::MagnitudeBits(sums[i]);
       if (key < least) CountKey(block, key, 0, kDigits[0], bins);
     }
-    StoreMarks(block, votes, marks + batch * kLoads);
+    MarkAll(block, batch, count, marks);
   });
-  AddBins(block, bins, histogram);
+  AddBins(block, kDigits[0], bins, histogram);
 }
 
-// Counts the digit of the marked sums that have the digits found so far.
+// Counts the digit of the marked sums that have the digits found so far. places: [Threads() / kWarp], in the memory of the
+// block.
 template <typename Block>
 TFS_DEVICE void CountDigit(const Block& block, const float* sums, int64_t count, const uint32_t* marks,
-                           Digit digit, const Threshold* threshold, uint32_t* bins, uint64_t* histogram) {
-  ClearBins(block, bins);
+                           Digit digit, const Threshold* threshold, Places* places, uint32_t* bins,
+                           uint64_t* histogram) {
+  ClearBins(block, digit, bins);
   const int32_t known = threshold->key;
-  ForThisWarp(block, Batches(count), [&](int64_t batch) {
-    if (!HasMarks(block, marks + batch * kLoads)) return;
-    float values[kLoads];
-    int32_t keys[kLoads];
-    LoadMarked(block, sums + batch * kBatch, marks + batch * kLoads, values, keys);
-    for (const int32_t key : keys) CountKey(block, key, known, digit, bins);
+  ForThisWarp(block, Segments(count), [&](int64_t segment) {
+    ForMarked(block, marks, segment, count, places, [&](bool is_marked, int64_t i) {
+      if (is_marked) CountKey(block, compress::MagnitudeBits(sums[i]), known, digit, bins);
+    });
   });
-  AddBins(block, bins, histogram);
+  AddBins(block, digit, bins, histogram);
 }
 
-// Finds the next digit of the threshold in its histogram. The first digit is that of the k-th largest key; later digits
-// belong to the `taken`-th largest key of those with equal digits. Runs in one block. shared: [Threads()], in the memory
-// of the block.
+// Finds the next digit of the threshold in its histogram [BinsOf(digit)]. The first digit is that of the k-th largest key; later digits
+// belong to the `taken`-th largest key of those with equal digits. Runs in one block. shared: [Threads() / kWarp],
+// in the memory of the block.
 template <typename Block>
 TFS_DEVICE void ChooseDigit(const Block& block, const uint64_t* histogram, Digit digit, int64_t k,
                             Threshold* threshold, int64_t* shared) {
   const bool is_first = digit.above == kDigits[0].above;
   const int32_t known = is_first ? 0 : threshold->key;
   const int64_t wanted = is_first ? k : threshold->taken;
-  const int values = 1 << (digit.above - digit.shift);
+  const int values = BinsOf(digit);
   const int share = (values + block.Threads() - 1) / block.Threads();
   // Each thread has a share of the digit's values. The first thread has the highest values.
   const int high = values - 1 - block.Thread() * share;
   const int low = high - share;
   int64_t mine = 0;
   for (int value = high; value > low && value > 0; --value) mine += static_cast<int64_t>(histogram[value]);
-  int64_t before = SumBefore(block, mine, shared);
-  const int64_t all = shared[block.Threads() - 1];
+  auto [before, all] = AddUp(block, mine, shared);
   if (wanted == 0) {  // the threshold is above every key
     if (block.Thread() == 0) *threshold = {known | (values - 1) << digit.shift, 0};
   } else if (wanted > all) {

@@ -5,26 +5,32 @@
 #include <cstdint>
 
 #include "ops/base/host_device.h"
+#include "ops/cuda/batches.h"
 
 namespace tf_strategies::cuda {
 
-// Returns the sum of the values of all threads before this one, in log2(Threads()) steps. shared: [Threads()], in the
-// memory of the block. Afterwards its last element is the sum over all threads.
-//
-// Source: Hillis and Steele 1986, "Data parallel algorithms".
+// Sums of the values that the threads of a block came with.
+struct SumOfThreads {
+  int64_t before;  // of the threads before this one
+  int64_t all;
+};
+
+// Adds up the values of the threads of a block. shared: [Threads() / kWarp], in the memory of the block. All threads must
+// call it.
 template <typename Block>
-TFS_DEVICE int64_t SumBefore(const Block& block, int64_t value, int64_t* shared) {
-  const int thread = block.Thread();
-  block.Sync();  // threads may still read the result of an earlier call
-  shared[thread] = value;
+TFS_DEVICE SumOfThreads AddUp(const Block& block, int64_t value, int64_t* shared) {
+  const int warp = block.Thread() / kWarp;
+  const int64_t before_in_warp = block.SumBeforeInWarp(value);
+  block.Sync();  // threads may still read the sums of an earlier call
+  if (block.Thread() % kWarp == kWarp - 1) shared[warp] = before_in_warp + value;
   block.Sync();
-  for (int reach = 1; reach < block.Threads(); reach *= 2) {
-    const int64_t other = thread >= reach ? shared[thread - reach] : 0;
-    block.Sync();
-    shared[thread] += other;
-    block.Sync();
+  SumOfThreads sum = {0, 0};
+  for (int other = 0; other < block.Threads() / kWarp; ++other) {
+    if (other == warp) sum.before = sum.all;
+    sum.all += shared[other];
   }
-  return shared[thread] - value;
+  sum.before += before_in_warp;
+  return sum;
 }
 
 }  // namespace tf_strategies::cuda

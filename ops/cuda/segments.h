@@ -1,5 +1,5 @@
-// Bodies of the kernels that write the selected entries in the order of their indices. Each warp counts the entries in
-// its segments of the vector. The counts are added up. Then each warp knows the positions of its entries.
+// Bodies of the kernels that write the selected entries in the order of their indices. Each block has consecutive segments of
+// the vector, and counts the entries in each of them and in all. Then it knows the positions of its entries.
 #ifndef OPS_CUDA_SEGMENTS_H_
 #define OPS_CUDA_SEGMENTS_H_
 
@@ -8,111 +8,124 @@
 #include "ops/base/host_device.h"
 #include "ops/compress/magnitude.h"
 #include "ops/cuda/batches.h"
+#include "ops/cuda/marks.h"
 #include "ops/cuda/radix_select.h"
 #include "ops/cuda/scan.h"
 
 namespace tf_strategies::cuda {
 
-inline constexpr int64_t kSegment = 2048;  // elements
-static_assert(kSegment % kBatch == 0, "a segment has whole batches");
-
-// The counts of a segment or, after AddUpSegments, of all segments before it.
+// The numbers of entries.
 struct Counts {
   int64_t above;  // sums whose key is above the threshold
   int64_t equal;  // sums whose key is the threshold
 };
 
-TFS_HOST_DEVICE inline int64_t Segments(int64_t count) { return (count + kSegment - 1) / kSegment; }
+// The most blocks in the grid of CountSegments and TakeSegments.
+inline constexpr int kMostBlocks = 2048;
 
-// Calls visit(batch) for the batches of a segment that have marks, in ascending order.
+// Calls visit(segment) for each segment of this block that belongs to this warp.
 template <typename Block, typename Visit>
-TFS_DEVICE void ForBatches(const Block& block, int64_t segment, int64_t count, const uint32_t* marks,
-                           const Visit& visit) {
-  constexpr int64_t kBatches = kSegment / kBatch;
-  for (int64_t batch = segment * kBatches; batch < (segment + 1) * kBatches && batch < Batches(count);
-       ++batch) {
-    if (HasMarks(block, marks + batch * kLoads)) visit(batch);
-  }
+TFS_DEVICE void ForSegments(const Block& block, int64_t begin, int64_t end, const Visit& visit) {
+  for (int64_t segment = begin + block.Thread() / kWarp; segment < end; segment += block.Threads() / kWarp)
+    visit(segment);
 }
 
-// Counts the entries of all segments. counts: [Segments(count) + 1]; the last element is not written.
+// The first segment of a block, or the end of those of the block before it.
+template <typename Block>
+TFS_DEVICE int64_t FirstSegment(const Block& block, int64_t index, int64_t count) {
+  return Segments(count) * index / block.Count();
+}
+
+// Adds up the counts of the threads of a block.
+template <typename Block>
+TFS_DEVICE void AddUpCounts(const Block& block, Counts mine, int64_t* shared, Counts* before, Counts* all) {
+  const SumOfThreads above = AddUp(block, mine.above, shared);
+  const SumOfThreads equal = AddUp(block, mine.equal, shared);
+  *before = {above.before, equal.before};
+  *all = {above.all, equal.all};
+}
+
+// Counts the entries of all segments and of all blocks. counts: [Segments(count)]. of_blocks: [Count()].
+// places, shared: [Threads() / kWarp], in the memory of the block.
 template <typename Block>
 TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t count, const uint32_t* marks,
-                              const Threshold* threshold, Counts* counts) {
+                              const Threshold* threshold, Places* places, int64_t* shared, Counts* counts,
+                              Counts* of_blocks) {
   const int32_t kth = threshold->key;
-  ForThisWarp(block, Segments(count), [&](int64_t segment) {
-    Counts found = {0, 0};
-    ForBatches(block, segment, count, marks, [&](int64_t batch) {
-      float values[kLoads];
-      int32_t keys[kLoads];
-      LoadMarked(block, sums + batch * kBatch, marks + batch * kLoads, values, keys);
-      for (const int32_t key : keys) {
-        found.above += Block::CountOnes(block.Ballot(key > kth));
-        found.equal += Block::CountOnes(block.Ballot(key == kth));
-      }
-    });
-    if (block.Thread() % kWarp == 0) counts[segment] = found;
-  });
+  Counts of_warp = {0, 0};
+  ForSegments(block, FirstSegment(block, block.Index(), count), FirstSegment(block, block.Index() + 1, count),
+              [&](int64_t segment) {
+                Counts found = {0, 0};
+                ForMarked(block, marks, segment, count, places, [&](bool is_marked, int64_t i) {
+                  const int32_t key = is_marked ? compress::MagnitudeBits(sums[i]) : -1;
+                  found.above += Block::CountOnes(block.Ballot(key > kth));
+                  found.equal += Block::CountOnes(block.Ballot(key == kth));
+                });
+                of_warp.above += found.above;
+                of_warp.equal += found.equal;
+                if (block.Thread() % kWarp == 0) counts[segment] = found;
+              });
+  if (block.Thread() % kWarp != 0) of_warp = {0, 0};
+  Counts before, all;
+  AddUpCounts(block, of_warp, shared, &before, &all);
+  if (block.Thread() == 0) of_blocks[block.Index()] = all;
 }
 
-// Replaces each element of counts [Segments(count) + 1] by the sum of all elements before it. The last element becomes
-// the sum of all segments. Runs in one block. shared: [Threads()].
+// Replaces the counts of this block's segments by the sums of all counts before them. The arguments are those of
+// CountSegments.
 template <typename Block>
-TFS_DEVICE void AddUpSegments(const Block& block, int64_t count, Counts* counts, int64_t* shared) {
-  const int64_t segments = Segments(count);
-  const int64_t share = (segments + block.Threads() - 1) / block.Threads();
-  const int64_t begin = share * block.Thread();
-  const int64_t end = begin + share < segments ? begin + share : segments;
-  Counts mine = {0, 0};
-  for (int64_t i = begin; i < end; ++i) {
-    mine.above += counts[i].above;
-    mine.equal += counts[i].equal;
+TFS_DEVICE void AddUpSegments(const Block& block, int64_t begin, int64_t end, const Counts* of_blocks,
+                              int64_t* shared, Counts* counts) {
+  Counts mine = {0, 0}, before, sum;
+  for (int64_t other = block.Thread(); other < block.Index(); other += block.Threads()) {
+    mine.above += of_blocks[other].above;
+    mine.equal += of_blocks[other].equal;
   }
-  Counts before = {0, 0};
-  before.above = SumBefore(block, mine.above, shared);
-  before.equal = SumBefore(block, mine.equal, shared);
-  for (int64_t i = begin; i < end; ++i) {
-    const Counts here = counts[i];
-    counts[i] = before;
-    before.above += here.above;
-    before.equal += here.equal;
+  AddUpCounts(block, mine, shared, &before, &sum);
+  for (int64_t first = begin; first < end; first += block.Threads()) {
+    const int64_t segment = first + block.Thread();
+    mine = segment < end ? counts[segment] : Counts{0, 0};
+    Counts all;
+    AddUpCounts(block, mine, shared, &before, &all);
+    if (segment < end) counts[segment] = {sum.above + before.above, sum.equal + before.equal};
+    sum.above += all.above;
+    sum.equal += all.equal;
   }
-  if (block.Thread() == block.Threads() - 1) counts[segments] = before;
+  block.Sync();
 }
 
 // Writes the selected entries to indices [k] and values [k]. Sets the selected elements of the residual to 0, and also
-// those that are not finite.
+// those that are not finite. Runs in the same grid as CountSegments.
 //
-// residual: [count], the sums. counts: the result of AddUpSegments.
+// residual: [count], the sums. counts, of_blocks: the results of CountSegments. places, shared: as there.
 template <typename Block>
 TFS_DEVICE void TakeSegments(const Block& block, float* residual, int64_t count, const uint32_t* marks,
-                             const Threshold* threshold, const Counts* counts, int64_t* indices,
-                             float* values) {
+                             const Threshold* threshold, Places* places, int64_t* shared, Counts* counts,
+                             const Counts* of_blocks, int64_t* indices, float* values) {
   const int32_t kth = threshold->key;
   const int64_t taken = threshold->taken;
   const uint32_t lanes_before = (uint32_t{1} << block.Thread() % kWarp) - 1;
-  ForThisWarp(block, Segments(count), [&](int64_t segment) {
+  const int64_t begin = FirstSegment(block, block.Index(), count);
+  const int64_t end = FirstSegment(block, block.Index() + 1, count);
+  AddUpSegments(block, begin, end, of_blocks, shared, counts);
+  ForSegments(block, begin, end, [&](int64_t segment) {
     Counts before = counts[segment];
-    ForBatches(block, segment, count, marks, [&](int64_t batch) {
-      const int64_t first = batch * kBatch + block.Thread() % kWarp;
-      float sums[kLoads];
-      int32_t keys[kLoads];
-      LoadMarked(block, residual + batch * kBatch, marks + batch * kLoads, sums, keys);
-      for (int j = 0; j < kLoads; ++j) {
-        const uint32_t above = block.Ballot(keys[j] > kth);
-        const uint32_t equal = block.Ballot(keys[j] == kth);
-        const int64_t larger = before.above + Block::CountOnes(above & lanes_before);
-        const int64_t like = before.equal + Block::CountOnes(equal & lanes_before);
-        const bool is_taken = keys[j] > kth || (keys[j] == kth && like < taken);
-        if (is_taken) {
-          const int64_t position = larger + (like < taken ? like : taken);
-          indices[position] = first + j * kWarp;
-          values[position] = sums[j];
-        }
-        if (is_taken || keys[j] >= compress::kInfinityBits) residual[first + j * kWarp] = 0;
-        before.above += Block::CountOnes(above);
-        before.equal += Block::CountOnes(equal);
+    ForMarked(block, marks, segment, count, places, [&](bool is_marked, int64_t i) {
+      const float sum = is_marked ? residual[i] : 0;
+      const int32_t key = is_marked ? compress::MagnitudeBits(sum) : -1;
+      const uint32_t above = block.Ballot(key > kth);
+      const uint32_t equal = block.Ballot(key == kth);
+      const int64_t larger = before.above + Block::CountOnes(above & lanes_before);
+      const int64_t like = before.equal + Block::CountOnes(equal & lanes_before);
+      const bool is_taken = key > kth || (key == kth && like < taken);
+      if (is_taken) {
+        const int64_t position = larger + (like < taken ? like : taken);
+        indices[position] = i;
+        values[position] = sum;
       }
+      if (is_taken || key >= compress::kInfinityBits) residual[i] = 0;
+      before.above += Block::CountOnes(above);
+      before.equal += Block::CountOnes(equal);
     });
   });
 }

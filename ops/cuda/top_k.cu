@@ -1,11 +1,13 @@
 #include "ops/cuda/top_k.cuh"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "ops/compress/message.h"
 #include "ops/cuda/block.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/marks.h"
 #include "ops/cuda/radix_select.h"
 #include "ops/cuda/segments.h"
 
@@ -20,7 +22,7 @@ template <typename Format>
 __global__ void __launch_bounds__(kThreads)
     CountSampleKernel(const typename Format::Element* gradient, const float* residual, Sample sample,
                       uint64_t* histogram) {
-  __shared__ uint32_t bins[kBins];
+  __shared__ uint32_t bins[BinsOf(kDigitOfBound)];
   CountSample<Format>(DeviceBlock(), gradient, residual, sample, bins, histogram);
 }
 
@@ -43,48 +45,51 @@ __global__ void __launch_bounds__(kThreads)
     CountDigitKernel(const float* sums, int64_t count, const uint32_t* marks, Digit digit,
                      const Threshold* threshold, uint64_t* histogram) {
   __shared__ uint32_t bins[kBins];
-  CountDigit(DeviceBlock(), sums, count, marks, digit, threshold, bins, histogram);
+  __shared__ Places places[kWarps];
+  CountDigit(DeviceBlock(), sums, count, marks, digit, threshold, places, bins, histogram);
 }
 
 __global__ void __launch_bounds__(kThreadsAlone)
     ChooseDigitKernel(const uint64_t* histogram, Digit digit, int64_t k, Threshold* threshold) {
-  __shared__ int64_t shared[kThreadsAlone];
+  __shared__ int64_t shared[kThreadsAlone / kWarp];
   ChooseDigit(DeviceBlock(), histogram, digit, k, threshold, shared);
 }
 
 __global__ void __launch_bounds__(kThreads)
     CountSegmentsKernel(const float* sums, int64_t count, const uint32_t* marks, const Threshold* threshold,
-                        Counts* counts) {
-  CountSegments(DeviceBlock(), sums, count, marks, threshold, counts);
-}
-
-__global__ void __launch_bounds__(kThreadsAlone) AddUpSegmentsKernel(int64_t count, Counts* counts) {
-  __shared__ int64_t shared[kThreadsAlone];
-  AddUpSegments(DeviceBlock(), count, counts, shared);
+                        Counts* counts, Counts* of_blocks) {
+  __shared__ Places places[kWarps];
+  __shared__ int64_t shared[kWarps];
+  CountSegments(DeviceBlock(), sums, count, marks, threshold, places, shared, counts, of_blocks);
 }
 
 __global__ void __launch_bounds__(kThreads)
     TakeSegmentsKernel(float* residual, int64_t count, const uint32_t* marks, const Threshold* threshold,
-                       const Counts* counts, int64_t* indices, float* values) {
-  TakeSegments(DeviceBlock(), residual, count, marks, threshold, counts, indices, values);
+                       Counts* counts, const Counts* of_blocks, int64_t* indices, float* values) {
+  __shared__ Places places[kWarps];
+  __shared__ int64_t shared[kWarps];
+  TakeSegments(DeviceBlock(), residual, count, marks, threshold, places, shared, counts, of_blocks, indices,
+               values);
 }
 
 // The parts of the workspace.
 struct Workspace {
-  static constexpr int kHistograms = kDigitCount + 1;  // the last is that of the sample
+  static constexpr int64_t kHistogramBytes =
+      (kDigitCount * kBins + BinsOf(kDigitOfBound)) * static_cast<int64_t>(sizeof(uint64_t));
 
   Workspace(void* memory, int64_t count)
       : histograms(static_cast<uint64_t*>(memory)),
         of_sample(histograms + kDigitCount * kBins),
-        threshold(reinterpret_cast<Threshold*>(of_sample + kBins)),
+        threshold(reinterpret_cast<Threshold*>(of_sample + BinsOf(kDigitOfBound))),
         bound(threshold + 1),
-        counts(reinterpret_cast<Counts*>(bound + 1)),
-        marks(reinterpret_cast<uint32_t*>(counts + Segments(count) + 1)) {}
+        of_blocks(reinterpret_cast<Counts*>(bound + 1)),
+        counts(of_blocks + kMostBlocks),
+        marks(reinterpret_cast<uint32_t*>(counts + Segments(count))) {}
   static_assert(sizeof(Threshold) % kAlignment == 0, "the counts after it are aligned");
 
   uint64_t *histograms, *of_sample;
   Threshold *threshold, *bound;
-  Counts* counts;
+  Counts *of_blocks, *counts;
   uint32_t* marks;
 };
 
@@ -101,9 +106,9 @@ Status LaunchAddAndCount(const void* gradient, float* residual, int64_t count, i
   const auto* const elements = static_cast<const typename Format::Element*>(gradient);
   const Sample sample(count);
   int blocks = 0;
-  TFS_RETURN_IF_ERROR(BlocksFor(CountSampleKernel<Format>, kThreads, sample.size, kThreads, &blocks));
+  TFS_RETURN_IF_ERROR(BlocksFor(CountSampleKernel<Format>, kThreads, sample.size, 2 * kThreads, &blocks));
   CountSampleKernel<Format><<<blocks, kThreads, 0, stream>>>(elements, residual, sample, parts.of_sample);
-  ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.of_sample, kDigits[0],
+  ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.of_sample, kDigitOfBound,
                                                      RankInSample(sample, count, k), parts.bound);
   TFS_RETURN_IF_ERROR(BlocksFor(AddAndCountKernel<Format>, kThreads, Batches(count), kWarps, &blocks));
   AddAndCountKernel<Format><<<blocks, kThreads, 0, stream>>>(elements, residual, count, parts.bound,
@@ -146,9 +151,8 @@ Status CheckArguments(DType dtype, int64_t count, int64_t k, const void* workspa
 }  // namespace
 
 int64_t TopKWorkspaceBytes(int64_t count) {
-  return Workspace::kHistograms * kBins * static_cast<int64_t>(sizeof(uint64_t)) +
-         2 * static_cast<int64_t>(sizeof(Threshold)) +
-         (Segments(count) + 1) * static_cast<int64_t>(sizeof(Counts)) +
+  return Workspace::kHistogramBytes + 2 * static_cast<int64_t>(sizeof(Threshold)) +
+         (kMostBlocks + Segments(count)) * static_cast<int64_t>(sizeof(Counts)) +
          MarkWords(count) * static_cast<int64_t>(sizeof(uint32_t));
 }
 
@@ -157,9 +161,8 @@ Status TopK(DType dtype, const void* gradient, float* residual, int64_t count, i
   TFS_RETURN_IF_ERROR(CheckArguments(dtype, count, k, workspace, workspace_bytes));
   if (count == 0) return Status::Ok();
   const Workspace parts(workspace, count);
-  TFS_RETURN_IF_ERROR(StatusOf(
-      cudaMemsetAsync(parts.histograms, 0, Workspace::kHistograms * kBins * sizeof(uint64_t), stream),
-      "clearing the histograms of TopK"));
+  TFS_RETURN_IF_ERROR(StatusOf(cudaMemsetAsync(parts.histograms, 0, Workspace::kHistogramBytes, stream),
+                               "clearing the histograms of TopK"));
   TFS_RETURN_IF_ERROR(LaunchAddAndCount(dtype, gradient, residual, count, k, parts, stream));
   ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.histograms, kDigits[0], k, parts.threshold);
   int blocks = 0;
@@ -167,7 +170,7 @@ Status TopK(DType dtype, const void* gradient, float* residual, int64_t count, i
   CountRestKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.bound, parts.threshold, parts.marks,
                                                    parts.histograms);
   ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(parts.histograms, kDigits[0], k, parts.threshold);
-  TFS_RETURN_IF_ERROR(BlocksFor(CountDigitKernel, kThreads, Batches(count), kWarps, &blocks));
+  TFS_RETURN_IF_ERROR(BlocksFor(CountDigitKernel, kThreads, Segments(count), kWarps, &blocks));
   for (int i = 1; i < kDigitCount; ++i) {
     uint64_t* const histogram = parts.histograms + i * kBins;
     CountDigitKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, kDigits[i],
@@ -175,12 +178,11 @@ Status TopK(DType dtype, const void* gradient, float* residual, int64_t count, i
     ChooseDigitKernel<<<1, kThreadsAlone, 0, stream>>>(histogram, kDigits[i], k, parts.threshold);
   }
   TFS_RETURN_IF_ERROR(BlocksFor(CountSegmentsKernel, kThreads, Segments(count), kWarps, &blocks));
+  blocks = std::min(blocks, kMostBlocks);  // both kernels have the same grid
   CountSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, parts.threshold,
-                                                       parts.counts);
-  AddUpSegmentsKernel<<<1, kThreadsAlone, 0, stream>>>(count, parts.counts);
-  TFS_RETURN_IF_ERROR(BlocksFor(TakeSegmentsKernel, kThreads, Segments(count), kWarps, &blocks));
+                                                       parts.counts, parts.of_blocks);
   TakeSegmentsKernel<<<blocks, kThreads, 0, stream>>>(residual, count, parts.marks, parts.threshold,
-                                                      parts.counts, indices, values);
+                                                      parts.counts, parts.of_blocks, indices, values);
   return StatusOf(cudaGetLastError(), "launching TopK");
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -49,7 +50,7 @@ class EmulatedBlock {
   // What the lanes of a warp share.
   struct Warp {
     Barrier barrier{kLanes};
-    int32_t values[2][kLanes] = {};
+    int64_t values[2][kLanes] = {};
   };
 
   EmulatedBlock(int thread, int threads, int64_t index, int64_t count, Barrier* barrier, Warp* warp)
@@ -62,16 +63,26 @@ class EmulatedBlock {
   void Sync() const { barrier_->Wait(); }
 
   uint32_t Ballot(bool vote) const {
-    const int32_t* const votes = Exchange(vote);
+    const int64_t* const votes = Exchange(vote);
     uint32_t word = 0;
     for (int lane = 0; lane < kLanes; ++lane) word |= static_cast<uint32_t>(votes[lane]) << lane;
     return word;
   }
   int32_t LargestOfWarp(int32_t value) const {
-    const int32_t* const values = Exchange(value);
-    return *std::max_element(values, values + kLanes);
+    const int64_t* const values = Exchange(value);
+    return static_cast<int32_t>(*std::max_element(values, values + kLanes));
   }
+  int64_t SumBeforeInWarp(int64_t value) const {
+    const int64_t* const values = Exchange(value);
+    return std::accumulate(values, values + thread_ % kLanes, int64_t{0});
+  }
+  uint32_t OfLaneXor(uint32_t value, int other) const {
+    return static_cast<uint32_t>(Exchange(value)[(thread_ % kLanes) ^ other]);
+  }
+  void SyncWarp() const { warp_->barrier.Wait(); }
+
   static int CountOnes(uint32_t word) { return __builtin_popcount(word); }
+  static int LowestOne(uint32_t word) { return __builtin_ctz(word); }
 
   void Add(uint32_t* to, uint32_t value) const { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
   void Add(uint64_t* to, uint64_t value) const { __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
@@ -84,8 +95,8 @@ class EmulatedBlock {
 
  private:
   // What all lanes came with. Two places in turn: who writes to one again has met all lanes at the other, so they have read it.
-  const int32_t* Exchange(int32_t value) const {
-    int32_t* const values = warp_->values[turn_];
+  const int64_t* Exchange(int64_t value) const {
+    int64_t* const values = warp_->values[turn_];
     turn_ = 1 - turn_;
     values[thread_ % kLanes] = value;
     warp_->barrier.Wait();

@@ -30,12 +30,12 @@ compress::Selection Select(const void* gradient, std::vector<float>* residual, i
   const auto count = static_cast<int64_t>(residual->size());
   const auto* const elements = static_cast<const typename Format::Element*>(gradient);
   float* const sums = residual->data();
-  std::vector<uint64_t> histograms((kDigitCount + 1) * kBins);
-  uint64_t* const of_sample = &histograms[kDigitCount * kBins];
-  std::vector<uint32_t> bins(kBins, 0xCDCDCDCD);  // memory of a block starts with anything
-  std::vector<int64_t> shared(grid.threads, -77);
+  std::vector<uint64_t> histograms(kDigitCount * kBins), of_sample(BinsOf(kDigitOfBound));
+  std::vector<uint32_t> bins(BinsOf(kDigitOfBound), 0xCDCDCDCD);  // memory of a block starts with anything
+  std::vector<int64_t> shared(grid.threads / kWarp, -77);
   Threshold threshold = {-1, -1}, bound = {-1, -1};
-  std::vector<Counts> counts(Segments(count) + 1, {-1, -1});
+  std::vector<Counts> counts(Segments(count), {-1, -1}), of_blocks(grid.blocks, {-1, -1});
+  std::vector<Places> places(grid.threads / kWarp);
   std::vector<uint32_t> marks(MarkWords(count), 0xCDCDCDCD);
   const auto choose = [&](const uint64_t* histogram, Digit digit, int64_t wanted, Threshold* chosen) {
     Emulate(1, grid.threads, [&](const EmulatedBlock& block) {
@@ -43,9 +43,9 @@ compress::Selection Select(const void* gradient, std::vector<float>* residual, i
     });
   };
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-    CountSample<Format>(block, elements, sums, Sample(count), bins.data(), of_sample);
+    CountSample<Format>(block, elements, sums, Sample(count), bins.data(), of_sample.data());
   });
-  choose(of_sample, kDigits[0], rank, &bound);
+  choose(of_sample.data(), kDigitOfBound, rank, &bound);
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
     AddAndCount<Format>(block, elements, sums, count, &bound, marks.data(), bins.data(), histograms.data());
   });
@@ -57,7 +57,8 @@ compress::Selection Select(const void* gradient, std::vector<float>* residual, i
   for (int i = 1; i < kDigitCount; ++i) {
     uint64_t* const histogram = &histograms[i * kBins];
     Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-      CountDigit(block, sums, count, marks.data(), kDigits[i], &threshold, bins.data(), histogram);
+      CountDigit(block, sums, count, marks.data(), kDigits[i], &threshold, places.data(), bins.data(),
+                 histogram);
     });
     choose(histogram, kDigits[i], k, &threshold);
   }
@@ -65,13 +66,12 @@ compress::Selection Select(const void* gradient, std::vector<float>* residual, i
   selection.indices.assign(k, -1);
   selection.values.assign(k, 12345);
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-    CountSegments(block, sums, count, marks.data(), &threshold, counts.data());
+    CountSegments(block, sums, count, marks.data(), &threshold, places.data(), shared.data(), counts.data(),
+                  of_blocks.data());
   });
-  Emulate(1, grid.threads,
-          [&](const EmulatedBlock& block) { AddUpSegments(block, count, counts.data(), shared.data()); });
   Emulate(grid.blocks, grid.threads, [&](const EmulatedBlock& block) {
-    TakeSegments(block, sums, count, marks.data(), &threshold, counts.data(), selection.indices.data(),
-                 selection.values.data());
+    TakeSegments(block, sums, count, marks.data(), &threshold, places.data(), shared.data(), counts.data(),
+                 of_blocks.data(), selection.indices.data(), selection.values.data());
   });
   return selection;
 }
@@ -94,7 +94,7 @@ void ExpectAsOnTheCpu(DType dtype, const std::vector<float>& values, const std::
 }
 
 TEST(EmulatedTopK, SelectsWhatTheCpuSelects) {
-  for (const int64_t count : {1, 31, 256, 257, 2048, 2049}) {
+  for (const int64_t count : {1, 31, 256, 257, 4096, 4097}) {
     for (const int64_t k : {int64_t{0}, int64_t{1}, count / 50, count / 2, count}) {
       SCOPED_TRACE(std::to_string(count) + ", " + std::to_string(k));
       ExpectAsOnTheCpu(DType::kFloat32, Random(count, 1), Random(count, 2), std::min(k, count));
@@ -110,6 +110,20 @@ TEST(EmulatedTopK, SelectsWhatTheCpuSelectsWhateverIsInIt) {
       ExpectAsOnTheCpu(dtype, Random(1200, 4, kind), Random(1200, 5), 2);
     }
   }
+}
+
+// A slice of a gradient need not be aligned for loads of several elements.
+TEST(EmulatedTopK, SelectsTheSameFromAnyAddress) {
+  constexpr int64_t kCount = 700, kSelected = 70;
+  const std::vector<float> longer = Random(kCount + 1, 12);
+  std::vector<float> residual = Random(kCount, 13), expected_residual = residual;
+  const compress::Selection expected =
+      compress::TopK(DType::kFloat32, longer.data() + 1, expected_residual.data(), expected_residual.data(),
+                     kCount, kSelected);
+  const compress::Selection found = Select<Float32>(longer.data() + 1, &residual, kSelected, {}, 100);
+  EXPECT_EQ(found.indices, expected.indices);
+  EXPECT_TRUE(SameBits(found.values, expected.values));
+  EXPECT_TRUE(SameBits(residual, expected_residual));
 }
 
 TEST(EmulatedTopK, SelectsTheSameInAnyGrid) {
@@ -181,7 +195,7 @@ TEST(ChooseDigit, FindsTheDigitOfEveryRank) {
   for (const int threads : {32, 96, 256}) {
     for (size_t wanted = 1; wanted <= values.size(); wanted += threads / 32) {
       Threshold threshold = {known, static_cast<int64_t>(wanted)};
-      std::vector<int64_t> shared(threads);
+      std::vector<int64_t> shared(threads / kWarp);
       Emulate(1, threads, [&](const EmulatedBlock& block) {
         ChooseDigit(block, histogram.data(), kDigit, 77, &threshold, shared.data());
       });
@@ -193,20 +207,21 @@ TEST(ChooseDigit, FindsTheDigitOfEveryRank) {
   }
 }
 
-TEST(SumBefore, AddsUpWhatThreadsBeforeCameWith) {
+TEST(AddUp, AddsUpWhatThreadsCameWith) {
   for (const int threads : {32, 64, 96}) {
-    std::vector<int64_t> shared(threads), found(threads);
+    std::vector<int64_t> shared(threads / kWarp), found(threads);
     Emulate(1, threads, [&](const EmulatedBlock& block) {
       const int64_t thread = block.Thread();
-      const int64_t first = SumBefore(block, thread * thread + 1, shared.data());
-      found[thread] = first + SumBefore(block, int64_t{1} << 40, shared.data());
+      const SumOfThreads first = AddUp(block, thread * thread + 1, shared.data());
+      const SumOfThreads second = AddUp(block, int64_t{1} << 40, shared.data());
+      EXPECT_EQ(second.all, threads * (int64_t{1} << 40));
+      found[thread] = first.before + second.before;
     });
     int64_t expected = 0;
     for (int64_t thread = 0; thread < threads; ++thread) {
       EXPECT_EQ(found[thread], expected);
       expected += thread * thread + 1 + (int64_t{1} << 40);
     }
-    EXPECT_EQ(shared[threads - 1], threads * (int64_t{1} << 40));
   }
 }
 

@@ -81,7 +81,7 @@ TEST(Arguments, ThatCannotBeAreRefused) {
   EXPECT_EQ(message(DType::kFloat32, 10, 11, 0, 1 << 20), "k must be between 0 and count, 10; it is 11");
   EXPECT_EQ(message(DType::kFloat32, 10, -1, 0, 1 << 20), "k must be between 0 and count, 10; it is -1");
   EXPECT_EQ(message(DType::kFloat32, 10, 1, 0, 7),
-            "the workspace must have 65632 bytes for 10 elements; it has 7");
+            "the workspace must have 147536 bytes for 10 elements; it has 7");
   EXPECT_EQ(message(DType::kFloat32, 10, 1, 8, 1 << 20),
             "the workspace must be aligned to 16 bytes; its address ends with 8");
   EXPECT_NE(message(DType::kFloat32, -1, 0, 0, 1 << 20), "");
