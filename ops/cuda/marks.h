@@ -62,7 +62,7 @@ TFS_DEVICE void ForMarked(const Block& block, const uint32_t* marks, int64_t seg
   for (int j = 0; j < kWordsOfLane; ++j) {
     const int ones = Block::CountOnes(words[j]);
     int place = static_cast<int>(block.SumBeforeInWarp(ones));
-    const int all = block.LargestOfWarp(place + ones);
+    const int all = block.LargestOfWarp(place + ones);  // where the last lane ends
     for (uint32_t bits = words[j]; bits != 0; bits &= bits - 1)
       list[place++] = static_cast<uint16_t>(lane * 32 + Block::LowestOne(bits));
     block.SyncWarp();

@@ -23,14 +23,14 @@ struct Counts {
 // The most blocks in the grid of CountSegments and TakeSegments.
 inline constexpr int kMostBlocks = 2048;
 
-// Calls visit(segment) for each segment of this block that belongs to this warp.
+// Calls visit(segment) for each segment from begin to end - 1 that belongs to this warp of this block.
 template <typename Block, typename Visit>
 TFS_DEVICE void ForSegments(const Block& block, int64_t begin, int64_t end, const Visit& visit) {
   for (int64_t segment = begin + block.Thread() / kWarp; segment < end; segment += block.Threads() / kWarp)
     visit(segment);
 }
 
-// The first segment of a block, or the end of those of the block before it.
+// Returns the first segment of block `index`, which is also the end of the segments of the block before it.
 template <typename Block>
 TFS_DEVICE int64_t FirstSegment(const Block& block, int64_t index, int64_t count) {
   return Segments(count) * index / block.Count();
@@ -53,26 +53,28 @@ TFS_DEVICE void CountSegments(const Block& block, const float* sums, int64_t cou
                               Counts* of_blocks) {
   const int32_t kth = threshold->key;
   Counts of_warp = {0, 0};
-  ForSegments(block, FirstSegment(block, block.Index(), count), FirstSegment(block, block.Index() + 1, count),
-              [&](int64_t segment) {
-                Counts found = {0, 0};
-                ForMarked(block, marks, segment, count, places, [&](bool is_marked, int64_t i) {
-                  const int32_t key = is_marked ? compress::MagnitudeBits(sums[i]) : -1;
-                  found.above += Block::CountOnes(block.Ballot(key > kth));
-                  found.equal += Block::CountOnes(block.Ballot(key == kth));
-                });
-                of_warp.above += found.above;
-                of_warp.equal += found.equal;
-                if (block.Thread() % kWarp == 0) counts[segment] = found;
-              });
+  const int64_t begin = FirstSegment(block, block.Index(), count);
+  const int64_t end = FirstSegment(block, block.Index() + 1, count);
+  ForSegments(block, begin, end, [&](int64_t segment) {
+    Counts found = {0, 0};
+    ForMarked(block, marks, segment, count, places, [&](bool is_marked, int64_t i) {
+      const int32_t key = is_marked ? compress::MagnitudeBits(sums[i]) : -1;
+      found.above += Block::CountOnes(block.Ballot(key > kth));
+      found.equal += Block::CountOnes(block.Ballot(key == kth));
+    });
+    of_warp.above += found.above;
+    of_warp.equal += found.equal;
+    if (block.Thread() % kWarp == 0) counts[segment] = found;
+  });
   if (block.Thread() % kWarp != 0) of_warp = {0, 0};
   Counts before, all;
   AddUpCounts(block, of_warp, shared, &before, &all);
   if (block.Thread() == 0) of_blocks[block.Index()] = all;
 }
 
-// Replaces the counts of this block's segments by the sums of all counts before them. The arguments are those of
-// CountSegments.
+// Replaces the counts of this block's segments, begin to end - 1, by the sums of all counts before them.
+//
+// counts, of_blocks: the results of CountSegments. shared: [Threads() / kWarp], in the memory of the block.
 template <typename Block>
 TFS_DEVICE void AddUpSegments(const Block& block, int64_t begin, int64_t end, const Counts* of_blocks,
                               int64_t* shared, Counts* counts) {
