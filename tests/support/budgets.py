@@ -1,8 +1,9 @@
 """A pytest plugin that holds each test file to its seconds in tests/budgets.txt.
 
-The run fails when a file takes more than 1.5 times its budget, or has no budget on this line of TensorFlow and Keras. The
-budget is scaled on a machine that is slower than the one it was measured on, never lowered. The factor comes from a fixed
-piece of work, timed when the session starts and again after each file.
+The run fails when a file takes more than three times its budget, or has no budget on this line of TensorFlow and Keras; one
+and a half times is reported. The limit is wide because other work on the machine must not fail a run. The budget is scaled on
+a machine that is slower than the one it was measured on, never lowered. The factor comes from a fixed piece of work, timed
+when the session starts, after each file, and between tests every few seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ __all__ = ["BUDGETS_FILE", "LINES", "NONE", "read_budgets", "slowness", "this_li
 
 LINES = ("newest", "2.15", "tf_keras")
 NONE = "-"  # for a line on which no test of the file runs
-ALLOWED = 1.5
+REPORTED, ALLOWED = 1.5, 3.0
 RECORDS = "TFS_TEST_SECONDS"  # names a folder for the measured seconds
 BUDGETS_FILE = Path(__file__).resolve().parents[1] / "budgets.txt"
 _WORK_SECONDS = 0.013  # of `_work` where the budgets were measured
 _MOST_RUNS = 3
+_SECONDS_BETWEEN = 5.0
 
 
 def read_budgets(text: str) -> dict[str, dict[str, float]]:
@@ -96,7 +98,7 @@ class Budgets:
         self.seconds: dict[str, float] = {}  # by test
         self.files: dict[str, float] = {}
         self.factors: dict[str, float] = {}
-        self._now = slowness()
+        self._now, self._timed = slowness(), time.monotonic()
         self._file = ""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -125,6 +127,8 @@ class Budgets:
             terminalreporter.section("test budgets", red=True)
             for problem in problems:
                 terminalreporter.write_line(problem, red=True)
+        for report in self.reports():
+            terminalreporter.write_line(report, yellow=True)
         slow = max([self._now, *self.factors.values()])
         terminalreporter.write_line(
             f"{sum(self.files.values()):.0f} s in {len(self.files)} test files on {self.line}"
@@ -138,24 +142,33 @@ class Budgets:
     def problems(self) -> Iterator[str]:
         """Yields a message for each file that has no budget or took too long."""
         for name, taken in self.files.items():
-            budget = self.budgets.get(name, {}).get(self.line)
-            factor = self.factors.get(name, 1.0)
-            if budget is None:
+            if self.line not in self.budgets.get(name, {}):
                 yield (
                     f"{name} took {taken:.1f} s and has no budget on {self.line}: add it to {self.path}, "
                     "as low as it can be"
                 )
-            elif taken > ALLOWED * budget * factor:
+        yield from self._over(ALLOWED)
+
+    def reports(self) -> Iterator[str]:
+        """Yields a message for each file that took long, but not too long."""
+        failing = set(self._over(ALLOWED))
+        yield from (each for each in self._over(REPORTED) if each not in failing)
+
+    def _over(self, times: float) -> Iterator[str]:
+        for name, taken in self.files.items():
+            budget = self.budgets.get(name, {}).get(self.line)
+            factor = self.factors.get(name, 1.0)
+            if budget is not None and taken > times * budget * factor:
                 yield (
-                    f"{name} took {taken:.1f} s on {self.line}; its budget is {budget:g} s, of which {ALLOWED} times "
+                    f"{name} took {taken:.1f} s on {self.line}; its budget is {budget:g} s, of which {ALLOWED:g} times "
                     f"as much is allowed, and {factor:.2f} times that on this machine: {ALLOWED * budget * factor:.1f} "
                     f"s. Make it faster, or raise its budget in {self.path} and say why"
                 )
 
     def _enter(self, name: str) -> None:
-        if name == self._file:
+        if name == self._file and time.monotonic() - self._timed < _SECONDS_BETWEEN:
             return
-        before, self._now = self._now, slowness()
+        before, self._now, self._timed = self._now, slowness(), time.monotonic()
         for each in {name, self._file} - {""}:
             self.factors[each] = max(self.factors.get(each, 1.0), before, self._now)
         self._file = name
