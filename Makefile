@@ -30,7 +30,7 @@ CORE = $(CORE_IN_JOBS) -j$(JOBS)
 # One process each, which may share the cores with other tests, and several, which may not.
 UNITS := tests/unit tests/repo
 CLUSTERS := tests/cluster tests/exactness tests/soak
-COMMANDS := tests/cluster/launch tests/cluster/doctor
+COMMANDS := tests/cluster/launcher tests/cluster/doctor
 
 # Tests use the CPU unless asked for the GPU, and share few cores between many processes. What they take is kept in TIMES.
 TIMES := .build/test-seconds

@@ -46,7 +46,7 @@ from typing import Sequence
 from benchmarks import allreduce_report, ending, limits
 from benchmarks.allreduce_contestants import CONTESTANTS, WIRES
 from benchmarks.contest import FEWEST_CALLS, Group, GroupError, Measured, contest
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 _BYTES = tuple(1024 * 4**step for step in range(9))
 _MOST_WORKERS = 64

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from benchmarks.contest import Command
-from tf_strategies.launch.environment import HUGE_PAGES
+from tf_strategies.launcher.environment import HUGE_PAGES
 
 __all__ = ["ALGORITHMS", "CONTESTANTS", "CORE_PROGRAM", "WIRES", "Contestant"]
 

@@ -25,7 +25,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 from tf_strategies.native.channel import Channel, prepare
 
 _SERVER = "/job:ps/task:0"

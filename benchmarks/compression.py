@@ -23,7 +23,7 @@ from typing import Iterator, Sequence
 from benchmarks import ending
 from benchmarks.hosts import Hosts
 from benchmarks.workers import run_workers
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 _SECONDS_A_RUN = 900
 _PORT = 22099

@@ -37,8 +37,8 @@ from typing import Iterator, Sequence
 
 from benchmarks import ending, fit_report
 from benchmarks.contest import Answer, Command, Group, GroupError
-from tf_strategies.launch.environment import HUGE_PAGES
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.environment import HUGE_PAGES
+from tf_strategies.launcher.ports import ReservedPorts
 from tf_strategies.options import TRANSPORTS
 
 SYSTEMS = ("ours", "mwms", "horovod", "alone", "side_by_side")

@@ -20,7 +20,7 @@ import threading
 from pathlib import Path
 
 from benchmarks.workers import run_workers
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 _SECONDS_A_TASK = 6 * 3600
 SYSTEMS = [

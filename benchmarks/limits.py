@@ -21,7 +21,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 __all__ = ["LimitError", "tcp_bytes_per_second", "tcp_limit"]
 

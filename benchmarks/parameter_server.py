@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Iterator
 
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 _WIDTHS = {2: "1024,1150", 15: "3072,3072,768"}
 _STEPS = {2: 60, 15: 15}

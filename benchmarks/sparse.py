@@ -32,7 +32,7 @@ def measure(workers: int, cases: Sequence[tuple], repeats: int, transport: str) 
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         command = [
-            sys.executable, "-m", "tf_strategies.launch.run", "--workers", str(workers), "-m",
+            sys.executable, "-m", "tf_strategies.launcher.run", "--workers", str(workers), "-m",
             "benchmarks.sparse_worker", "--cases", json.dumps(cases), "--repeats", str(repeats),
             "--results", str(results), "--transport", transport,
         ]  # fmt: skip

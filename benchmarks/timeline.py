@@ -27,7 +27,7 @@ from typing import Sequence
 from benchmarks import ending
 from benchmarks.spans import COMPUTING, Span, Step
 from benchmarks.workers import run_workers
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 BATCHES = {"mlp": 32, "resnet50": 8, "embedding": 256}
 _SECONDS = 900

@@ -106,7 +106,7 @@ PARTS = {
     | {"_tf", "compression", "control_plane", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
-    "launch": _FOUNDATION,
+    "launcher": _FOUNDATION,
     "trace": {"native", "types"},
     "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION

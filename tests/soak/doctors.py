@@ -59,7 +59,7 @@ def run(kind: Kind, folder: Path) -> tuple[list[str], str]:
         path = folder / "found.json"
         command = [
             "-m",
-            "tf_strategies.launch.run",
+            "tf_strategies.launcher.run",
             *kind.options.split(),
             "-m",
             "tf_strategies.doctor",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tf_strategies.launch import certificates
+from tf_strategies.launcher import certificates
 
 __all__ = ["expired", "make", "of_another_name"]
 

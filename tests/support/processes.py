@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Callable, Mapping, Sequence
 
 from tests.support import preloaded
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.ports import ReservedPorts
 
 __all__ = [
     "REPOSITORY",

@@ -79,7 +79,7 @@ def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path
     with ProcessGroup(tmp_path) as group:
         run = group.start(
             "tfs-run",
-            [sys.executable, "-m", "tf_strategies.launch.run", "--workers", "3", "-m", _WORKER, "none"],
+            [sys.executable, "-m", "tf_strategies.launcher.run", "--workers", "3", "-m", _WORKER, "none"],
             env=light_environment(),
         )
         run.wait_for_text(r"worker 1 \| step 20$", timeout=_START_SECONDS)

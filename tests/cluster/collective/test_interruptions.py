@@ -93,7 +93,7 @@ def test_an_interrupt_of_tfs_run_ends_all_workers_with_few_words(tmp_path: Path)
             [
                 sys.executable,
                 "-m",
-                "tf_strategies.launch.run",
+                "tf_strategies.launcher.run",
                 "--workers",
                 "3",
                 "--grace",

@@ -26,7 +26,7 @@ def test_eight_tasks_of_one_host_within_30_seconds(tmp_path: Path) -> None:
     start = time.monotonic()
     with ProcessGroup(tmp_path) as group:
         doctor = ("-m", "tf_strategies.doctor", "--json", str(tmp_path / "found.json"))
-        run = group.start_python("run", "-m", "tf_strategies.launch.run", "--workers", "8", *doctor)
+        run = group.start_python("run", "-m", "tf_strategies.launcher.run", "--workers", "8", *doctor)
         assert run.wait(60) == 0
     assert time.monotonic() - start < 30
     found = json.loads((tmp_path / "found.json").read_text())
@@ -68,7 +68,7 @@ def test_over_ssh_all_hosts_are_examined(tmp_path: Path) -> None:
         command = [
             sys.executable,
             "-m",
-            "tf_strategies.launch.run",
+            "tf_strategies.launcher.run",
             "--ssh",
             hosts.ssh,
             "--hosts",

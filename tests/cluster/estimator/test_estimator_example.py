@@ -18,8 +18,8 @@ from tests.support.processes import (  # noqa: E402
     tf_config,
 )
 from tf_strategies.cluster import Cluster  # noqa: E402
-from tf_strategies.launch import run as tfs_run  # noqa: E402
-from tf_strategies.launch.arguments import make_parser  # noqa: E402
+from tf_strategies.launcher import run as tfs_run  # noqa: E402
+from tf_strategies.launcher.arguments import make_parser  # noqa: E402
 
 EXAMPLE = "examples/12_estimator.py"
 TEXT = (REPOSITORY / EXAMPLE).read_text()
@@ -36,7 +36,7 @@ def documented_command(strategy: str) -> list:
 
 def start(group: ProcessGroup, folder: Path, strategy: str = "sync") -> Process:
     command = [*documented_command(strategy), "--model-dir", str(folder)]
-    return group.start_python("tfs-run", "-m", "tf_strategies.launch.run", *command)
+    return group.start_python("tfs-run", "-m", "tf_strategies.launcher.run", *command)
 
 
 def test_each_tf_config_is_what_tfs_run_sets_for_that_task() -> None:
@@ -60,7 +60,7 @@ def test_the_example_trains_evaluates_and_exports(strategy: str, tmp_path: Path)
         if strategy == "sync":
             folder = tmp_path / "chief-and-evaluator"
             command = with_folders_of_their_own(tmp_path)
-            run = group.start_python("tfs-run", "-m", "tf_strategies.launch.run", *command)
+            run = group.start_python("tfs-run", "-m", "tf_strategies.launcher.run", *command)
         else:
             run = start(group, folder, strategy)
         assert run.wait(timeout=240) == 0

@@ -28,7 +28,7 @@ def run_with_tfs_run(folder: Path, text: str, *options: str, timeout: float = 12
     script = folder / "script.py"
     script.write_text(text)
     with ProcessGroup(folder) as group:
-        command = [sys.executable, "-m", "tf_strategies.launch.run", *options, str(script)]
+        command = [sys.executable, "-m", "tf_strategies.launcher.run", *options, str(script)]
         run = group.start("tfs-run", command)
         assert run.wait(timeout) == 0
         return run.log()

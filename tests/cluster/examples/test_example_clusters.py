@@ -34,7 +34,7 @@ def test_the_tf_config_in_an_example_is_what_tfs_run_sets(example: str, size: in
 
 
 def planned_by_tfs_run(options: list) -> dict:
-    from tf_strategies.launch import arguments, run
+    from tf_strategies.launcher import arguments, run
 
     planned = run._plan(arguments.make_parser().parse_args([*options, "script.py"]), None)
     return dict(Cluster.from_tf_config(planned[0].tf_config).addresses)

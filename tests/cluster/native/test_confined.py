@@ -19,7 +19,7 @@ _OURS = ("-m", "tests.cluster.native.native_ops_worker")
 
 def run_confined(group: ProcessGroup, limits: str, transport: str) -> Process:
     """tfs-run with two workers under `limits`, at its end; skips the test where a host cannot be confined so."""
-    launch = [sys.executable, "-m", "tf_strategies.launch.run", "--workers", "2", *_OURS, transport]
+    launch = [sys.executable, "-m", "tf_strategies.launcher.run", "--workers", "2", *_OURS, transport]
     run = group.start(
         "tfs-run", [sys.executable, "-m", "tests.support.confine", limits, *launch], env=light_environment()
     )

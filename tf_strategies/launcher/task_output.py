@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Sequence
 
-from tf_strategies.launch.cluster_plan import PlannedProcess
-from tf_strategies.launch.output import LineWriter, Sink, prefixes, wants_colour, write_line
+from tf_strategies.launcher.cluster_plan import PlannedProcess
+from tf_strategies.launcher.output import LineWriter, Sink, prefixes, wants_colour, write_line
 
 _TAIL_LINES = 30
 

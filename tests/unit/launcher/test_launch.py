@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from tests.support.processes import REPOSITORY
 from tf_strategies.cluster import Cluster
-from tf_strategies.launch.cluster_plan import Counts, plan_cluster
-from tf_strategies.launch.environment import environments, fair_threads, share_gpus, visible_gpus
-from tf_strategies.launch.hosts import find_this_host
-from tf_strategies.launch.output import LineWriter, prefixes, write_line
-from tf_strategies.launch.ports import ReservedPorts
+from tf_strategies.launcher.cluster_plan import Counts, plan_cluster
+from tf_strategies.launcher.environment import environments, fair_threads, share_gpus, visible_gpus
+from tf_strategies.launcher.hosts import find_this_host
+from tf_strategies.launcher.output import LineWriter, prefixes, write_line
+from tf_strategies.launcher.ports import ReservedPorts
 
 COUNTS = st.builds(Counts, st.integers(1, 6), st.booleans(), st.integers(0, 3), st.booleans())
 
@@ -170,7 +170,7 @@ def test_an_endless_line_is_cut():
 
 
 def test_the_launcher_and_the_control_plane_load_no_tensorflow():
-    modules = "sys, tf_strategies.launch.run, tf_strategies.control_plane"
+    modules = "sys, tf_strategies.launcher.run, tf_strategies.control_plane"
     code = f"import {modules}; sys.exit('tensorflow' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=60, check=False).returncode == 0

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from tf_strategies._version import __version__
-from tf_strategies.launch.agent import ANSWER
-from tf_strategies.launch.process import LaunchedProcess
-from tf_strategies.launch.share import Share
-from tf_strategies.launch.supervisor import Job, Patience, Supervisor, say
-from tf_strategies.launch.task_output import PlainOutputs
+from tf_strategies.launcher.agent import ANSWER
+from tf_strategies.launcher.process import LaunchedProcess
+from tf_strategies.launcher.share import Share
+from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
+from tf_strategies.launcher.task_output import PlainOutputs
 
 _CHECK_SECONDS = 60.0
 _LATER_SECONDS = 5.0  # the hosts end their processes first
@@ -61,7 +61,7 @@ class Ssh:
     def __init__(self, command: str, python: str) -> None:
         self._command = shlex.split(command)
         variables = [f"{name}={_absolute(os.environ[name])}" for name in _OF_PYTHON if os.environ.get(name)]
-        self._agent = shlex.join(["exec", "env", *variables, python, "-m", "tf_strategies.launch.agent"])
+        self._agent = shlex.join(["exec", "env", *variables, python, "-m", "tf_strategies.launcher.agent"])
 
     def argv(self, target: str) -> list[str]:
         """Returns the command that starts the agent on a host."""

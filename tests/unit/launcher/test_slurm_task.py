@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tf_strategies.cluster import Cluster
-from tf_strategies.launch.slurm_task import tf_config
+from tf_strategies.launcher.slurm_task import tf_config
 
 pytestmark = pytest.mark.any_line
 

@@ -13,9 +13,9 @@ import time
 from types import FrameType
 from typing import Callable, Iterator, NamedTuple, NoReturn, Protocol, Sequence
 
-from tf_strategies.launch.cluster_plan import TRAINING_ROLES
-from tf_strategies.launch.output import LineWriter
-from tf_strategies.launch.process import LaunchedProcess, adopt_orphans, kill_orphans
+from tf_strategies.launcher.cluster_plan import TRAINING_ROLES
+from tf_strategies.launcher.output import LineWriter
+from tf_strategies.launcher.process import LaunchedProcess, adopt_orphans, kill_orphans
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0

@@ -15,9 +15,9 @@ import threading
 from typing import IO, Any
 
 from tf_strategies._version import __version__
-from tf_strategies.launch.ports import ReservedPorts
-from tf_strategies.launch.share import Share
-from tf_strategies.launch.supervisor import exits_on_signals, say
+from tf_strategies.launcher.ports import ReservedPorts
+from tf_strategies.launcher.share import Share
+from tf_strategies.launcher.supervisor import exits_on_signals, say
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 
 ANSWER = b"tfs-run agent: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.launch.launcher import Launcher
+from tests.cluster.launcher.launcher import Launcher
 from tests.support.processes import ProcessGroup
 
 

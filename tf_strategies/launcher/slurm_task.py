@@ -1,6 +1,6 @@
 """Runs a command as one task of a SLURM job step, with the TF_CONFIG of its place.
 
-    srun --distribution=block python -m tf_strategies.launch.slurm_task --port-base 20000 python script.py ...
+    srun --distribution=block python -m tf_strategies.launcher.slurm_task --port-base 20000 python script.py ...
 
 Task n of the step is worker n, at its node and the port base plus its number on that node.
 """
@@ -12,7 +12,7 @@ import json
 import os
 from typing import Mapping, Sequence
 
-from tf_strategies.launch.host_lists import expand_counts, expand_hosts
+from tf_strategies.launcher.host_lists import expand_counts, expand_hosts
 
 
 def tf_config(environ: Mapping[str, str], port_base: int) -> str:

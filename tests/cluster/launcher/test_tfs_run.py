@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.launch.launcher import PRELUDE, RUN
+from tests.cluster.launcher.launcher import PRELUDE, RUN
 
 pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
 

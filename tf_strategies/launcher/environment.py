@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Mapping, Sequence
 
-from tf_strategies.launch.cluster_plan import PlannedProcess
+from tf_strategies.launcher.cluster_plan import PlannedProcess
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # Lets the C library use huge pages for large tensors, where the machine offers them. Other processes copy

@@ -8,17 +8,17 @@ import json
 from pathlib import Path
 from typing import Mapping
 
-from tf_strategies.launch.cluster_plan import TRAINING_ROLES, PlannedProcess
-from tf_strategies.launch.environment import (
+from tf_strategies.launcher.cluster_plan import TRAINING_ROLES, PlannedProcess
+from tf_strategies.launcher.environment import (
     THREAD_VARIABLES,
     environments,
     fair_threads,
     share_gpus,
     visible_gpus,
 )
-from tf_strategies.launch.process import LaunchedProcess
-from tf_strategies.launch.supervisor import Job, Patience, Supervisor, say
-from tf_strategies.launch.task_output import OutputOptions, TaskOutputs
+from tf_strategies.launcher.process import LaunchedProcess
+from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
+from tf_strategies.launcher.task_output import OutputOptions, TaskOutputs
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tf_strategies.launch.environment import THREAD_VARIABLES
-from tf_strategies.launch.supervisor import say
+from tf_strategies.launcher.environment import THREAD_VARIABLES
+from tf_strategies.launcher.supervisor import say
 
 AUTO = -1  # the number of workers for --workers auto
 _USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"

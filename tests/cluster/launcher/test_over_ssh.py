@@ -12,7 +12,7 @@ from typing import Iterator
 
 import pytest
 
-from tests.cluster.launch.launcher import PRELUDE, RUN, gone
+from tests.cluster.launcher.launcher import PRELUDE, RUN, gone
 from tests.support.processes import REPOSITORY, Process, ProcessGroup, wait_until
 from tests.support.ssh_hosts import SshHosts, missing
 
@@ -193,7 +193,7 @@ def test_what_cannot_start_is_an_error_of_one_line_before_anything_starts(
 
 def test_a_folder_that_another_host_lacks_is_named(tmp_path: Path) -> None:
     request = json.dumps({"cwd": str(tmp_path / "missing"), "ports": 1}) + "\n"
-    command = [sys.executable, "-m", "tf_strategies.launch.agent"]
+    command = [sys.executable, "-m", "tf_strategies.launcher.agent"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
     assert done.returncode == 2
     assert "the folder of tfs-run is not on this host: " in done.stderr

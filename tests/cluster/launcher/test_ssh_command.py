@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.launch.launcher import RUN, Launcher, gone
+from tests.cluster.launcher.launcher import RUN, Launcher, gone
 from tests.support.processes import REPOSITORY, Process, wait_until
-from tf_strategies.launch.cluster_plan import Counts, plan_cluster
-from tf_strategies.launch.share import Share
+from tf_strategies.launcher.cluster_plan import Counts, plan_cluster
+from tf_strategies.launcher.share import Share
 
 pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
 LOGIN = "for last; do :; done; cd /; "
@@ -95,7 +95,7 @@ def test_an_agent_that_is_ended_before_it_starts_processes_leaves_no_secret(laun
     share = Share(plan, ("true",), ("worker 0",), log_dir=str(folder / "logs"))
     request = {"cwd": str(folder), "share": share.to_json(), "secret": "ab" * 32, "environ": {}}
     (folder / "request").write_text(json.dumps(request) + "\n")
-    line = '(cat request; exec sleep 60) | { exec "$0" -m tf_strategies.launch.agent; }'
+    line = '(cat request; exec sleep 60) | { exec "$0" -m tf_strategies.launcher.agent; }'
     process = launcher.group.start(
         "agent", ["bash", "-c", line, sys.executable], env={"TMPDIR": str(folder / "tmp")}, cwd=folder
     )

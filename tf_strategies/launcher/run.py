@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Callable, Sequence
 
 from tf_strategies.addresses import split_address
-from tf_strategies.launch.arguments import AUTO, make_parser
-from tf_strategies.launch.certificates import temporary_certificates
-from tf_strategies.launch.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
-from tf_strategies.launch.environment import visible_gpus
-from tf_strategies.launch.host_lists import Slots, slots_of
-from tf_strategies.launch.hosts import find_this_host
-from tf_strategies.launch.output import wants_colour
-from tf_strategies.launch.ports import ReservedPorts
-from tf_strategies.launch.remote_hosts import Ssh, carried_variables, named_variables, remote_supervisor
-from tf_strategies.launch.share import Share
-from tf_strategies.launch.supervisor import Supervisor, exits_on_signals, say
+from tf_strategies.launcher.arguments import AUTO, make_parser
+from tf_strategies.launcher.certificates import temporary_certificates
+from tf_strategies.launcher.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
+from tf_strategies.launcher.environment import visible_gpus
+from tf_strategies.launcher.host_lists import Slots, slots_of
+from tf_strategies.launcher.hosts import find_this_host
+from tf_strategies.launcher.output import wants_colour
+from tf_strategies.launcher.ports import ReservedPorts
+from tf_strategies.launcher.remote_hosts import Ssh, carried_variables, named_variables, remote_supervisor
+from tf_strategies.launcher.share import Share
+from tf_strategies.launcher.supervisor import Supervisor, exits_on_signals, say
 from tf_strategies.secret import SECRET_FILE, new_secret, read_secret, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cluster.launch.launcher import PRELUDE, gone
+from tests.cluster.launcher.launcher import PRELUDE, gone
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.any_line, pytest.mark.quick, pytest.mark.waits]
@@ -136,9 +136,7 @@ def test_closing_its_output_ends_all(launcher):
         PRELUDE
         + "note()\nwait_for_notes('worker0', 'worker1')\nwhile True: print('again', flush=True); time.sleep(0.01)"
     )
-    line = (
-        'set -o pipefail; "$0" -m tf_strategies.launch.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
-    )
+    line = 'set -o pipefail; "$0" -m tf_strategies.launcher.run --workers 2 --grace 1 "$1" 2>/dev/null | head -n 3'
     process = launcher.group.start(
         "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
     )
@@ -165,7 +163,7 @@ wait_for_notes("worker0", "worker1")
 while True: print("again", flush=True); time.sleep(0.01)
 """
     )
-    line = '"$0" -m tf_strategies.launch.run --workers 2 --grace 20 "$1" 2>/dev/null | head -n 3; echo "${PIPESTATUS[0]}"'
+    line = '"$0" -m tf_strategies.launcher.run --workers 2 --grace 20 "$1" 2>/dev/null | head -n 3; echo "${PIPESTATUS[0]}"'
     process = launcher.group.start(
         "shell", ["bash", "-c", line, sys.executable, str(script)], env={"DIR": str(launcher.folder)}
     )

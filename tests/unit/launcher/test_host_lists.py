@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tf_strategies.launch.host_lists import Slots, expand_counts, expand_hosts, slots_of
+from tf_strategies.launcher.host_lists import Slots, expand_counts, expand_hosts, slots_of
 
 pytestmark = pytest.mark.any_line
 

@@ -9,7 +9,7 @@ from typing import List
 
 import pytest
 
-from tf_strategies.launch.certificates import main, temporary_certificates
+from tf_strategies.launcher.certificates import main, temporary_certificates
 from tf_strategies.tls import TLS_FOLDER, read_tls
 
 pytestmark = pytest.mark.any_line

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.processes import ProcessGroup, wait_until
 
-RUN = ("-m", "tf_strategies.launch.run")
+RUN = ("-m", "tf_strategies.launcher.run")
 PRELUDE = """
 import json, os, pathlib, signal, subprocess, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
