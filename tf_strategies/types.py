@@ -52,7 +52,7 @@ JsonObject = Dict[str, Any]
 """A dict that JSON can express: a message, a record of counters or of a build, the facts of a checkpoint."""
 
 Sendable = Any
-"""A value that `tf_strategies.collective.calls.objects` can encode: None, a bool, int, float, str, bytes, a NumPy array or scalar
+"""A value that `tf_strategies.objects` can encode: None, a bool, int, float, str, bytes, a NumPy array or scalar
 of numbers, or a list, tuple or dict of these."""
 
 TensorLike = Union["tf.Tensor", "tf.Variable", "tf.types.experimental.TensorLike"]

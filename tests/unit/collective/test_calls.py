@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tf_strategies.collective.calls.calls import WorkerCalls
-from tf_strategies.collective.calls.objects import encode
+from tf_strategies.objects import encode
 
 pytestmark = pytest.mark.smoke
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies.collective.calls.base import Calls
-from tf_strategies.collective.calls.objects import decode, encode
+from tf_strategies.objects import decode, encode
 from tf_strategies.types import JsonObject, Sendable
 
 __all__ = ["ObjectCalls"]

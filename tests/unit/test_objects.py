@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tf_strategies.collective.calls.objects import decode, encode
+from tf_strategies.objects import decode, encode
 
 pytestmark = pytest.mark.any_line
 
