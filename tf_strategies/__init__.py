@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
-from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, OptionsError
+from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, LaunchError, OptionsError
 from tf_strategies.options import CommunicationOptions, ParameterServerOptions
 
 if TYPE_CHECKING:
     from tf_strategies import callbacks, compression, estimator, large_batch, optimizers, schedules
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.evaluator import SidecarEvaluator
+    from tf_strategies.launcher.launch import launch
     from tf_strategies.native.errors import WorkerLostError
     from tf_strategies.parameter_server import (
         AsyncParameterServerStrategy,
@@ -32,6 +33,7 @@ __all__ = [
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "DriftError",
+    "LaunchError",
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",
@@ -43,6 +45,7 @@ __all__ = [
     "compression",
     "estimator",
     "large_batch",
+    "launch",
     "optimizers",
     "schedules",
 ]
@@ -54,18 +57,21 @@ _HOMES = {
     "SidecarEvaluator": "tf_strategies.evaluator",
     "SyncReplicasStrategy": "tf_strategies.parameter_server",
     "WorkerLostError": "tf_strategies.native.errors",
+    "launch": "tf_strategies.launcher.launch",
 }
 
 
 _SUBPACKAGES = ("callbacks", "compression", "estimator", "large_batch", "optimizers", "schedules")
+_WITHOUT_TENSORFLOW = ("launch",)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES and name not in _SUBPACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tf_strategies.native import loader
+    if name not in _WITHOUT_TENSORFLOW:
+        from tf_strategies.native import loader
 
-    loader.require_tensorflow()
+        loader.require_tensorflow()
     if name in _SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     value = getattr(importlib.import_module(_HOMES[name]), name)

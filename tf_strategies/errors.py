@@ -52,3 +52,17 @@ class DriftError(TfStrategiesError, ValueError):
 
 class BuildMismatchError(TfStrategiesError, ImportError):
     """Reports that the compiled operations do not fit the installed TensorFlow."""
+
+
+class LaunchError(TfStrategiesError, RuntimeError):
+    """Reports that a process of `tfs.launch` has failed, or that the processes took too long.
+
+    Attributes:
+        task: the process that failed first, such as "worker 1"; None if none failed by itself.
+        traceback: the text of its traceback; "" if it ended without an exception.
+    """
+
+    def __init__(self, message: str, task: str | None = None, traceback: str = "") -> None:
+        super().__init__(message)
+        self.task = task
+        self.traceback = traceback

@@ -26,7 +26,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
     (
         "Python: commands",
         (
-            ("tf_strategies/launcher", "tfs-run: starts a cluster"),
+            ("tf_strategies/launcher", "tfs-run, tfs.launch: start a cluster"),
             ("tf_strategies/doctor", "tfs-doctor: before a job"),
             ("tf_strategies/trace", "tfs-trace: who waited for whom"),
         ),

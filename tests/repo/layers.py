@@ -119,6 +119,7 @@ PARTS = {
         "estimator",
         "evaluator",
         "large_batch",
+        "launcher",
         "native",
         "optimizers",
         "parameter_server",

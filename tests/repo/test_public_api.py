@@ -18,6 +18,7 @@ PUBLIC = {
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "DriftError",
+    "LaunchError",
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",
@@ -29,6 +30,7 @@ PUBLIC = {
     "compression",
     "estimator",
     "large_batch",
+    "launch",
     "optimizers",
     "schedules",
 }

@@ -1,7 +1,11 @@
-"""tfs-run: starts a cluster's processes on one host, or this host's share of them.
+"""Starts a cluster's processes on one host, or this host's share of them: tfs-run and `tfs.launch`.
 
 run            the command line           supervisor      starts, watches and ends the processes
 cluster_plan   who runs where             process         one process and its descendants
 hosts, ports   which host, which ports    environment     threads and GPUs for each
-                                          output          prefixed lines
+agent          a share, for a launcher    output          prefixed lines
+
+launch         a function instead of a script            function_call, function_pickle   how it is sent
+local_agent    the agent of a caller that lives on       function_task                    the program that calls it
+                                                         call_folder                      results and errors
 """

@@ -1,4 +1,4 @@
-"""Runs one host's share of a cluster, for a tfs-run on another host that started this program over ssh.
+"""Runs one host's share of a cluster, for a tfs-run that started this program over ssh, or for `tfs.launch`.
 
 It reads one line of JSON from its standard input. After that the input carries the numbers of signals, one a line.
 When the input ends, the launcher is gone, and so the processes are ended.
@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import IO, Any
 
 from tf_strategies._version import __version__
+from tf_strategies.launcher.call_folder import CallFolder
 from tf_strategies.launcher.ports import ReservedPorts
 from tf_strategies.launcher.share import Share
-from tf_strategies.launcher.supervisor import exits_on_signals, say
+from tf_strategies.launcher.supervisor import Supervisor, exits_on_signals, say
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 
 ANSWER = b"tfs-run agent: "
@@ -65,14 +68,28 @@ def _run(request: dict[str, Any], orders: IO[bytes]) -> int:
         except ValueError as error:
             say(f"error: {error}")
             return 2
-        threading.Thread(target=_watch, args=(orders,), daemon=True).start()
-        return supervisor.run()
+        gone = threading.Event()
+        threading.Thread(target=_watch, args=(orders, gone), daemon=True).start()
+        folder = request.get("folder")
+        return supervisor.run() if folder is None else _run_call(supervisor, Path(folder), gone)
 
 
-def _watch(orders: IO[bytes]) -> None:
+def _run_call(supervisor: Supervisor, folder: Path, gone: threading.Event) -> int:
+    """Runs the processes of a `tfs.launch`, and tells it how they have ended. Removes its folder if it is gone."""
+    try:
+        status = supervisor.run()
+        CallFolder(folder).write_report(supervisor.failed, supervisor.ends)
+    finally:  # without a caller, the launcher's own last lines raise BrokenPipeError
+        if gone.is_set():
+            shutil.rmtree(folder, ignore_errors=True)
+    return status
+
+
+def _watch(orders: IO[bytes], gone: threading.Event) -> None:
     """Sends this process the signals that the launcher orders, and SIGTERM when the launcher is gone."""
     for line in iter(lambda: orders.readline(16), b""):
         os.kill(os.getpid(), int(line))
+    gone.set()
     os.kill(os.getpid(), signal.SIGTERM)
 
 

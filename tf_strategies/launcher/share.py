@@ -36,6 +36,7 @@ class Share:
         log_dir: the folder for log files; None for none.
         shown: the names of the processes whose output is shown; None for all.
         colour: whether prefixes are coloured; None to look at the terminal.
+        keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
     """
 
     plan: tuple[PlannedProcess, ...]
@@ -48,6 +49,7 @@ class Share:
     log_dir: str | None = None
     shown: tuple[str, ...] | None = None
     colour: bool | None = None
+    keywords: bool = False
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -102,7 +104,11 @@ class Share:
         processes = len(self.plan)
         unset = [name for name in THREAD_VARIABLES if self.threads is not None or name not in environ]
         threads = self.threads if self.threads is not None else fair_threads(processes)
-        remark = f", {' = '.join([*unset, str(threads)])} (change with --threads)" if unset else ""
+        remark = f", {' = '.join([*unset, str(threads)])} {self._remedy('threads')}" if unset else ""
         if gpus is not None and self.gpus_per_worker is None:
-            remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker (change with --gpus-per-worker)"
+            remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker {self._remedy('gpus_per_worker')}"
         say(f"starting {processes} {'process' if processes == 1 else 'processes'}{remark}")
+
+    def _remedy(self, option: str) -> str:
+        named = f"{option}=" if self.keywords else f"--{option.replace('_', '-')}"
+        return f"(change with {named})"

@@ -101,6 +101,8 @@ class Supervisor:
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
+        failed: the name of the first process that failed; None if none has.
+        ends: how each process ended, by its name, such as "killed by SIGKILL after 3.2 s"; set by `run`.
     """
 
     def __init__(
@@ -109,12 +111,13 @@ class Supervisor:
         self._jobs, self._patience, self._outputs = jobs, patience, outputs
         self._trains_elsewhere = trains_elsewhere
         self.interrupted = False
+        self.failed: str | None = None
+        self.ends: dict[str, str] = {}
         self._processes: list[LaunchedProcess] = []
         self._selector = selectors.DefaultSelector()
         self._writers: dict[int, LineWriter] = {}  # by the file descriptor that is read
         self._senders: dict[int, LaunchedProcess] = {}  # by the file descriptor that is full
         self._status = 0  # the status of the first failure, or of the signal that was received
-        self._failed: str | None = None  # the name of the first process that failed
         self._signals: list[int] = []
         self._reader_gone = False  # nobody reads the output, for which the processes are ended
         self._deadlines: list[
@@ -153,7 +156,8 @@ class Supervisor:
             os.close(reader)
             os.close(writer)
         for job, process in zip(self._jobs, self._processes):
-            say(f"{job.name}{f' ({job.address})' if job.address else ''} {process.describe_end()}")
+            self.ends[job.name] = process.describe_end()
+            say(f"{job.name}{f' ({job.address})' if job.address else ''} {self.ends[job.name]}")
         return self._status
 
     def _start(self) -> None:
@@ -226,8 +230,8 @@ class Supervisor:
             self._pass_on(writer, b"")
 
     def _show_failed(self) -> None:
-        if self._failed is not None:
-            for line in self._outputs.describe(self._failed):
+        if self.failed is not None:
+            for line in self._outputs.describe(self.failed):
                 say(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -251,7 +255,7 @@ class Supervisor:
             wait = self._patience.survivor_wait
             remark = f"; the other {others} will be ended in {wait:g} s" if others else ""
             say(f"{process.name} {process.describe_end()}{remark}")
-            self._failed = process.name
+            self.failed = process.name
             self._end_after(wait)
         elif self._status == 0 and not self._deadlines and self._only_servers_left():
             self._end_after(self._patience.grace)
