@@ -18,7 +18,13 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     **{f"benchmarks/{path.name}": f"benchmarks/{path.name}" for path in sorted(ROOT.glob("benchmarks/*.md"))},
 }
-FILES = ("examples/**/*.py", "examples/**/*.yaml", "examples/**/*.sbatch", "benchmarks/*.png")
+FILES = (
+    "examples/**/*.py",
+    "examples/**/*.ipynb",
+    "examples/**/*.yaml",
+    "examples/**/*.sbatch",
+    "benchmarks/*.png",
+)
 _log = logging.getLogger("mkdocs.plugins.site_hooks")
 _LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
