@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable, Iterator, Sequence, Tuple
+from typing import Iterator, Sequence
 
 from tf_strategies.trace.clocks import Alignment, align
+from tf_strategies.trace.overlap import hidden_share
 from tf_strategies.trace.record import Collective, Record
+from tf_strategies.trace.spans import union_ns
 
-__all__ = ["Meeting", "RankSummary", "Recorded", "Span", "union_ns"]
-
-Span = Tuple[int, int]  # from and to, in nanoseconds
+__all__ = ["Meeting", "RankSummary", "Recorded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +46,15 @@ class RankSummary:
         waited: waited for other ranks that had not submitted a collective yet.
         delayed: was waited for by others, as the last one to submit.
         wire: had a collective outstanding that all ranks had submitted.
+        hidden: the share of its time of communication that was hidden behind computation; see `hidden_share`. None if it has
+            no collectives.
     """
 
     name: str
     waited: float
     delayed: float
     wire: float
+    hidden: float | None
 
 
 class Recorded:
@@ -118,6 +121,7 @@ class Recorded:
                 )
                 / total,
                 wire=union_ns((max(m.submitted), m.ended[rank]) for m in self.meetings) / total,
+                hidden=hidden_share(self.records[rank].collectives),
             )
             for rank in range(len(self.records))
         ]
@@ -159,20 +163,3 @@ class Recorded:
             key = (collective.instance, collective.use)
             if all((each.instance, each.use) != key for each in record.collectives):
                 yield self.name(position)
-
-
-def union_ns(spans: Iterable[Span]) -> int:
-    """Returns the length of the union of time spans. Empty and negative spans do not count.
-
-    Args:
-        spans: pairs of times in nanoseconds.
-    """
-    total, end = 0, None
-    for low, high in sorted(span for span in spans if span[1] > span[0]):
-        if end is None or low > end:
-            total += high - low
-            end = high
-        elif high > end:
-            total += high - end
-            end = high
-    return total

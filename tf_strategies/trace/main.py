@@ -67,9 +67,10 @@ def report(recorded: Recorded) -> Iterator[str]:
     summary = recorded.summary()
     yield f"{len(recorded.meetings)} collectives of all workers in {recorded.seconds():.3f} s:"
     width = max(len(each.name) for each in summary)
-    yield f"  {'':<{width}}  waited  delayed others  on the wire"
+    yield f"  {'':<{width}}  waited  delayed others  on the wire  hidden"
     for each in summary:
-        yield f"  {each.name:<{width}}{each.waited:>8.0%}{each.delayed:>16.0%}{each.wire:>13.0%}"
+        hidden = "-" if each.hidden is None else f"{each.hidden:.0%}"
+        yield f"  {each.name:<{width}}{each.waited:>8.0%}{each.delayed:>16.0%}{each.wire:>13.0%}{hidden:>8}"
     if all(alignment.error_ns >= 0 for alignment in recorded.alignments):
         yield _verdict(recorded)
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.unit.trace.records import collective, record
 from tf_strategies.trace.chrome import events
-from tf_strategies.trace.group import Recorded, union_ns
+from tf_strategies.trace.group import Recorded
 from tf_strategies.trace.main import report
+from tf_strategies.trace.spans import union_ns
 
 
 def steps(begins: list[float], size: int) -> Recorded:
