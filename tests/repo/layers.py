@@ -105,7 +105,17 @@ PARTS = {
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
-    | {"_tf", "compression", "control_plane", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
+    | {
+        "_tf",
+        "compression",
+        "control_plane",
+        "keras",
+        "native",
+        "resolvers",
+        "session_graphs",
+        "tensorflow",
+        "trace",
+    },
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launcher": _FOUNDATION,

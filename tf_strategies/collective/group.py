@@ -91,6 +91,9 @@ class SingleWorker:
     def stats(self) -> JsonObject:
         return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
 
+    def records(self) -> JsonObject:
+        return {"collectives": []}
+
     def join(self, user: object) -> None:
         """Does nothing, because a single worker has no connections."""
 
@@ -229,6 +232,9 @@ class ConnectedWorkers(CommunicatorWorkers):
 
     def stats(self) -> JsonObject:
         return self._communicator.stats()
+
+    def records(self) -> JsonObject:
+        return self._communicator.records()
 
     def join(self, user: object) -> None:
         self._users.add(user)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Union
+from typing import Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tf_strategies.keras.joint_step import current_step
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated
+from tf_strategies.trace.record import Collective, collective_of
 from tf_strategies.types import PerReplica, Structure
 
 __all__ = ["CollectiveAllReduceStrategy"]
@@ -160,6 +161,14 @@ class CollectiveAllReduceStrategy(
     def communication_stats(self) -> CommunicationStats:
         """Returns what this worker has sent and received since it joined the group, by algorithm and transport."""
         return CommunicationStats.from_counters(self._group.stats())
+
+    def recorded_collectives(self) -> Tuple[Collective, ...]:
+        """Returns the last 1024 collectives of this worker, the oldest first, as `tfs-trace` reads them.
+
+        Each has its kind, name, algorithm, dtype and bytes, and the times of its stages on the clock of
+        `time.monotonic_ns`. The call takes some milliseconds.
+        """
+        return tuple(map(collective_of, self._group.records().get("collectives", ())))
 
     def close(self) -> None:
         """Leaves the group. Later collectives of this strategy fail.

@@ -79,6 +79,9 @@ class WorkerGroup(Protocol):
     def stats(self) -> JsonObject:
         """Returns the counters of `Communicator.stats()`."""
 
+    def records(self) -> JsonObject:
+        """Returns the last collectives of this worker; see `Communicator.records`."""
+
     def join(self, user: object) -> None:
         """Counts an object that uses the group."""
 

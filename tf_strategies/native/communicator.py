@@ -197,6 +197,10 @@ class Communicator:
         """Returns counters since the group was formed; see `tfs_communicator_stats` in ops/communicator/c_api.h."""
         return core.stats(self.id)
 
+    def records(self) -> JsonObject:
+        """Returns the last collectives of this worker; see `tfs_communicator_records`. Empty if it is not connected."""
+        return core.records(self.id) if self.id >= 0 else {}
+
     def write_records(self, failure: str = "") -> Path | None:
         """Begins to write the last collectives of this worker to a file; see `RecordWriter`.
 
@@ -206,7 +210,7 @@ class Communicator:
         Returns:
             The path, or None if there is no file.
         """
-        records = core.records(self.id) if self.id >= 0 else {}
+        records = self.records()
         if not records:
             return None
         offset = None if self._control is None else self._control.clock_offset

@@ -10,7 +10,7 @@ from typing import Optional
 from tf_strategies.native.record_file import FORMAT
 from tf_strategies.types import JsonObject
 
-__all__ = ["Collective", "Record", "RecordError", "read_folder"]
+__all__ = ["Collective", "Record", "RecordError", "collective_of", "read_folder"]
 
 _MOST_BYTES = 16 << 20  # of a file
 
@@ -50,6 +50,10 @@ class Collective:
     ended_ns: int
     last_peer: int
     code: int
+
+
+_TEXTS = ("kind", "name", "algorithm", "dtype")
+_NUMBERS = tuple(field.name for field in dataclasses.fields(Collective) if field.name not in _TEXTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +112,16 @@ def read_folder(folder: Path) -> list[Record]:
     return records
 
 
+def collective_of(fields: JsonObject) -> Collective:
+    """Returns one collective of a record.
+
+    Args:
+        fields: an entry of "collectives"; see `tfs_communicator_records` in ops/communicator/c_api.h.
+    """
+    typed = {name: str(fields[name]) for name in _TEXTS}
+    return Collective(**typed, **{name: int(fields[name]) for name in _NUMBERS})  # type: ignore[arg-type]
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.json") if path.name != "trace.json")
 
@@ -138,15 +152,5 @@ def _record(content: JsonObject) -> Record:
         failure=str(content["failure"]),
         monotonic_ns=int(content["monotonic_ns"]),
         offset=None if offset is None else (int(offset[0]), int(offset[1])),
-        collectives=tuple(_collective(each) for each in content["collectives"]),
+        collectives=tuple(map(collective_of, content["collectives"])),
     )
-
-
-def _collective(fields: JsonObject) -> Collective:
-    typed = {name: str(fields[name]) for name in ("kind", "name", "algorithm", "dtype")}
-    numbers = {
-        field.name: int(fields[field.name])
-        for field in dataclasses.fields(Collective)
-        if field.name not in typed
-    }
-    return Collective(**typed, **numbers)  # type: ignore[arg-type]

@@ -41,6 +41,8 @@ class CommunicationStats:
         collectives: one entry for each kind and algorithm.
         bytes_staged: the bytes that all-reduces have copied from GPUs to pinned memory of this host, on streams of their own;
             the sums are copied back. 0 where the gradients were on the CPU, or TensorFlow has copied them.
+        seconds_outstanding: the time in which at least one collective was outstanding: it waited for another worker, or data
+            moved.
     """
 
     transport: str
@@ -48,6 +50,7 @@ class CommunicationStats:
     bytes_received: int
     collectives: Tuple[CollectiveStats, ...]
     bytes_staged: int = 0
+    seconds_outstanding: float = 0.0
 
     @classmethod
     def from_counters(cls, counters: JsonObject) -> CommunicationStats:
@@ -69,6 +72,7 @@ class CommunicationStats:
             bytes_received=int(counters["bytes_received"]),
             collectives=collectives,
             bytes_staged=int(counters.get("bytes_staged", 0)),
+            seconds_outstanding=float(counters.get("seconds_outstanding", 0.0)),
         )
 
     @property
