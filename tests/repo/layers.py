@@ -98,7 +98,7 @@ PARTS = {
     "session_graphs": _FOUNDATION | {"_tf", "tensorflow"},
     "estimator": _FOUNDATION | {"tensorflow"},
     "keras": _FOUNDATION | {"tensorflow"},
-    "callbacks": _FOUNDATION | {"keras", "tensorflow"},
+    "callbacks": _FOUNDATION | {"keras", "tensorflow", "trace"},
     "optimizers": _FOUNDATION | {"keras", "tensorflow"},
     "schedules": _FOUNDATION | {"keras", "tensorflow"},
     "large_batch": _FOUNDATION | {"_tf", "keras", "tensorflow"},

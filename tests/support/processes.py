@@ -15,13 +15,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
 
 from tests.support import preloaded
 from tf_strategies.launcher.ports import ReservedPorts
@@ -31,6 +32,7 @@ __all__ = [
     "Process",
     "ProcessGroup",
     "ReservedPorts",
+    "consecutive_ports",
     "light_environment",
     "tf_config",
     "wait_until",
@@ -265,3 +267,21 @@ class ProcessGroup:
             self.print_logs()
         for process in self._processes.values():
             process.kill()
+
+
+@contextlib.contextmanager
+def consecutive_ports(count: int) -> Iterator[int]:
+    """Reserves free ports of 127.0.0.1 that follow one another, as `ReservedPorts` does, and yields the first one."""
+    for _ in range(50):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
+            first = held.enter_context(ReservedPorts(1)).ports[0]
+            for port in range(first + 1, first + count):
+                following = held.enter_context(socket.socket())
+                following.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                following.bind(("127.0.0.1", port))
+            kept = held.pop_all()
+            break
+    else:
+        raise AssertionError(f"{count} free ports that follow one another were not found")
+    with kept:
+        yield first

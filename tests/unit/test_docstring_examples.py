@@ -16,8 +16,10 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.repo.test_public_api import public_classes
+from tests.support.processes import ReservedPorts
 
 pytestmark = pytest.mark.any_line
+PORT = "9400"  # in an example; another program may have it here
 
 
 def examples() -> Iterator[doctest.DocTest]:
@@ -53,9 +55,11 @@ def test_examples_run_and_print_what_they_say(
     monkeypatch.chdir(tmp_path)
     example.globs.update(names())
     lines: list = []
-    failures, _ = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(
-        example, out=lines.append
-    )
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    with ReservedPorts(1) as ports:
+        for each in example.examples:
+            each.source = each.source.replace(PORT, str(ports.ports[0]))
+        failures, _ = runner.run(example, out=lines.append)
     assert not failures, "".join(lines)
 
 

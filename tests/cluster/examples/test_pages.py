@@ -9,10 +9,11 @@ import pytest
 
 from tests.cluster.examples.documents import DATASET, python_blocks, run_with_tfs_run
 from tests.support.estimators import needs_estimator
-from tests.support.processes import REPOSITORY
+from tests.support.processes import REPOSITORY, consecutive_ports
 
 DOCUMENTS = REPOSITORY / "docs"
 ESTIMATOR = "estimator.md"
+PORT = "9464"  # in metrics.md; another program may have it here
 WITH_SERVERS = ("async_parameter_server.md", "sync_replicas.md")
 
 # Each block is a program of its own, with these names.
@@ -48,7 +49,9 @@ def test_python_blocks_run_on_two_workers(tmp_path: Path) -> None:
     text = "".join(
         f"exec({program!r}, {{}})\nprint('ran', {name!r}, flush=True)\n" for name, program in programs
     )
-    log = run_with_tfs_run(tmp_path, text, "--workers", "2", timeout=240)
+    assert text.count(PORT) == 1
+    with consecutive_ports(2) as first:
+        log = run_with_tfs_run(tmp_path, text.replace(PORT, str(first)), "--workers", "2", timeout=240)
     for name, _ in programs:
         assert log.count(f"ran {name}") == 2 * [each for each, _ in programs].count(name)
 
