@@ -69,6 +69,7 @@ _FOUNDATION = {
     "private_file",
     "refusal_counts",
     "secret",
+    "slow_worker",
     "texts",
     "tls",
     "types",
@@ -85,6 +86,7 @@ PARTS = {
     "objects": {"types"},
     "private_file": {"errors"},
     "refusal_counts": set(),
+    "slow_worker": set(),
     "secret": {"addresses", "errors", "private_file"},
     "tls": {"errors", "private_file"},
     "options": {"errors", "types"},
@@ -119,7 +121,7 @@ PARTS = {
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launcher": _FOUNDATION,
-    "trace": {"native", "types"},
+    "trace": {"native", "slow_worker", "types"},
     "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION
     | {

@@ -20,6 +20,7 @@ class Callbacks(NamedTuple):
     describe: Callable[[int], str]
     waiting: Callable[[], tuple[int, float, str] | None]
     pace: Callable[[], Pace | None] = lambda: None
+    waited_for_batches: Callable[[float], float | None] = lambda seconds: None
 
     def answer(self, instance: int) -> JsonObject:
         """Returns what this rank knows of a collective, and how long it has waited in its oldest one; -1 if it does not wait."""

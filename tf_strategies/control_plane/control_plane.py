@@ -53,12 +53,13 @@ class ControlPlane:
         describe: Callable[[int], str],
         waiting: Callable[[], tuple[int, float, str] | None],
         pace: Callable[[], Pace | None] = lambda: None,
+        waited_for_batches: Callable[[float], float | None] = lambda seconds: None,
         tls: TlsFiles | None = None,
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
-        The functions `on_abort`, `describe`, `waiting` and `pace` are called on threads of the control plane. They must
-        not block.
+        The functions `on_abort`, `describe`, `waiting`, `pace` and `waited_for_batches` are called on threads of the control
+        plane. They must not block.
 
         Args:
             cluster: the cluster. This task must be one of its `worker_tasks`.
@@ -71,6 +72,8 @@ class ControlPlane:
             waiting: returns the collective in which this rank waits, as its instance, the seconds so far and a
                 description; None if it does not wait.
             pace: returns how far this rank is; None if this is not known.
+            waited_for_batches: returns the share of the last seconds in which this rank waited for others to have their next
+                batch; None if this is not known.
             tls: the certificate of this task; None for connections without TLS. All workers must have one, or none.
 
         Returns:
@@ -83,13 +86,12 @@ class ControlPlane:
         tasks = cluster.worker_tasks
         names = tuple(cluster.name_of(task) for task in tasks)
         terms = terms_of(cluster, options)
-        member = Member(
-            rank, tuple(map(str, tasks)), names, terms, timeout, Callbacks(on_abort, describe, waiting, pace)
-        )
+        callbacks = Callbacks(on_abort, describe, waiting, pace, waited_for_batches)
+        member = Member(rank, tuple(map(str, tasks)), names, terms, timeout, callbacks)
         plane = cls(cluster, member, secret, tls)
         try:
             if rank == 0:
-                plane._serve(names[0], terms, timeout)
+                plane._serve(names[0], terms, timeout, callbacks)
             member.join(plane._open_link)
         except BaseException as error:
             plane.close()
@@ -217,8 +219,8 @@ class ControlPlane:
             self._coordinator.stop()
             self._coordinator = None
 
-    def _serve(self, name: str, terms: dict[str, object], timeout: float) -> None:
-        self._coordinator = Coordinator(self._cluster, terms, timeout)
+    def _serve(self, name: str, terms: dict[str, object], timeout: float, callbacks: Callbacks) -> None:
+        self._coordinator = Coordinator(self._cluster, terms, timeout, callbacks.waited_for_batches)
         self._coordinator.start()
         if self.size > 1:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])

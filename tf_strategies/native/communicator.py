@@ -22,6 +22,7 @@ from tf_strategies.native.data_plane import open_data_plane
 from tf_strategies.native.endpoints import Settings, open_endpoint
 from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.native.settings import settings_of
+from tf_strategies.native.waits import waited_for_batches
 from tf_strategies.native.watch import Watch
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.texts import described
@@ -114,6 +115,7 @@ class Communicator:
                 describe=self._describe,
                 waiting=self._waiting,
                 pace=self._pace,
+                waited_for_batches=self._waited_for_batches,
             )
             undo.callback(self._control.close)
             mine = {**endpoint.address(), "host": host.identity()}
@@ -287,6 +289,9 @@ class Communicator:
 
     def _pace(self) -> Pace | None:
         return core.pace(self.id) if self.id >= 0 else None
+
+    def _waited_for_batches(self, seconds: float) -> float | None:
+        return waited_for_batches(self.records(), seconds)
 
     def _on_failure(self, failure: core.Failure) -> None:
         if self._control is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterator, Sequence
 
+from tf_strategies.slow_worker import precedes_step
 from tf_strategies.trace.clocks import Alignment, align
 from tf_strategies.trace.overlap import hidden_share
 from tf_strategies.trace.record import Collective, Record
@@ -32,6 +33,11 @@ class Meeting:
         """The position of the rank that submitted it last."""
         return max(range(len(self.submitted)), key=self.submitted.__getitem__)
 
+    @property
+    def precedes_step(self) -> bool:
+        """Whether ranks submit it when they have their next batch."""
+        return precedes_step(self.collective.name)
+
     def last_end_but(self, position: int) -> int:
         """Returns when it had ended on all ranks but one: the root of a broadcast does not wait for the others."""
         return max(ended for rank, ended in enumerate(self.ended) if rank != position)
@@ -45,6 +51,7 @@ class RankSummary:
         name: the name of the rank.
         waited: waited for other ranks that had not submitted a collective yet.
         delayed: was waited for by others, as the last one to submit.
+        delayed_steps: the part of `delayed` before it had its next batch, or None if the records do not say.
         wire: had a collective outstanding that all ranks had submitted.
         hidden: the share of its time of communication that was hidden behind computation; see `hidden_share`. None if it has
             no collectives.
@@ -53,6 +60,7 @@ class RankSummary:
     name: str
     waited: float
     delayed: float
+    delayed_steps: float | None
     wire: float
     hidden: float | None
 
@@ -107,6 +115,7 @@ class Recorded:
     def summary(self) -> list[RankSummary]:
         """Returns how each rank spent the recorded time, by position of the records."""
         total = self.seconds() * 1e9 or 1.0
+        step_begins = [m for m in self.meetings if m.precedes_step]
         return [
             RankSummary(
                 name=self.name(rank),
@@ -114,12 +123,8 @@ class Recorded:
                     (m.submitted[rank], min(max(m.submitted), m.ended[rank])) for m in self.meetings
                 )
                 / total,
-                delayed=union_ns(
-                    (sorted(m.submitted)[-2], min(m.submitted[rank], m.last_end_but(rank)))
-                    for m in self.meetings
-                    if m.last == rank and len(m.submitted) > 1
-                )
-                / total,
+                delayed=_delayed_ns(self.meetings, rank) / total,
+                delayed_steps=_delayed_ns(step_begins, rank) / total if step_begins else None,
                 wire=union_ns((max(m.submitted), m.ended[rank]) for m in self.meetings) / total,
                 hidden=hidden_share(self.records[rank].collectives),
             )
@@ -163,3 +168,12 @@ class Recorded:
             key = (collective.instance, collective.use)
             if all((each.instance, each.use) != key for each in record.collectives):
                 yield self.name(position)
+
+
+def _delayed_ns(meetings: Sequence[Meeting], rank: int) -> int:
+    """Returns the time in which the others waited for a rank, the last one to submit."""
+    return union_ns(
+        (sorted(m.submitted)[-2], min(m.submitted[rank], m.last_end_but(rank)))
+        for m in meetings
+        if m.last == rank and len(m.submitted) > 1
+    )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from tf_strategies.slow_worker import advice
 from tf_strategies.trace.chrome import events
 from tf_strategies.trace.group import Recorded
 from tf_strategies.trace.record import RecordError, read_folder
@@ -79,9 +80,11 @@ def _verdict(recorded: Recorded) -> str:
     summary = recorded.summary()
     slowest = recorded.slowest(summary)
     if slowest is not None:
+        worst = summary[slowest]
+        before_steps = None if worst.delayed_steps is None else worst.delayed_steps / worst.delayed
         return (
-            f"{summary[slowest].name} is the slowest: the others waited for it for {summary[slowest].delayed:.0%} of the time, "
-            "because it began its collectives last. Look at its input, its cores and what else runs on its host"
+            f"{worst.name} is the slowest: the others waited for it for {worst.delayed:.0%} of the time"
+            f"{advice(before_steps)}"
         )
     wire = sum(each.wire for each in summary) / len(summary)
     if wire >= 0.5:

@@ -18,7 +18,7 @@ from tf_strategies.keras.hooks import Hooks
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 ROWS, FEATURES = 64, 256
 INTERVAL = 0.05
-SLOW, SLEEP_SECONDS = 1, 0.01
+SLOW, SLEEP_SECONDS = 1, 0.1
 
 
 class Pauses(Hooks):
@@ -45,13 +45,13 @@ def main(folder: Path, port: int) -> None:
         model = keras.Sequential([keras.layers.Input([FEATURES]), keras.layers.Dense(FEATURES)])
         model.compile("sgd", "mse")
     x = np.ones([ROWS, FEATURES], np.float32)
-    data = tf.data.Dataset.from_tensors((x, x)).repeat()
+    data = tf.data.Dataset.from_tensors((x, x)).repeat(1_000_000)
     callbacks = [
         tfs.callbacks.StepTensorBoard(folder / "logs", interval=INTERVAL),
         tfs.callbacks.PrometheusEndpoint(port, interval=INTERVAL),
         Pauses(strategy.rank == SLOW, folder / "read"),
     ]
-    model.fit(data, steps_per_epoch=10, epochs=10_000, verbose=0, callbacks=callbacks)
+    model.fit(data, steps_per_epoch=5, epochs=10_000, verbose=0, callbacks=callbacks)
     print("trained", flush=True)
 
 

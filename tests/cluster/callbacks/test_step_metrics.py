@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import statistics
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.callbacks.step_worker import FEATURES, SLEEP_SECONDS, SLOW
 from tests.support.processes import ProcessGroup, ReservedPorts, consecutive_ports, wait_until
+from tf_strategies.slow_worker import BATCHES, ROWS
 
 GRADIENT_BYTES = 4 * FEATURES * (FEATURES + 1)
 TAGS = {
@@ -38,11 +44,18 @@ def test_each_worker_serves_and_writes_the_figures_of_its_steps(tmp_path: Path) 
             for rank in range(2):
                 with contextlib.suppress(urllib.error.URLError):
                     scraped[rank] = scrape(first + rank, {"role": "worker", "task": str(rank)})
-            return all(each.get("tf_strategies_steps_total", 0) >= 20 for each in scraped)
+            return all(each.get("tf_strategies_steps_total", 0) >= 10 for each in scraped)
 
         wait_until(both_train, 60, "the steps of both workers")
         (tmp_path / "read").touch()
         group.require_success(60)
+        command = [sys.executable, "-m", "tf_strategies.trace", str(tmp_path / "records")]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        slow = rf"worker {SLOW} \(\S+\) is the slowest: .*, mostly before it had its next batch"
+        assert re.search(slow, shown), shown
+        record = next((tmp_path / "records").rglob("worker-0.json"))
+        names = {each["name"] for each in json.loads(record.read_text())["collectives"]}
+        assert {BATCHES, ROWS} <= names
         waited = [
             each["tf_strategies_exposed_seconds_total"] / each["tf_strategies_steps_total"]
             for each in scraped
@@ -50,9 +63,9 @@ def test_each_worker_serves_and_writes_the_figures_of_its_steps(tmp_path: Path) 
         assert waited[SLOW] + 0.5 * SLEEP_SECONDS < waited[1 - SLOW]
         for rank, each in enumerate(scraped):
             steps = each["tf_strategies_steps_total"]
-            assert each["tf_strategies_step_seconds"] >= SLEEP_SECONDS
-            assert each["tf_strategies_steps_per_second"] <= 1 / SLEEP_SECONDS
-            assert each["tf_strategies_training_seconds_total"] >= steps * SLEEP_SECONDS
+            last = each["tf_strategies_step_seconds"]
+            assert each["tf_strategies_steps_per_second"] == pytest.approx(1 / last)
+            assert each["tf_strategies_training_seconds_total"] / steps > 0.7 * SLEEP_SECONDS
             assert 0 <= each["tf_strategies_hidden_ratio"] <= 1
             for direction in ("sent", "received"):
                 assert each[f"tf_strategies_{direction}_bytes_total"] / steps == pytest.approx(
@@ -63,7 +76,7 @@ def test_each_worker_serves_and_writes_the_figures_of_its_steps(tmp_path: Path) 
             scalars = read_scalars(tmp_path / "logs" / f"worker-{rank}")
             assert set(scalars) == TAGS
             assert len(scalars["step/seconds"]) >= 2
-            assert all(SLEEP_SECONDS <= value < 1 for value in scalars["step/seconds"])
+            assert statistics.mean(scalars["step/seconds"]) > 0.7 * SLEEP_SECONDS
             assert scalars["step/sent_bytes"][0] == pytest.approx(GRADIENT_BYTES, rel=0.05)
 
 

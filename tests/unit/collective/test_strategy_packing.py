@@ -7,9 +7,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.exchange.devices import device_of_pack
 from tf_strategies.collective.exchange.packing import SMALL_BYTES, plan_packs
 from tf_strategies.collective.exchange.sparse_rows import HOST
+from tf_strategies.slow_worker import BATCHES
 
 LARGE = SMALL_BYTES
 _TENSORS = st.lists(
@@ -91,3 +93,25 @@ def test_packs_of_a_gpu_are_reduced_there(places: list, dtype: tf.DType, gpu: st
             with tf.device(place):
                 tensors.append(tf.zeros([3], dtype))
         assert device_of_pack(tensors, gpu) == expected
+
+
+class Names:
+    """Two workers, of which the other adds nothing. Keeps the names of collectives."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def all_reduce(self, tensors: list, name: str, layout: str) -> list:
+        self.seen.append(name)
+        return tensors
+
+
+def test_the_number_of_batches_has_a_name_that_no_other_sum_has() -> None:
+    group = Names()
+    reductions = CollectiveCrossDeviceOps(group, bytes_per_pack=100)
+    one = tf.ones([1, 1], tf.int64)
+    for tensors in ([one], [tf.ones([], tf.int64)], [tf.ones([1, 1])], [one, one]):
+        reductions.sum_between_workers(tensors)
+    assert group.seen == [BATCHES, "pack 0 of 1", "pack 0 of 1", "pack 0 of 1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.trace.records import collective, record
+from tf_strategies.slow_worker import BATCHES
 from tf_strategies.trace.chrome import events
 from tf_strategies.trace.group import Recorded
 from tf_strategies.trace.main import report
@@ -92,3 +93,45 @@ def test_without_a_common_clock_nobody_is_named() -> None:
     other = record(1, collective(90, 100, kind="broadcast"), hosts="two")
     text = "\n".join(report(Recorded([first, other])))
     assert "could not be compared" in text and "slowest" not in text
+
+
+def steps_in_two_parts(lates: list[tuple[float, float]]) -> Recorded:
+    """Steps of 100 ms; each rank is so late with its batch and with its gradients, and each ends when all have submitted."""
+    asked, computed = (max(each[part] for each in lates) for part in (0, 1))
+    ranks = []
+    for rank, (batch, gradients) in enumerate(lates):
+        each = []
+        for step in range(10):
+            begin = 100 * step
+            each.append(collective(begin + batch, begin + asked, instance=0, use=step, name=BATCHES))
+            ready = begin + asked
+            each.append(collective(ready + gradients, ready + computed + 1, instance=1, use=step))
+        ranks.append(record(rank, *each, size=len(lates)))
+    return Recorded(ranks)
+
+
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        ((40, 5), "mostly before it had its next batch. Look at its input"),
+        ((5, 40), "mostly while it computed. Look at its cores or GPUs"),
+        ((20, 20), "of the time. Look at its input, its cores"),
+    ],
+)
+def test_the_reason_is_where_the_others_waited(late: tuple[float, float], reason: str) -> None:
+    (verdict,) = [
+        line for line in report(steps_in_two_parts([(1, 1), late])) if "worker 1 is the slowest" in line
+    ]
+    assert reason in verdict
+
+
+def test_records_without_batches_give_no_reason() -> None:
+    assert steps([10, 80], 2).summary()[1].delayed_steps is None
+
+
+def test_the_report_shows_what_was_hidden() -> None:
+    packs = [
+        collective(begin, begin + 10, instance=begin, name=f"pack {begin // 5} of 2") for begin in (0, 5)
+    ]
+    (line,) = [line for line in report(Recorded([record(0, *packs, size=1)])) if "  worker 0" in line]
+    assert line.endswith("     33%")

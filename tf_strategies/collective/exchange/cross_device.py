@@ -24,6 +24,7 @@ from tf_strategies.collective.exchange.sparse_rows import (
 )
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.compression import Compressor
+from tf_strategies.slow_worker import BATCHES
 from tf_strategies.types import PerReplica, TensorOrSlices
 
 __all__ = ["CollectiveCrossDeviceOps", "checked_axis"]
@@ -164,7 +165,8 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         for number, pack in enumerate(packs):
             mine = [wire[i] for i in pack]
             with tf.device(device_of_pack(mine, self._gpu)):
-                sums = self._group.all_reduce(mine, name=f"pack {number} of {len(packs)}", layout=layout)
+                name = BATCHES if _counts_batches(tensors) else f"pack {number} of {len(packs)}"
+                sums = self._group.all_reduce(mine, name=name, layout=layout)
                 for position, total in zip(pack, sums):
                     results[position] = tf.cast(total, tensors[position].dtype)
         return results
@@ -202,6 +204,11 @@ def checked_axis(value: PerReplica, axis: Union[int, tf.Tensor]) -> Union[int, t
             f"axis must be in [{-rank}, {rank}) to gather a tensor of shape {parts[0].shape}; got {int(number)}"
         )
     return int(number) % rank
+
+
+def _counts_batches(tensors: Sequence[tf.Tensor]) -> bool:
+    """Returns True for the number of replicas with a batch, which TensorFlow's iterators add up before each step."""
+    return len(tensors) == 1 and tensors[0].dtype == tf.int64 and tensors[0].shape == [1, 1]
 
 
 def _holds_variables(value: tf.distribute.DistributedValues) -> bool:

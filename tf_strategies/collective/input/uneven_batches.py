@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.slow_worker import ROWS
 from tf_strategies.types import PerReplica, Result, Structure
 
 __all__ = ["BatchRows"]
@@ -113,7 +114,7 @@ class BatchRows:
                 return shares
         with tf.device("/device:CPU:0"):
             rows = [tf.cast(self._count(replica), tf.float64) for replica in range(self._local_replicas)]
-            everywhere = self._group.all_reduce([tf.add_n(rows)], name="rows of the batch")[0]
+            everywhere = self._group.all_reduce([tf.add_n(rows)], name=ROWS)[0]
             replicas = self._group.size * self._local_replicas
             shares = [tf.math.divide_no_nan(count * replicas, everywhere) for count in rows]
         self._shares.append((graph, shares))

@@ -40,9 +40,16 @@ class Coordinator:
         cluster: the cluster of rank 0.
         terms: the terms of rank 0, which every member must have.
         timeout: the limit for joining, and for each exchange, in seconds.
+        waited_for_batches: as for `StragglerWatch`.
     """
 
-    def __init__(self, cluster: Cluster, terms: Mapping[str, object], timeout: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        terms: Mapping[str, object],
+        timeout: float,
+        waited_for_batches: Callable[[float], float | None],
+    ) -> None:
         self._life = life = GroupLife(Roster(cluster))
         self._joining = Joining(life, terms, timeout)
         self._exchanges = Exchanges(life, timeout)
@@ -50,7 +57,7 @@ class Coordinator:
         self._reports = FailureReports(life)
         self._votes = StopVotes(life)
         self._stalls = StallInspector(life.roster)
-        self._stragglers = StragglerWatch(life.roster.names)
+        self._stragglers = StragglerWatch(life.roster.names, waited_for_batches)
         self._leaving = Leaving(life, self._reports)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from typing import NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 from tf_strategies.control_plane.messages import Pace
+from tf_strategies.slow_worker import advice
 
 __all__ = ["StragglerWatch"]
 
@@ -33,10 +34,14 @@ class StragglerWatch:
 
     Args:
         names: the names by rank.
+        waited_for_batches: returns the share of the last seconds in which rank 0 waited for the others to have their next
+            batch; None if this is not known.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    def __init__(
+        self, names: Sequence[str], waited_for_batches: Callable[[float], float | None] = lambda seconds: None
+    ) -> None:
+        self._names, self._waited_for_batches = names, waited_for_batches
         self._first: dict[int, _Report] = {}  # of the window, by rank
         self._last: dict[int, _Report] = {}
         self._suspect, self._windows, self._since = -1, 0, 0.0
@@ -91,10 +96,21 @@ class StragglerWatch:
         self._warned[slowest] = now
         _log.warning(
             "%s is slower than the other workers: for %.0f s it has waited in collectives for %.0f %% of the time, and the "
-            "others for %.0f %%. Look at its input, its cores and what else runs on its host",
+            "others for %.0f %%%s",
             self._names[slowest],
             self._since,
             100 * waited[slowest],
             100 * others,
+            advice(self._share_before_steps(slowest, waited)),
         )
         return slowest
+
+    def _share_before_steps(self, slowest: int, waited: list[float]) -> float | None:
+        """Returns the share of the time that rank 0 lost in which the straggler did not have its next batch; None if unknown.
+
+        Rank 0 lost what it waited more than the straggler. The rest of its waits is that of messages.
+        """
+        if slowest == 0 or waited[0] - waited[slowest] < LESS_WAITING:
+            return None
+        for_batches = self._waited_for_batches(self._since)
+        return None if for_batches is None else for_batches / (waited[0] - waited[slowest])

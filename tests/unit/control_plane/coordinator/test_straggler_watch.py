@@ -14,8 +14,8 @@ NAMES = ["worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (c:1)"]
 class Group:
     """Members that report once a second."""
 
-    def __init__(self, size: int = 3) -> None:
-        self.watch = StragglerWatch(NAMES[:size])
+    def __init__(self, size: int = 3, for_batches: float | None = None) -> None:
+        self.watch = StragglerWatch(NAMES[:size], lambda seconds: for_batches)
         self._second = [0.0] * size
         self._waited = [0.0] * size
         self._ended = 0
@@ -82,3 +82,25 @@ def test_of_two_members_the_slower_one_is_named() -> None:
 def test_one_worker_is_never_named() -> None:
     group = Group(1)
     assert not any(group.pass_second(0.0) for _ in range(10))
+
+
+@pytest.mark.parametrize(
+    ("shares", "for_batches", "advice"),
+    [
+        ((0.7, 0.1), 0.5, ", mostly before it had its next batch. Look at its input"),
+        ((0.7, 0.1), 0.1, ", mostly while it computed. Look at its cores or GPUs"),
+        ((0.7, 0.1), 0.3, ". Look at its input, its cores"),
+        ((0.7, 0.1), None, ". Look at its input, its cores"),
+        (
+            (0.1, 0.7),
+            0.0,
+            ". Look at its input, its cores",
+        ),  # worker 0 itself is slow, and does not wait for it
+    ],
+)
+def test_the_warning_says_where_time_was_lost(
+    shares: tuple, for_batches: float | None, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = Group(2, for_batches)
+    assert any(group.pass_second(*shares) for _ in range(4))
+    assert f" %{advice}" in caplog.text
