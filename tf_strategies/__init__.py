@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, LaunchError, OptionsError
-from tf_strategies.options import CommunicationOptions, ParameterServerOptions
+from tf_strategies.options import CommunicationOptions, Elastic, ParameterServerOptions
 
 if TYPE_CHECKING:
     from tf_strategies import callbacks, compression, estimator, large_batch, optimizers, schedules
@@ -33,6 +33,7 @@ __all__ = [
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "DriftError",
+    "Elastic",
     "LaunchError",
     "OptionsError",
     "ParameterServerOptions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import Mapping, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from tf_strategies import addresses as _addresses
 from tf_strategies.errors import ClusterConfigError
@@ -38,6 +38,7 @@ class Cluster:
     Attributes:
         addresses: role -> the "host:port" of each index, as TF_CONFIG spells them.
         task: this process.
+        absent: the tasks that were lost, and that the others train without.
 
     Example:
         >>> config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
@@ -48,6 +49,7 @@ class Cluster:
 
     addresses: Mapping[str, tuple[str, ...]] = dataclasses.field(hash=False)
     task: Task
+    absent: frozenset[Task] = frozenset()
 
     @classmethod
     def from_tf_config(
@@ -124,7 +126,12 @@ class Cluster:
             Task(role, index)
             for role in _TRAINING_ROLES
             for index in range(len(self.addresses.get(role, ())))
+            if Task(role, index) not in self.absent
         )
+
+    def without(self, tasks: Iterable[Task]) -> Cluster:
+        """Returns the cluster in which the others train without these tasks."""
+        return dataclasses.replace(self, absent=self.absent.union(tasks))
 
     @property
     def rank(self) -> int | None:

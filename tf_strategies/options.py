@@ -142,6 +142,38 @@ class ParameterServerOptions:
         return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
 
 
+@dataclasses.dataclass(frozen=True, init=False)
+class Elastic:
+    """Lets the other workers train on when some are lost. It must be equal on all workers.
+
+    Args:
+        min_workers: the fewest workers that train on. Training ends with an error when fewer are left.
+        patience: after a failure, the number of seconds that the survivors wait for workers of which they do not know whether
+            they are alive. Survivors that know of one another do not wait.
+
+    Raises:
+        OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
+
+    Example:
+        >>> Elastic(min_workers=2).patience
+        5.0
+    """
+
+    min_workers: int
+    patience: float
+
+    def __init__(self, *, min_workers: int = 1, patience: float = 5.0) -> None:
+        number = whole_number(min_workers)
+        if number is None or number < 1:
+            raise OptionsError(f"min_workers must be a whole number, at least 1; got {min_workers!r}")
+        object.__setattr__(self, "min_workers", number)
+        object.__setattr__(self, "patience", _seconds("patience", patience))
+
+    def digest_fields(self) -> JsonObject:
+        """Returns the options by name. They must agree between the workers of a group."""
+        return {f"elastic {name}": value for name, value in dataclasses.asdict(self).items()}
+
+
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise OptionsError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")

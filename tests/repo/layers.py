@@ -104,6 +104,7 @@ PARTS = {
     "optimizers": _FOUNDATION | {"keras", "tensorflow"},
     "schedules": _FOUNDATION | {"keras", "tensorflow"},
     "large_batch": _FOUNDATION | {"_tf", "keras", "tensorflow"},
+    "elastic": _FOUNDATION | {"_tf", "callbacks", "keras", "tensorflow"},
     "evaluator": _FOUNDATION | {"callbacks", "keras", "tensorflow"},
     "compression": _FOUNDATION | {"_tf", "native", "tensorflow"},
     "collective": _FOUNDATION
@@ -111,6 +112,7 @@ PARTS = {
         "_tf",
         "compression",
         "control_plane",
+        "elastic",
         "keras",
         "native",
         "resolvers",

@@ -71,6 +71,21 @@ def next_op_number():
     return numbers.getrandbits(32)
 
 
+def eager_random_state():
+    """Returns a function that makes eager random operations draw again what they draw from now on."""
+    context = private.context()
+    seed, numbers = context._seed, getattr(context, "_rng", None)
+    state = None if numbers is None else numbers.getstate()
+
+    def draw_again():
+        context._seed = seed
+        context._rng = None if state is None else random.Random()
+        if state is not None:
+            context._rng.setstate(state)
+
+    return draw_again
+
+
 @contextlib.contextmanager
 def seeded_ops(seed):
     """Opens a context in which random operations use this global seed.

@@ -17,7 +17,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.errors import DriftError
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.model_state import is_agreed, label_of, replicas_of
+from tf_strategies.keras.model_state import adds_up, is_agreed, label_of, replicas_of
 from tf_strategies.texts import utf8
 
 __all__ = ["add", "assign", "check", "collect"]
@@ -65,7 +65,7 @@ def collect(strategy: Optional[GroupStrategy], variables: Dict[str, tf.Variable]
         name: {
             "label": label_of(variables[name]),
             "each": name in differing,
-            "sum": _adds_up(variables[name]),
+            "sum": adds_up(variables[name]),
             "replicas": len(parts) * len(everyone),
         }
         for name, parts in values.items()
@@ -157,11 +157,6 @@ def _refuse_drift(
         "variables differ. load_weights, set_weights and assign change only the worker that calls them: "
         "call them with the same values on all workers"
     )
-
-
-def _adds_up(variable: tf.Variable) -> bool:
-    on_read = getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
-    return on_read and variable.aggregation == tf.VariableAggregation.SUM
 
 
 def _for_replicas(

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import threading
+import time
 import weakref
 from typing import (
     TYPE_CHECKING,
@@ -14,6 +15,7 @@ from typing import (
     ContextManager,
     Iterator,
     List,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -28,11 +30,12 @@ from tf_strategies.cluster import Cluster
 from tf_strategies.collective.worker_group import WorkerGroup, WorkersOfSubgroup
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import ClusterConfigError, OptionsError
-from tf_strategies.options import CommunicationOptions
+from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from tf_strategies.native.communicator import Communicator
+    from tf_strategies.native.membership import Membership
     from tf_strategies.native.subgroup import Subcommunicator
 
 __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
@@ -99,6 +102,18 @@ class SingleWorker:
 
     def leave(self, user: object) -> None:
         """Does nothing, because a single worker has no connections."""
+
+
+class Reformed(NamedTuple):
+    """Describes how survivors have formed a group again.
+
+    Attributes:
+        lost: the names of the workers without which they go on.
+        seconds: since the failure.
+    """
+
+    lost: List[str]
+    seconds: float
 
 
 class CommunicatorWorkers:
@@ -186,18 +201,45 @@ class ConnectedWorkers(CommunicatorWorkers):
 
     _communicator: Communicator
 
-    def __init__(self, cluster: Cluster, options: CommunicationOptions) -> None:
-        from tf_strategies.native.communicator import Communicator
+    def __init__(
+        self, cluster: Cluster, options: CommunicationOptions, elastic: Optional[Elastic] = None
+    ) -> None:
+        from tf_strategies.native.membership import Membership
 
         self.options = options
+        self.elastic = elastic
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self._use(Membership.form(cluster, options, elastic))
+
+    def _use(self, membership: Membership) -> None:
+        self._membership = membership
         self._topics = itertools.count()
         self._subgroups = itertools.count()
-        communicator = Communicator.connect(cluster, options)
-        names = [cluster.name_of(task) for task in cluster.worker_tasks]
-        super().__init__(communicator, names, communicator.hosts, options.timeout)
-        at_exit.register(self._communicator.close_at_exit)
-        weakref.finalize(self, _close_elsewhere, self._communicator).atexit = False
+        communicator = membership.communicator
+        CommunicatorWorkers.__init__(
+            self, communicator, membership.names, communicator.hosts, self.options.timeout
+        )
+        at_exit.register(communicator.close_at_exit)
+        weakref.finalize(self, _close_elsewhere, communicator).atexit = False
+
+    @property
+    def can_reform(self) -> bool:
+        """Whether the group has failed, and its survivors form it again."""
+        return not self._communicator.usable and self._membership.is_succeeded
+
+    def reform(self) -> Reformed:
+        """Becomes the group of the survivors, after this one has failed. Blocks until they have formed it.
+
+        Ranks and the size change. Functions that were traced before still use the failed group.
+
+        Raises:
+            BootstrapError: this worker cannot go on.
+        """
+        before = self._membership
+        at_exit.unregister(self._communicator.close_at_exit)
+        self._use(before.successor(self.options.timeout))
+        lost = [name for name in before.names if name not in self._names]
+        return Reformed(lost, time.monotonic() - before.failed_at)
 
     def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         from tf_strategies.native.subgroup import open_subgroup
@@ -266,7 +308,9 @@ def _close_elsewhere(communicator: Communicator) -> None:
 _open: weakref.WeakValueDictionary[Tuple[object, ...], ConnectedWorkers] = weakref.WeakValueDictionary()
 
 
-def form_group(cluster: Optional[Cluster], options: CommunicationOptions) -> WorkerGroup:
+def form_group(
+    cluster: Optional[Cluster], options: CommunicationOptions, elastic: Optional[Elastic] = None
+) -> WorkerGroup:
     """Connects this process to the other workers of the cluster.
 
     Returns a `SingleWorker` if there are none, or in an evaluator.
@@ -292,11 +336,12 @@ def form_group(cluster: Optional[Cluster], options: CommunicationOptions) -> Wor
     key = (cluster.task, *((role, *listed) for role, listed in sorted(cluster.addresses.items())))
     group = _open.get(key)
     if group is not None and group.usable:
-        if group.options != options:
+        theirs, ours = (group.options, group.elastic), (options, elastic)
+        if theirs != ours:
             raise OptionsError(
-                f"{cluster.name_of(cluster.task)} is in the group of a strategy with other options, {group.options}; "
-                f"got {options}; give both the same options, or close() the other strategy first"
+                f"{cluster.name_of(cluster.task)} is in the group of a strategy with other options, {theirs}; "
+                f"got {ours}; give both the same options, or close() the other strategy first"
             )
         return group
-    group = _open[key] = ConnectedWorkers(cluster, options)
+    group = _open[key] = ConnectedWorkers(cluster, options, elastic)
     return group

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, ContextManager, Dict, Hashable, Iterator, Sequence, Set
+from typing import Callable, ContextManager, Dict, Hashable, Iterator, Optional, Sequence, Set
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
-from tf_strategies.collective.shared_seed import one_op_seed
+from tf_strategies.collective.shared_seed import SharedSeed, draw_seed
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.elastic import ElasticFits
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.types import Optimizer
 from tf_strategies.native.errors import naming_lost_workers
+from tf_strategies.options import Elastic
 
 __all__ = ["GroupTraining"]
 
@@ -25,8 +27,9 @@ class GroupTraining(GroupStrategy):
 
     _group: WorkerGroup
 
-    def _init_training(self, step_losses: str) -> None:
+    def _init_training(self, step_losses: str, elastic: Optional[Elastic]) -> None:
         self._step_losses = step_losses
+        self._fits: Optional[ElasticFits[SharedSeed]] = None if elastic is None else ElasticFits(self)
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
@@ -78,15 +81,42 @@ class GroupTraining(GroupStrategy):
     def exchange(self, text, what):
         return exchange_texts(self._group, text, name=what)
 
-    def of_first_worker(self, value, what):
+    def of_worker(self, rank, value, what):
+        if self._group.size == 1:
+            return value
         with tf.device("CPU:0"):
-            return self._group.broadcast(tf.identity(value), name=f"value of {what}")
+            return self._group.broadcast(tf.identity(value), name=f"value of {what}", root=rank)
+
+    @property
+    def is_elastic(self):
+        return self._fits is not None
+
+    def keep_fitting(self, model, arguments, fit):
+        return fit() if self._fits is None else self._fits.keep_fitting(model, arguments, fit)
+
+    @property
+    def can_reform(self):
+        """Whether the survivors of a failure form the group again."""
+        return self._group.can_reform
+
+    def reform(self):
+        """Becomes the strategy of the survivors; see `ConnectedWorkers.reform`."""
+        reformed = self._group.reform()
+        self._agreed.clear()
+        self._read = {}
+        return reformed
 
     def own_callbacks(self):
-        return [DriftCheck(self)]
+        return [DriftCheck(self), *([] if self._fits is None else self._fits.callbacks())]
 
+    @contextlib.contextmanager
     def one_op_seed(self):
-        return one_op_seed(self._group)
+        def draw() -> SharedSeed:
+            return draw_seed(self._group)
+
+        seed = draw() if self._fits is None else self._fits.drawn(draw)
+        with seed.opened():
+            yield seed.number
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:

@@ -51,17 +51,20 @@ class ReplicaRuns:
         self._strategy = weakref.ref(strategy)
         self._group = group
         self._devices = devices
-        self._replicas = group.size * len(devices)
         self._lifted = LiftedFunctions(strategy)
         self._metrics: List[weakref.ref[tf.Variable]] = []
         self._make_step: Optional[Callable[[], JointStep]] = None
         self._shapes_are_agreed = False
         self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
-            replicas=self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
+            replicas=lambda: self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
         )
         self.step: Optional[JointStep] = None
         self.are_running = False
+
+    @property
+    def _replicas(self) -> int:
+        return self._group.size * len(self._devices)
 
     def keep_metric(self, variable: tf.Variable) -> None:
         """Restores a metric's variable on replicas that have no rows in a batch."""

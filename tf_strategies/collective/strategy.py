@@ -17,7 +17,7 @@ from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge, scope_check
 from tf_strategies.keras.joint_step import current_step
-from tf_strategies.options import CommunicationOptions
+from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated
 from tf_strategies.trace.record import Collective, collective_of
@@ -55,6 +55,8 @@ class CollectiveAllReduceStrategy(
             `strategy.run` always have the second meaning, as with tf.distribute.
         devices: this worker's devices; the same number on each worker. By default all its GPUs, or else its CPU.
         cluster: the workers, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
+        elastic: a `tfs.Elastic` lets `fit` go on in the same processes when workers are lost. The global batch, and so the
+            result, stays as it was. See docs/elastic.md.
 
     Raises:
         ClusterConfigError: TF_CONFIG or `cluster` is wrong, or this task is a parameter server.
@@ -84,6 +86,7 @@ class CollectiveAllReduceStrategy(
         step_losses: str = "mean",
         devices: Optional[Sequence[str]] = None,
         cluster: Optional[ClusterOrResolver] = None,
+        elastic: Optional[Elastic] = None,
     ) -> None:
         options = CommunicationOptions() if communication_options is None else communication_options
         if not isinstance(options, CommunicationOptions):
@@ -98,7 +101,9 @@ class CollectiveAllReduceStrategy(
                 f'devices must be a list of device names such as ["GPU:0", "GPU:1"]; got {devices!r}'
             )
         found, resolver = cluster_and_resolver(cluster)
-        self._group = form_group(found, options)
+        if elastic is not None and not isinstance(elastic, Elastic):
+            raise OptionsError(f"elastic must be a tfs.Elastic; got {elastic!r}")
+        self._group = form_group(found, options, elastic)
         extended = CollectiveAllReduceExtended(
             self,
             group=self._group,
@@ -110,7 +115,7 @@ class CollectiveAllReduceStrategy(
         self._compression = compression
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
-        self._init_training(step_losses)
+        self._init_training(step_losses, elastic if self._group.size > 1 else None)
         self._require_equal_replicas()
         settings = f"compression={compression!r}, step_losses={step_losses!r}"
         require_agreement(self._group, "CollectiveAllReduceStrategy", settings)

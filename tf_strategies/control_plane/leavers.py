@@ -10,11 +10,12 @@ __all__ = ["LEFT_SECONDS", "left_while_waiting"]
 LEFT_SECONDS = 1.0  # the longest wait for a member that has left
 
 
-def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure:
+def left_while_waiting(rank: int, leaver: str, why: str, waiter: str, text: str) -> Failure:
     """Returns the failure of a group in which a member waits for another that has left.
 
     Args:
-        leaver: the name of the member that has left.
+        rank: the member that has left.
+        leaver: its name.
         why: the error that ended its script, or "".
         waiter: the name of the member that waits.
         text: the collective in which it waits.
@@ -24,4 +25,5 @@ def left_while_waiting(leaver: str, why: str, waiter: str, text: str) -> Failure
     return Failure(
         Code.UNAVAILABLE,
         f"{leaver} left the group ({ended}) while {waiter} was still training, waiting in {text}; {remedy}",
+        frozenset({rank} if why else ()),
     )

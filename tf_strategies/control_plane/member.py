@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 
-from tf_strategies.control_plane import joining
+from tf_strategies.control_plane import joining, messages
 from tf_strategies.control_plane.callbacks import Callbacks
 from tf_strategies.control_plane.clock_offset import ClockOffset
 from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
@@ -215,7 +215,9 @@ class Member:
         elif kind == "abort":
             with self._changed:
                 self._send({"type": "aborted"})
-            self._fail(Failure(Code(message["code"]), message["message"]))
+            self._fail(
+                Failure(Code(message["code"]), message["message"], messages.ranks(message, "lost"))
+            )
         elif kind == "time":
             self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":
@@ -257,7 +259,7 @@ class Member:
                 f"{self._names[0]} is lost: its connection to {self._names[self._rank]} ended unexpectedly ({reason}); "
                 "see its log, then restart all workers"
             )
-            self._fail(Failure(Code.UNAVAILABLE, cause))
+            self._fail(Failure(Code.UNAVAILABLE, cause, frozenset({0})))
 
     def _fail(self, failure: Failure) -> None:
         with self._changed:
@@ -278,7 +280,7 @@ class Member:
             alone = self._alone()
             why = self._left.get(0, "")
         if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
-            self._fail(left_while_waiting(self._names[0], why, self._names[self._rank], text))
+            self._fail(left_while_waiting(0, self._names[0], why, self._names[self._rank], text))
 
     def _report_pace(self) -> None:
         pace = self._callbacks.pace()

@@ -14,6 +14,12 @@ Messages from a member to rank 0:
     stop         training: the member wants to stop it
     can_stop     training, place: the answer to stop_where
 
+While the survivors of a group look for one another (roll_call), in place of all others:
+
+    present      rank, epoch: of a survivor, to one of a lower rank
+    here         the answer of a rank that calls the roll, too
+    members      ranks: of the survivors that form the next group
+
 Messages from rank 0 to a member:
 
     waiting_for  missing: the members that have not joined yet
@@ -23,7 +29,7 @@ Messages from rank 0 to a member:
     gathered     sequence, first, payloads: of consecutive ranks from `first`
     describe     instance
     left         rank, why: a member has left; the member itself gets it as the answer to leave
-    abort        code, message: the group has failed
+    abort        code, message, lost: the group has failed; the ranks that are lost
     stop_where   training: asks for the first place at which the member can stop it
     stop_at      training, place: all members stop there
 
@@ -42,7 +48,7 @@ from tf_strategies.types import JsonObject
 Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 5
+PROTOCOL = 6
 
 
 class Pace(NamedTuple):
@@ -58,10 +64,17 @@ class Pace(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The reason why a group failed."""
+    """The reason why a group failed.
+
+    Attributes:
+        code: the kind of failure.
+        message: the cause and the remedy, in one line.
+        lost: the ranks without which the others could go on; none if every rank is to blame, or nobody knows.
+    """
 
     code: Code
     message: str
+    lost: frozenset[int] = frozenset()
 
 
 def encode(message: Message) -> bytes:
@@ -129,3 +142,15 @@ def text(message: Message, key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a text")
     return value
+
+
+def ranks(message: Message, key: str) -> frozenset[int]:
+    """Returns a field of a message that lists ranks.
+
+    Raises:
+        ValueError: the field is missing, or is not a list of ranks.
+    """
+    value = message.get(key)
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a list of ranks")
+    return frozenset(value)

@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.fit_types import Callback, CallbackList, Callbacks
@@ -25,6 +25,8 @@ from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import workers_of
 
 __all__ = ["init"]
+
+_paths_of_chief: weakref.WeakKeyDictionary[Callback, Dict[str, str]] = weakref.WeakKeyDictionary()
 
 _WRITERS = ("TensorBoard", "CSVLogger", "ModelCheckpoint", "ProgbarLogger")
 
@@ -73,6 +75,8 @@ def _adapted(
 
 
 def _for_chief(keras: ModuleType, callback: Callback) -> Callback:
+    for name, path in _paths_of_chief.get(callback, {}).items():
+        setattr(callback, name, path)
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         from tf_strategies.keras.atomic_files import remove_left_over, save_atomically
 
@@ -86,12 +90,20 @@ def _for_others(keras: ModuleType, callback: Callback) -> Optional[Callback]:
     if type(callback) in writers:
         return None
     if isinstance(callback, keras.callbacks.TensorBoard):
-        callback.log_dir = _unseen_folder(callback)
+        _hide(callback, "log_dir", lambda path: _unseen_folder(callback))
     elif isinstance(callback, keras.callbacks.CSVLogger):
-        callback.filename = os.devnull
+        _hide(callback, "filename", lambda path: os.devnull)
     elif isinstance(callback, keras.callbacks.ModelCheckpoint):
-        callback.filepath = str(Path(_unseen_folder(callback), Path(callback.filepath).name))
+        _hide(callback, "filepath", lambda path: str(Path(_unseen_folder(callback), Path(path).name)))
     return callback
+
+
+def _hide(callback: Callback, name: str, elsewhere: Callable[[str], str]) -> None:
+    """Makes a callback write elsewhere, until this worker is the chief."""
+    paths = _paths_of_chief.setdefault(callback, {})
+    if name not in paths:
+        paths[name] = getattr(callback, name)
+        setattr(callback, name, elsewhere(paths[name]))
 
 
 def _unseen_folder(owner: Callback) -> str:

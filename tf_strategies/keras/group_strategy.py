@@ -56,10 +56,14 @@ class GroupStrategy(WorkerStrategy):
         del what
         return [text]
 
+    def of_worker(self, rank: int, value: tf.Tensor, what: str) -> tf.Tensor:
+        """Returns the tensor of a worker. `what` is the subject in messages. A collective."""
+        del rank, what
+        return value
+
     def of_first_worker(self, value: tf.Tensor, what: str) -> tf.Tensor:
         """Returns the tensor of worker 0. `what` is the subject in messages. A collective."""
-        del what
-        return value
+        return self.of_worker(0, value, what)
 
     def stops_training(self, wanted: bool) -> bool:
         """Returns True if all workers stop `fit` here, after a step or an epoch.

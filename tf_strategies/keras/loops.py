@@ -42,8 +42,15 @@ def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Res
             given = signature.bind(self, *args, **kwargs).arguments
         except TypeError:  # Keras has a better message
             return original(self, *args, **kwargs)
-        with fit_runs(self, given.get("epochs", 1), given.get("callbacks")):
-            return loop(self, *args, **kwargs)
+
+        def once() -> Result:
+            with fit_runs(self, given.get("epochs", 1), given.get("callbacks")):
+                return loop(self, *args, **kwargs)
+
+        strategy = self.distribute_strategy
+        if not isinstance(strategy, WorkerStrategy):
+            return once()
+        return strategy.keep_fitting(self, given, once)
 
     return fit_noted
 

@@ -11,6 +11,7 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.types import Model, Optimizer, Variable
 
 __all__ = [
+    "adds_up",
     "agreed_variables",
     "build_optimizer",
     "follows_first_worker",
@@ -51,6 +52,12 @@ def is_agreed(variable: tf.Variable) -> bool:
     if getattr(variable, "synchronization", None) != tf.VariableSynchronization.ON_READ:
         return True
     return bool(variable.aggregation == tf.VariableAggregation.MEAN and variable.dtype.is_floating)
+
+
+def adds_up(variable: tf.Variable) -> bool:
+    """Returns True if each replica has a part of the variable's value, which is the sum of the parts."""
+    on_read = getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
+    return bool(on_read and variable.aggregation == tf.VariableAggregation.SUM)
 
 
 def follows_first_worker(variable: tf.Variable) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, ContextManager, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
 
 from tf_strategies.keras.fit_types import Callback, StepFunction
 from tf_strategies.keras.shared_progress import SharedProgress
 from tf_strategies.keras.types import Compression, Model, Variable
-from tf_strategies.types import Structure
+from tf_strategies.types import Kwargs, Result, Structure
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -22,6 +22,7 @@ class WorkerStrategy:
     Attributes:
         rank: this worker's number; 0 is the chief, who alone writes files and shows progress.
         size: the number of workers.
+        is_elastic: whether `fit` goes on when workers are lost.
         deals_batches: whether the batches of datasets are dealt out to workers that keep their own pace.
         sums_when_applied: whether gradients of several workers are added up when they are applied, after
             Keras has processed them.
@@ -30,6 +31,7 @@ class WorkerStrategy:
     rank = 0
     size = 1
     deals_batches = False
+    is_elastic = False
     sums_when_applied = False
     num_replicas_in_sync: int  # of tf.distribute.Strategy
     _compression: Optional[Compression] = None
@@ -67,6 +69,17 @@ class WorkerStrategy:
     def training(self) -> ContextManager[None]:
         """Opens a context for the time that `fit` runs."""
         return contextlib.nullcontext()
+
+    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
+        """Calls `fit`, and again if it ends because workers were lost and the others go on.
+
+        Args:
+            model: the model that is trained.
+            arguments: those of `Model.fit` that were given, by name.
+            fit: trains the model. When it is called again, it continues.
+        """
+        del model, arguments
+        return fit()
 
     def own_callbacks(self) -> Sequence[Callback]:
         """Callbacks of the strategy itself, which run after those of the user."""
@@ -118,6 +131,8 @@ class WorkerStrategy:
 
 
 def workers_of(model: Optional[Model]) -> Optional[WorkerStrategy]:
-    """Returns the strategy of a model, if several workers train it."""
+    """Returns the strategy of a model, if several workers train it, or did before some were lost."""
     strategy = getattr(model, "distribute_strategy", None)
-    return strategy if isinstance(strategy, WorkerStrategy) and strategy.size > 1 else None
+    if not isinstance(strategy, WorkerStrategy):
+        return None
+    return strategy if strategy.size > 1 or strategy.is_elastic else None

@@ -71,6 +71,7 @@ class Communicator:
         self.hosts: tuple[str, ...] = ()
         self.settings: Settings
         self.options: CommunicationOptions
+        self._on_failed: Callable[[Communicator], object] | None = None  # until it has been called
         self._names = names
         self._records = record_file.RecordWriter(names[rank].partition(" (")[0])
         self._process = os.getpid()
@@ -83,12 +84,23 @@ class Communicator:
         self._parts: set[Subcommunicator] = set()  # the open subgroups
 
     @classmethod
-    def connect(cls, cluster: Cluster, options: CommunicationOptions) -> Communicator:
+    def connect(
+        cls,
+        cluster: Cluster,
+        options: CommunicationOptions,
+        *,
+        within: float | None = None,
+        on_failed: Callable[[Communicator], object] | None = None,
+        agreed: JsonObject | None = None,
+    ) -> Communicator:
         """Forms the group. It blocks until every worker of the cluster has joined.
 
         Args:
             cluster: the cluster. This task must be one of its `worker_tasks`.
             options: the options. They must be equal on all workers.
+            within: how long it waits for the other workers, in seconds; `options.timeout` by default.
+            on_failed: is called once if the group fails after it has formed. It must not block.
+            agreed: further options that must be equal on all workers, by name.
 
         Returns:
             The connected communicator.
@@ -104,11 +116,11 @@ class Communicator:
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
-            agreed = {**options.digest_fields(), "tf_strategies": __version__, "tensorflow": tf.__version__}
+            versions = {"tf_strategies": __version__, "tensorflow": tf.__version__}
             self._control = ControlPlane.join(
                 cluster,
-                options=agreed,
-                timeout=options.timeout,
+                options={**options.digest_fields(), **(agreed or {}), **versions},
+                timeout=options.timeout if within is None else within,
                 secret=settings.secret,
                 tls=tls,
                 on_abort=self._on_abort,
@@ -129,6 +141,9 @@ class Communicator:
         _by_id[self.id] = self
         self._watch = Watch(self.id, self._on_failure, self.write_records)
         self._watch.start()
+        with self._lock:
+            self._on_failed = on_failed
+        self._tell_of_failure()
         return self
 
     @property
@@ -141,6 +156,18 @@ class Communicator:
     def epoch(self) -> int:
         """The number of the group, which no other group has; 0 before it is connected."""
         return 0 if self._control is None else self._control.epoch
+
+    @property
+    def failure(self) -> str:
+        """The reason why the group has failed, or ""."""
+        with self._lock:
+            return "" if self._cause is None else self._cause[1]
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The ranks without which the others can go on, after the group has failed; see `Failure`."""
+        failure = None if self._control is None else self._control.failed()
+        return frozenset() if failure is None else failure.lost
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Returns the number of the next collective, and reserves the count − 1 numbers after it.
@@ -268,6 +295,15 @@ class Communicator:
                 self._cause = (int(code), message)
                 at_exit.register(at_exit.end_quickly)
         self._pass_on_cause()
+        self._tell_of_failure()
+
+    def _tell_of_failure(self) -> None:
+        with self._lock:
+            if self._cause is None:
+                return
+            tell, self._on_failed = self._on_failed, None
+        if tell is not None:
+            tell(self)
 
     def _pass_on_cause(self) -> None:
         with self._lock:

@@ -37,10 +37,13 @@ class DatasetDistributor:
         self._group = group
         self._local_replicas = local_replicas
         self._told: set[str] = set()
-        self._context = tf.distribute.InputContext(
-            num_input_pipelines=group.size,
-            input_pipeline_id=group.rank,
-            num_replicas_in_sync=group.size * local_replicas,
+
+    @property
+    def _context(self) -> tf.distribute.InputContext:
+        return tf.distribute.InputContext(
+            num_input_pipelines=self._group.size,
+            input_pipeline_id=self._group.rank,
+            num_replicas_in_sync=self._group.size * self._local_replicas,
         )
 
     def distribute(self, dataset: tf.data.Dataset, strategy, input_workers, options):

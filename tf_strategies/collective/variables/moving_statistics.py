@@ -28,7 +28,7 @@ class ReplicaStatistics:
     """Records the statistics that replicas write, and averages them.
 
     Args:
-        replicas: the number of all replicas.
+        replicas: returns the number of all replicas.
         share: returns, in a replica function, the replica's rows divided by the mean over all replicas, []
             float64; None if always 1.
         sum_between_workers: returns the sums over all workers of a list of tensors.
@@ -37,7 +37,7 @@ class ReplicaStatistics:
     def __init__(
         self,
         *,
-        replicas: int,
+        replicas: Callable[[], int],
         share: Callable[[], Optional[tf.Tensor]],
         sum_between_workers: Callable[[Sequence[tf.Tensor]], List[tf.Tensor]],
     ) -> None:
@@ -52,7 +52,7 @@ class ReplicaStatistics:
 
     def adopt(self, variable: tf.Variable) -> None:
         """Tracks a new variable, if replicas write it by themselves."""
-        if self._replicas > 1 and _is_statistic(variable):
+        if self._replicas() > 1 and _is_statistic(variable):
             when_read = compat.is_sync_on_read_variable(variable)
             variable.__class__ = _StatisticWhenRead if when_read else _Statistic
             self._known = [known for known in self._known if known() is not None] + [weakref.ref(variable)]
@@ -105,7 +105,7 @@ class ReplicaStatistics:
         assigned = []
         sums = self._sum_between_workers([self._local_sum(variable) for variable in variables])
         for variable, total in zip(variables, sums):
-            mean = tf.cast(total / self._replicas, variable.dtype)
+            mean = tf.cast(total / self._replicas(), variable.dtype)
             for part in variable.values:
                 with tf.device(part.device):
                     assigned.append(part.assign(mean, read_value=False))

@@ -141,6 +141,8 @@ class Coordinator:
         try:
             if message["type"] == "hello":
                 self._joining.on_hello(connection, message)
+            elif message["type"] == "present":
+                self._joining.on_present(connection, message)
             elif rank is None:
                 raise ValueError("the first message must be a hello")
             elif message.get("epoch") != self._life.epoch and message["type"] not in ("leave", "aborted"):

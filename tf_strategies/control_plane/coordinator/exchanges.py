@@ -93,10 +93,10 @@ class Exchanges:
                 cause = (
                     f"{names[left[0]]} left the group before it took part in {gathering.what!r}; see its log"
                 )
-                self._life.fail(Failure(Code.UNAVAILABLE, cause))
+                self._life.fail(Failure(Code.UNAVAILABLE, cause, frozenset(left)))
                 return
             if time.monotonic() - gathering.started >= self._timeout:
                 late = ", ".join(names[rank] for rank in missing)
                 cause = f"{late} did not take part in {gathering.what!r} in {self._timeout:g} s; see its log"
-                self._life.fail(Failure(Code.DEADLINE_EXCEEDED, cause))
+                self._life.fail(Failure(Code.DEADLINE_EXCEEDED, cause, frozenset(missing)))
                 return

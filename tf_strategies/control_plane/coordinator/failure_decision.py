@@ -62,13 +62,15 @@ class FailureDecision:
         code, message = self.failure
         if code == Code.UNAVAILABLE and self.peer in left:
             doing = self.texts.get(self.reporter, f"collective {self.instance}")
-            return left_while_waiting(names[self.peer], left[self.peer], names[self.reporter], doing)
+            return left_while_waiting(
+                self.peer, names[self.peer], left[self.peer], names[self.reporter], doing
+            )
         answers = {rank: self.texts.get(rank, "no answer") for rank in self._asked}
         described = describe_by_text(answers, names) if self.instance >= 0 else ""
         remedy = _REMEDY.get(code, "see the workers' logs")
         late = self._late()
         if code == Code.DEADLINE_EXCEEDED and late:
-            return Failure(code, self._not_there(late, names))
+            return Failure(code, self._not_there(late, names), frozenset(late))
         if code == Code.MISMATCH and len(set(self.texts.values())) > 1:
             return Failure(code, f"workers disagree about collective {self.instance}: {described}; {remedy}")
         head = f"{names[self.reporter]} reports: {message}"
@@ -76,7 +78,8 @@ class FailureDecision:
             head += f" (the other side is {names[self.peer]})"
         if described:
             head += f"; collective {self.instance}: {described}"
-        return Failure(code, f"{head}; {remedy}")
+        lost = frozenset({self.peer} if code == Code.UNAVAILABLE and self.peer >= 0 else ())
+        return Failure(code, f"{head}; {remedy}", lost)
 
     def _late(self) -> list[int]:
         """Returns the members that are in no collective or did not answer; none if the reporter is in no collective."""

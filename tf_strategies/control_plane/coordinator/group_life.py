@@ -69,9 +69,8 @@ class GroupLife:
     def tell(self, connection: Connection) -> None:
         """Sends one member the reason why the group has failed, if it has."""
         if self.failure is not None:
-            connection.send(
-                {"type": "abort", "code": int(self.failure.code), "message": self.failure.message}
-            )
+            code, message, lost = self.failure
+            connection.send({"type": "abort", "code": int(code), "message": message, "lost": sorted(lost)})
 
 
 def refuse(connection: Connection, reason: str, retry: bool = False) -> None:

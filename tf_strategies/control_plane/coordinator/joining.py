@@ -76,6 +76,13 @@ class Joining:
         _log.warning("%s", reason)
         refuse(connection, reason)
 
+    def on_present(self, connection: Connection, message: Message) -> None:
+        """Refuses a survivor of a group, which looks for the others: of this group too early, of another one too late."""
+        is_ours = message.get("epoch") == self._life.epoch
+        first = self._roster.names[0]
+        reason = "is still ending" if is_ours else "has formed again, and goes on without it"
+        refuse(connection, f"the group of {first} {reason}", retry=is_ours)
+
     def on_notice(self, rank: int, text: str) -> None:
         """Fails a group that is forming, because a rank that is missing has said why it cannot join."""
         roster = self._roster

@@ -54,7 +54,7 @@ class Leaving:
             del self._entries[rank]
         elif not entry.gone:
             entry.gone, entry.waiting = True, None
-            self._life.fail(Failure(Code.UNAVAILABLE, self._loss(rank)))
+            self._life.fail(Failure(Code.UNAVAILABLE, self._loss(rank), frozenset({rank})))
 
     def is_settled(self, latecomers: bool) -> bool:
         """Returns True if no member needs rank 0.

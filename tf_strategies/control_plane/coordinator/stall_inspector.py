@@ -49,7 +49,7 @@ class StallInspector:
                 patience = 0.0 if why else LEFT_SECONDS
                 heard_since = left is not None and state.heard > left and now - left > patience
                 if heard_since and state.seconds > patience:
-                    return left_while_waiting(names[leaver], why, names[rank], state.text)
+                    return left_while_waiting(leaver, names[leaver], why, names[rank], state.text)
         return None
 
     def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:

@@ -1,0 +1,162 @@
+"""A base class of callbacks that save the state of a `fit`, and let a later one continue from there."""
+
+from __future__ import annotations
+
+import abc
+from typing import Dict, Optional, Union
+
+from tf_strategies.callbacks import callback_states, group_state
+from tf_strategies.callbacks.backup import Backup, lasting
+from tf_strategies.callbacks.checkpoint_file import Checkpoint
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.fit_types import Logs
+from tf_strategies.keras.group_strategy import group_of
+from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.model_state import metric_variables
+from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.keras.stopping import agree_to_stop
+from tf_strategies.keras.types import Model, Variable
+
+__all__ = ["Resuming"]
+
+
+class Resuming(Hooks, abc.ABC):
+    """Saves after some batches and after epochs. When `fit` begins, it restores what was saved before.
+
+    Keras calls it after all other callbacks.
+
+    Args:
+        what: the name in messages.
+        save_freq: "epoch", or the number of batches between two saves.
+        delete: whether the backup is deleted when `fit` ends without an error.
+    """
+
+    def __init__(self, what: str, save_freq: Union[str, int], *, delete: bool) -> None:
+        super().__init__()
+        self._what, self._save_freq, self._delete = what, save_freq, delete
+        self._fit: Optional[RunningFit] = None
+
+    @abc.abstractmethod
+    def _make_backup(self) -> Backup:
+        """Returns where the state of the `fit` that begins is saved."""
+
+    def set_model(self, model: Model) -> None:
+        super().set_model(model)
+        self._fit = None  # An earlier `fit` may have ended with an error.
+
+    def on_train_begin(self, logs: Optional[Logs] = None) -> None:
+        del logs
+        fit = self._fit = self._fit or self._find_fit()
+        if fit.callbacks[-1] is not self:
+            # It is now the last callback in the list, so Keras calls it after all others.
+            fit.callbacks.append(self)
+            return
+        while fit.callbacks.index(self) < len(fit.callbacks) - 1:
+            fit.callbacks.remove(self)
+        self._strategy = group_of(self.model)
+        self._backup = self._make_backup()
+        self._epoch = self._batches = self._since_saving = 0
+        self._save_at_end = self._stopped = self._saved = False
+        self._metrics_to_come: Optional[Checkpoint] = None
+        self._restore()
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
+        del logs
+        self._epoch = epoch
+        self._running.forget()
+        if self._metrics_to_come is None:
+            return
+        present = metric_variables(self.model)
+        if set(present) == set(self._metrics_to_come.facts):
+            group_state.assign(self._strategy, self._metrics_to_come, present)
+            self._metrics_to_come = None
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
+        del logs
+        self._add_metrics_to_come()
+        done = batch + 1 - self._batches
+        self._batches = batch + 1
+        self._saved = False
+        self._running.took(done)
+        self._since_saving += done
+        if isinstance(self._save_freq, str) or self._since_saving < self._save_freq:
+            self._save_at_end = False
+            return
+        self._since_saving = 0
+        self._save_at_end = True  # If this was the last batch, the end of the epoch is saved instead.
+        if not self._running.is_last(self._batches):
+            self._save(metrics=metric_variables(self.model))
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
+        del logs
+        self._epoch, self._batches = epoch + 1, 0
+        agree_to_stop(self.model)
+        self._stopped = bool(self.model.stop_training)
+        if self._save_freq == "epoch" or self._save_at_end or self._stopped:
+            self._save(metrics={})
+        self._save_at_end = False
+
+    def on_train_end(self, logs: Optional[Logs] = None) -> None:
+        del logs
+        if self._fit is not None:
+            self._fit.forget()
+            self._fit = None
+        self._backup.end(delete=self._delete, saved=self._saved)
+
+    @property
+    def _running(self) -> RunningFit:
+        """The `fit` that calls."""
+        if self._fit is None:
+            raise RuntimeError(f"{self._what} was called outside of Model.fit")
+        return self._fit
+
+    def _find_fit(self) -> RunningFit:
+        fit = running_fit(self.model)
+        if fit is None:
+            raise OptionsError(
+                f"{self._what} works within Model.fit of Keras 3, tf_keras or Keras 2.15; in a loop of your own use "
+                "tf.train.CheckpointManager"
+            )
+        if not fit.can_begin_elsewhere:
+            raise OptionsError(
+                f"{self._what} needs Keras 3.7 or newer, tf_keras, or Keras 2.15: `fit` of Keras 3.3 to 3.6 cannot start "
+                'exactly in the middle of an epoch. Install a newer Keras: pip install "keras>=3.7"'
+            )
+        return fit
+
+    def _save(self, metrics: Dict[str, Variable]) -> None:
+        remembered, weights = callback_states.snapshot(self._running.callbacks)
+        facts = {
+            "epoch": self._epoch,
+            "batches": self._batches,
+            "stopped": self._stopped,
+            "place": self._running.place(self._batches),
+            "callbacks": remembered,
+        }
+        self._backup.save(Checkpoint(facts, weights), metrics)
+        self._saved = True
+
+    def _restore(self) -> None:
+        found = self._backup.restore()
+        if found is None:
+            return
+        facts, arrays = found
+        callback_states.restore(self._running.callbacks, facts["callbacks"], arrays)
+        self._epoch, self._batches = facts["epoch"], facts["batches"]
+        kept = lasting(facts["variables"])
+        sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
+        if sums:
+            self._metrics_to_come = Checkpoint(sums, arrays)
+        if facts["stopped"]:
+            self._running.end_now()
+        else:
+            self._running.go_to(self._epoch, self._batches, facts["place"])
+
+    def _add_metrics_to_come(self) -> None:
+        """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""
+        if self._metrics_to_come is None:
+            return
+        waiting, self._metrics_to_come = self._metrics_to_come, None
+        present = metric_variables(self.model)
+        group_state.check(waiting, present, self._what)
+        group_state.add(self._strategy, waiting, present)

@@ -1,0 +1,197 @@
+"""Calls the roll over the network: each survivor listens on its own address, and connects to all of a lower rank."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Iterator
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.coordinator.group_life import refuse
+from tf_strategies.control_plane.link import Connection, Link
+from tf_strategies.control_plane.messages import Message
+from tf_strategies.control_plane.remote_link import RemoteLink
+from tf_strategies.control_plane.roll_call.roll import Roll
+from tf_strategies.control_plane.server import ControlServer
+from tf_strategies.errors import BootstrapError
+from tf_strategies.tls import TlsFiles
+
+__all__ = ["call_the_roll"]
+
+_LISTEN_SECONDS = 5.0  # until the port of the last group is free
+_RETRY_SECONDS = 0.1
+_TELL_SECONDS = 2.0  # until the others have received the decision
+_DECISION_SECONDS = 5.0  # beyond the patience
+
+
+def call_the_roll(
+    cluster: Cluster, roll: Roll, *, epoch: int, patience: float, secret: bytes, tls: TlsFiles | None
+) -> tuple[int, ...]:
+    """Finds the survivors of a group. Blocks until they have decided.
+
+    Args:
+        cluster: the cluster of the last group.
+        roll: what this survivor knows.
+        epoch: the number of the last group.
+        patience: how long survivors wait for one another, in seconds.
+        secret: of the cluster, or b"".
+        tls: the certificate of this task, or None.
+
+    Returns:
+        The ranks that form the next group, in ascending order. They count in the last group.
+
+    Raises:
+        BootstrapError: this worker is not among them, or too few are left.
+    """
+    call = _Call(cluster, roll, epoch, secret, tls)
+    with call.listening():
+        return call.run(patience)
+
+
+class _Call:
+    def __init__(self, cluster: Cluster, roll: Roll, epoch: int, secret: bytes, tls: TlsFiles | None) -> None:
+        self._roll, self._epoch, self._secret, self._tls = roll, epoch, secret, tls
+        tasks = cluster.worker_tasks
+        self._names = [cluster.name_of(task) for task in tasks]
+        self._addresses = [cluster.address_of(task) for task in tasks]
+        self._changed = threading.Condition()
+        self._streams: dict[Connection, int] = {}  # of those that have come
+        self._links: dict[int, Link] = {}
+        self._next_attempt = dict.fromkeys(roll.candidates(), 0.0)
+        self._decision: tuple[int, ...] | None = None
+        self._refusal = ""
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        server = self._listen(time.monotonic() + _LISTEN_SECONDS)
+        try:
+            yield
+        finally:
+            server.stop()
+            for link in list(self._links.values()):
+                link.close()
+
+    def _listen(self, until: float) -> ControlServer:
+        mine = self._roll.rank
+        while True:
+            try:
+                return ControlServer(
+                    self._names[mine],
+                    self._addresses[mine],
+                    self._roll.size,
+                    self._secret,
+                    self._on_message,
+                    self._tls,
+                )
+            except BootstrapError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def run(self, patience: float) -> tuple[int, ...]:
+        start = time.monotonic()
+        while True:
+            waited = time.monotonic() - start
+            self._connect()
+            with self._changed:
+                if self._decision is not None:
+                    return self._decision
+                if self._refusal:
+                    raise BootstrapError(f"{self._me} does not train on: {self._refusal}")
+                mine = self._roll.members(waited >= patience)
+                if mine is not None:
+                    self._tell(mine)
+                    return mine
+                if waited >= patience + _DECISION_SECONDS:
+                    raise BootstrapError(
+                        f"{self._me} heard no decision of {self._names[min(self._roll.below)]} within {waited:.0f} s, although "
+                        "it answers; see its log, then restart all workers"
+                    )
+                self._changed.wait(_RETRY_SECONDS)
+
+    @property
+    def _me(self) -> str:
+        return self._names[self._roll.rank]
+
+    def _tell(self, members: tuple[int, ...]) -> None:
+        """Tells those that have come, and raises if these cannot go on."""
+        objection = self._roll.objection(members)
+        for stream in list(self._streams):
+            if objection:
+                refuse(stream, objection)
+            else:
+                stream.send({"type": "members", "ranks": list(members)})
+                stream.end()
+        self._changed.wait_for(lambda: not self._streams, _TELL_SECONDS)
+        if objection:
+            raise BootstrapError(f"{self._me} does not train on: {objection}")
+
+    def _connect(self) -> None:
+        """Opens links to the ranks below that have none."""
+        now = time.monotonic()
+        with self._changed:
+            due = [rank for rank, at in self._next_attempt.items() if at <= now]
+            for rank in due:
+                del self._next_attempt[rank]
+        for rank in due:
+            try:
+                link = self._open(rank)
+            except OSError:  # the name of the host cannot be resolved now
+                with self._changed:
+                    self._next_attempt[rank] = now + _RETRY_SECONDS
+                continue
+            link.send({"type": "present", "rank": self._roll.rank, "epoch": self._epoch})
+            self._links[rank] = link
+
+    def _open(self, rank: int) -> RemoteLink:
+        return RemoteLink(
+            self._addresses[rank],
+            self._secret,
+            lambda link, message: self._on_answer(rank, message),
+            lambda link, reason: self._on_closed(rank),
+            self._tls,
+        )
+
+    # ---- on threads of links
+
+    def _on_answer(self, rank: int, message: Message) -> None:
+        with self._changed:
+            if message["type"] == "here":
+                self._roll.below.add(rank)
+            elif message["type"] == "members":
+                self._decision = tuple(sorted(messages.ranks(message, "ranks")))
+                if self._roll.rank not in self._decision or self._decision[-1] >= self._roll.size:
+                    self._decision, self._refusal = None, f"{self._names[rank]} goes on without it"
+            elif message["type"] == "refused" and not message.get("retry"):
+                self._refusal = str(message.get("message"))
+            self._changed.notify_all()
+
+    def _on_closed(self, rank: int) -> None:
+        with self._changed:
+            self._roll.below.discard(rank)
+            self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
+            self._changed.notify_all()
+
+    # ---- on threads of the server
+
+    def _on_message(self, stream: Connection, message: Message | None) -> None:
+        with self._changed:
+            if message is None:
+                self._roll.above.discard(self._streams.pop(stream, -1))
+            else:
+                stream.handled()
+                self._on_present(stream, message)
+            self._changed.notify_all()
+
+    def _on_present(self, stream: Connection, message: Message) -> None:
+        rank, epoch = message.get("rank"), message.get("epoch")
+        if message["type"] != "present" or epoch != self._epoch:
+            refuse(stream, f"the group of {self._me} is forming again", retry=message["type"] == "hello")
+        elif type(rank) is not int or not self._roll.may_come(rank):
+            refuse(stream, f"{self._me} goes on without it")
+        else:
+            self._streams[stream] = rank
+            self._roll.above.add(rank)
+            stream.send({"type": "here"})

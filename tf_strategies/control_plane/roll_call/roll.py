@@ -1,0 +1,73 @@
+"""Decides who forms the next group, from what one survivor has heard. No sockets, no clock.
+
+The survivor with the lowest rank leads: it decides. It waits for all ranks that are not known to be lost, but not longer than
+the patience. The next group needs more than half of the ranks of the last one, or half of them with rank 0. Two groups that
+go on after the same fault would share a rank or would both have rank 0, and a process is in one group at a time: so there is one
+at most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Iterable
+
+__all__ = ["Roll"]
+
+
+@dataclasses.dataclass
+class Roll:
+    """Holds what a survivor knows of the others.
+
+    Args:
+        rank: this survivor.
+        size: the number of ranks of the last group.
+        lost: the ranks that are known to be lost. They do not take part in the next group.
+        min_workers: the fewest ranks of the next group.
+
+    Attributes:
+        below: the survivors of a lower rank that have answered.
+        above: those of a higher rank that have come.
+    """
+
+    rank: int
+    size: int
+    lost: frozenset[int]
+    min_workers: int
+    below: set[int] = dataclasses.field(default_factory=set)
+    above: set[int] = dataclasses.field(default_factory=set)
+
+    def candidates(self) -> list[int]:
+        """Returns the ranks below this one that may lead."""
+        return [each for each in range(self.rank) if each not in self.lost]
+
+    def may_come(self, rank: int) -> bool:
+        """Returns True for a rank above this one that may be in the next group."""
+        return self.rank < rank < self.size and rank not in self.lost
+
+    def leads(self, patience_is_over: bool) -> bool:
+        """Returns True if this survivor decides: no rank below it has answered, and none can any more."""
+        return not self.below and (patience_is_over or not self.candidates())
+
+    def members(self, patience_is_over: bool) -> tuple[int, ...] | None:
+        """Returns the ranks of the next group if this survivor leads and knows enough, otherwise None."""
+        if not self.leads(patience_is_over):
+            return None
+        present = {self.rank, *self.above}
+        awaited = set(range(self.size)) - self.lost - present
+        return None if awaited and not patience_is_over else tuple(sorted(present))
+
+    def objection(self, members: Iterable[int]) -> str:
+        """Returns why these ranks cannot go on, or "" if they can."""
+        going_on = set(members)
+        if len(going_on) < self.min_workers:
+            return (
+                f"only {len(going_on)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all workers"
+            )
+        half = 2 * len(going_on) == self.size and 0 in going_on
+        if 2 * len(going_on) <= self.size and not half:
+            return (
+                f"only {len(going_on)} of {self.size} workers found one another. That is no majority, so the others may be "
+                "training on; see their logs, then restart all workers"
+            )
+        return ""
+

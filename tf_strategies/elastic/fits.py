@@ -1,0 +1,142 @@
+"""Calls `fit` again after workers were lost, so that it continues after the last step that was finished."""
+
+from __future__ import annotations
+
+import logging
+from typing import Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
+
+import tensorflow as tf
+
+from tf_strategies.elastic.memory import KeepsState, Memory
+from tf_strategies.elastic.replay import Replay
+from tf_strategies.errors import BootstrapError
+from tf_strategies.keras.fit_types import Callback, Callbacks
+from tf_strategies.keras.loaded import classes_of
+from tf_strategies.keras.types import Model
+from tf_strategies.types import Kwargs, Result
+
+__all__ = ["ElasticFits"]
+
+_log = logging.getLogger("tf_strategies")
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")  # of a model, with the old group in them
+
+Seed = TypeVar("Seed")
+
+
+class Reformed(Protocol):
+    """Describes how survivors have formed a group again."""
+
+    lost: List[str]
+    seconds: float
+
+
+class Reformable(Protocol):
+    """A strategy whose group can form again."""
+
+    rank: int
+    size: int
+    can_reform: bool
+
+    def reform(self) -> Reformed:
+        """Becomes the strategy of the survivors."""
+
+    def name_of(self, rank: int) -> str:
+        """Returns the name of a worker."""
+
+
+class ElasticFits(Generic[Seed]):
+    """Runs the calls of `fit` of a strategy.
+
+    Args:
+        strategy: the strategy.
+    """
+
+    def __init__(self, strategy: Reformable) -> None:
+        self._strategy = strategy
+        self._running: Optional[_Fit[Seed]] = None
+
+    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
+        """See `WorkerStrategy.keep_fitting`.
+
+        Raises:
+            BootstrapError: workers were lost, and this worker cannot go on.
+        """
+        if self._running is not None:  # a `fit` of a callback, which ends with the outer one
+            return fit()
+        running = self._running = _Fit(self._strategy, model, arguments)
+        try:
+            while True:
+                try:
+                    return fit()
+                except (tf.errors.OpError, BootstrapError):
+                    if not running.can_continue:
+                        raise
+                running.begin_again()
+        finally:
+            self._running = None
+
+    def callbacks(self) -> List[Callback]:
+        """Returns the callbacks of the running `fit`."""
+        return [] if self._running is None else [self._running.callback]
+
+    def drawn(self, draw: Callable[[], Seed]) -> Seed:
+        """Returns a seed that `draw` has drawn. A further attempt of a `fit` gets those of the first one."""
+        return draw() if self._running is None else self._running.drawn(draw)
+
+
+class _Fit(Generic[Seed]):
+    """One call of `fit`, with all its attempts."""
+
+    def __init__(self, strategy: Reformable, model: Model, arguments: Kwargs) -> None:
+        self._strategy, self._model = strategy, model
+        self._callbacks: Callbacks = arguments.get("callbacks")
+        self._memory = Memory()
+        self.callback = KeepsState(self._memory)
+        self._seeds: List[Seed] = []
+        self._drawn = 0
+        self._replay = Replay(arguments.get("x"))
+        if self._replay.obstacle and strategy.rank == 0:
+            _log.warning("fit will end when a worker is lost: %s", self._replay.obstacle)
+
+    @property
+    def name(self) -> str:
+        return self._strategy.name_of(self._strategy.rank)
+
+    @property
+    def can_continue(self) -> bool:
+        return not self._replay.obstacle and self._strategy.can_reform
+
+    def begin_again(self) -> None:
+        """Prepares the next attempt, after the survivors have formed a group."""
+        self.callback.forget_fit()
+        reformed = self._strategy.reform()
+        self._replay.rewind()
+        self._drawn = 0
+        for name in _FUNCTIONS:
+            if hasattr(self._model, name):
+                setattr(self._model, name, None)
+        _append_to_files(self._callbacks)
+        _log.warning(
+            "%s is lost. %s trains on with rank %d of %d, from %s (%.1f s after the failure)",
+            ", ".join(reformed.lost),
+            self.name,
+            self._strategy.rank,
+            self._strategy.size,
+            self._memory.place,
+            reformed.seconds,
+        )
+
+    def drawn(self, draw: Callable[[], Seed]) -> Seed:
+        if self._drawn == len(self._seeds):
+            self._seeds.append(draw())
+        self._drawn += 1
+        return self._seeds[self._drawn - 1]
+
+
+def _append_to_files(callbacks: Callbacks) -> None:
+    """Makes CSVLogger continue its file."""
+    given: Sequence[Callback] = getattr(callbacks, "callbacks", callbacks) or ()
+    for each in given if isinstance(given, (list, tuple)) else [given]:
+        if isinstance(each, classes_of("callbacks", "CSVLogger")):
+            each.append = True  # type: ignore[attr-defined]

@@ -1,0 +1,182 @@
+"""Keeps the state of training after the last step that this worker has finished, in memory.
+
+The weights are tensors that share the memory of the variables. TensorFlow copies a variable before it next changes it, so a
+worker has one copy of what a step changes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Dict, List, NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies.callbacks.backup import Backup
+from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
+from tf_strategies.callbacks.exchange import of_every_worker
+from tf_strategies.callbacks.resuming import Resuming
+from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.model_state import (
+    adds_up,
+    build_optimizer,
+    is_agreed,
+    replicas_of,
+    training_variables,
+)
+from tf_strategies.keras.types import Model, Variable
+from tf_strategies.types import JsonObject
+
+__all__ = ["KeepsState", "Memory"]
+
+Values = Dict[str, List[tf.Tensor]]
+"""The values of variables on the replicas of this worker, by the name of the variable."""
+
+
+class Moment(NamedTuple):
+    """The state after a step.
+
+    Attributes:
+        position: the position of training and the states of callbacks. Without facts: before the first step.
+        values: the values of variables that do not add up over replicas.
+        sums: the sums over all replicas of the others, such as those of metrics, by name.
+    """
+
+    position: Checkpoint
+    values: Values
+    sums: Dict[str, np.ndarray]
+
+    @property
+    def place(self) -> List[int]:
+        """The epoch and the number of its batches, from 0."""
+        return [self.position.facts.get("epoch", -1), self.position.facts.get("batches", 0)]
+
+
+class Memory:
+    """Holds the last moment of one `fit`, over all its attempts."""
+
+    def __init__(self) -> None:
+        self.moment: Optional[Moment] = None
+
+    @property
+    def place(self) -> str:
+        """The place of the last moment, for messages."""
+        if self.moment is None or self.moment.place[0] < 0:
+            return "the beginning"
+        epoch, batches = self.moment.place
+        return f"epoch {epoch + 1}, after batch {batches}"
+
+
+class KeepsState(Resuming):
+    """The callback that keeps each moment, and begins a further attempt of a `fit` at the last one."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__("elastic training", 1, delete=False)
+        self._memory = memory
+
+    def _make_backup(self) -> Backup:
+        return _MemoryBackup(self._memory, self.model, self._strategy)
+
+    def forget_fit(self) -> None:
+        """Removes what an attempt that failed has left in the model."""
+        if self._fit is not None:
+            self._fit.forget()
+            self._fit = None
+
+
+class _MemoryBackup(Backup):
+    """Saves to a Memory. `save` and `restore` are collectives."""
+
+    def __init__(self, memory: Memory, model: Model, strategy: Optional[GroupStrategy]) -> None:
+        self._memory, self._model, self._strategy = memory, model, strategy
+
+    def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
+        variables = {**training_variables(self._model), **metrics}
+        summed = {name: each for name, each in variables.items() if adds_up(each)}
+        values = {
+            name: [part.read_value() for part in replicas_of(each)]
+            for name, each in variables.items()
+            if name not in summed
+        }
+        self._memory.moment = Moment(moment, values, self._sums(summed))
+
+    def restore(self) -> Optional[Checkpoint]:
+        if self._memory.moment is None:
+            if self._model.built:
+                build_optimizer(self._model)
+            self.save(Checkpoint({}, {}), {})
+            return None
+        moment = self._memory.moment = self._farthest(self._memory.moment)
+        variables = training_variables(self._model)
+        for name, variable in variables.items():
+            if name in moment.values:
+                for part, value in zip(replicas_of(variable), moment.values[name]):
+                    part.assign(value)
+            elif name in moment.sums:
+                for replica, part in enumerate(replicas_of(variable)):
+                    total = moment.sums[name]
+                    part.assign(total if self._is_first and replica == 0 else np.zeros_like(total))
+        facts, arrays = moment.position
+        if not facts:
+            return None
+        described: JsonObject = {}
+        metrics: Dict[str, np.ndarray] = {}
+        for name, total in moment.sums.items():
+            if name not in variables:
+                described[name] = {"label": name, "each": True, "sum": True, "replicas": 1}
+                metrics[name] = total[np.newaxis]
+        for name, parts in moment.values.items():
+            if name not in variables:
+                described[name] = {"label": name, "each": False, "sum": False, "replicas": 0}
+                metrics[name] = parts[0].numpy()
+        return Checkpoint({**facts, "variables": described}, {**arrays, **metrics})
+
+    def end(self, *, delete: bool, saved: bool) -> None:
+        del delete, saved
+
+    @property
+    def _is_first(self) -> bool:
+        return self._strategy is None or self._strategy.rank == 0
+
+    def _sums(self, variables: Dict[str, tf.Variable]) -> Dict[str, np.ndarray]:
+        """Returns the sums over all replicas of all workers."""
+        parts = {name: sum(part.numpy() for part in replicas_of(each)) for name, each in variables.items()}
+        if self._strategy is None or not parts:
+            return {name: np.asarray(part) for name, part in parts.items()}
+        flat = np.concatenate([np.ravel(part).astype(np.float64) for part in parts.values()])
+        total = self._strategy.gather(tf.constant(flat[np.newaxis]), axis=0).numpy().sum(axis=0)
+        sums, start = {}, 0
+        for name, part in parts.items():
+            end = start + np.size(part)
+            sums[name] = total[start:end].reshape(np.shape(part)).astype(np.asarray(part).dtype)
+            start = end
+        return sums
+
+    def _farthest(self, mine: Moment) -> Moment:
+        """Returns the moment of the worker that is farthest. Of variables that differ between workers, it keeps its own."""
+        strategy = self._strategy
+        if strategy is None:
+            return mine
+        places = [json.loads(text) for text in strategy.exchange(json.dumps(mine.place), "the last step")]
+        if len({tuple(place) for place in places}) == 1:
+            return mine
+        first = places.index(max(places))
+        sent = pack(_as_checkpoint(mine)) if strategy.rank == first else b""
+        found = parse(of_every_worker(strategy, sent)[first], "of another worker")
+        values = dict(mine.values)
+        for name, variable in training_variables(self._model).items():
+            if is_agreed(variable):
+                parts = values.get(name) or [part.read_value() for part in replicas_of(variable)]
+                agreed = strategy.of_worker(first, parts[0], name)
+                values[name] = [agreed] * len(parts)
+        facts = dict(found.facts)
+        sums = {name: found.arrays[f"sums/{name}"] for name in facts.pop("sums")}
+        arrays = {name: each for name, each in found.arrays.items() if not name.startswith("sums/")}
+        return Moment(Checkpoint(facts, arrays), values, sums)
+
+
+def _as_checkpoint(moment: Moment) -> Checkpoint:
+    sums = {f"sums/{name}": total for name, total in moment.sums.items()}
+    facts, arrays = moment.position
+    return Checkpoint({**facts, "sums": list(moment.sums)}, {**arrays, **sums})
+

@@ -1,0 +1,76 @@
+"""Lets `fit` read its data again in the same order, in the same process.
+
+An iterator of a dataset that shuffles anew each time takes its seeds from a generator of the dataset. Restoring the saved state
+of an iterator sets the generator back to the time of saving (TensorFlow, ReshufflingDatasetV3).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, List
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.keras.fit_types import Data
+
+__all__ = ["Replay"]
+
+_IGNORE_EXTERNAL_STATE = 1  # of tf.data.experimental.ExternalStatePolicy
+
+
+class Replay:
+    """Remembers the state of all that decides on the order of the data, when it is made.
+
+    Args:
+        data: the argument `x` of `fit`.
+
+    Attributes:
+        obstacle: why the data cannot be read again in the same order, or "".
+    """
+
+    def __init__(self, data: Data) -> None:
+        self.obstacle = ""
+        self._rewinds: List[Callable[[], None]] = []
+        if isinstance(data, tf.data.Dataset):
+            self._add_dataset(data)
+        else:
+            self.obstacle = _obstacle(data)
+        state, numpy_state = random.getstate(), np.random.get_state()
+        self._rewinds += [
+            compat.eager_random_state(),
+            lambda: random.setstate(state),
+            lambda: np.random.set_state(numpy_state),
+        ]
+
+    def rewind(self) -> None:
+        """Sets everything back to that state."""
+        for each in self._rewinds:
+            each()
+
+    def _add_dataset(self, dataset: tf.data.Dataset) -> None:
+        try:
+            state = tf.raw_ops.SerializeIterator(
+                resource_handle=iter(dataset)._iterator_resource, external_state_policy=_IGNORE_EXTERNAL_STATE
+            )
+        except tf.errors.OpError as error:
+            self.obstacle = f"the dataset has a state that cannot be saved ({error.message.splitlines()[0]})"
+            return
+
+        def restore() -> None:
+            iterator = iter(dataset)._iterator_resource
+            tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
+
+        self._rewinds.append(restore)
+
+
+def _obstacle(data: Any) -> str:
+    if isinstance(data, tf.distribute.DistributedDataset):
+        return "it is already split between the workers that began; pass the dataset itself"
+    kind = type(data).__name__
+    if hasattr(data, "__next__"):
+        return f"a {kind} can be read only once; pass arrays or a tf.data.Dataset"
+    if hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end"):
+        return f"a {kind} may keep a state of its own; pass arrays or a tf.data.Dataset"
+    return ""
