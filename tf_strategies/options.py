@@ -156,13 +156,13 @@ class Elastic:
 
     Example:
         >>> Elastic(min_workers=2).patience
-        5.0
+        3.0
     """
 
     min_workers: int
     patience: float
 
-    def __init__(self, *, min_workers: int = 1, patience: float = 5.0) -> None:
+    def __init__(self, *, min_workers: int = 1, patience: float = 3.0) -> None:
         number = whole_number(min_workers)
         if number is None or number < 1:
             raise OptionsError(f"min_workers must be a whole number, at least 1; got {min_workers!r}")

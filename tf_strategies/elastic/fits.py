@@ -19,7 +19,8 @@ __all__ = ["ElasticFits"]
 
 _log = logging.getLogger("tf_strategies")
 
-_FUNCTIONS = ("train_function", "test_function", "predict_function")  # of a model, with the old group in them
+# What a model keeps from an attempt: its functions, and the validation data of Keras 2 and 3. They belong to the old group.
+_KEPT = ("train_function", "test_function", "predict_function", "_eval_data_handler", "_eval_epoch_iterator")
 
 Seed = TypeVar("Seed")
 
@@ -113,12 +114,12 @@ class _Fit(Generic[Seed]):
         reformed = self._strategy.reform()
         self._replay.rewind()
         self._drawn = 0
-        for name in _FUNCTIONS:
-            if hasattr(self._model, name):
+        for name in _KEPT:
+            if getattr(self._model, name, None) is not None:
                 setattr(self._model, name, None)
         _append_to_files(self._callbacks)
         _log.warning(
-            "%s is lost. %s trains on with rank %d of %d, from %s (%.1f s after the failure)",
+            "lost: %s. %s trains on with rank %d of %d, from %s (%.1f s after the failure)",
             ", ".join(reformed.lost),
             self.name,
             self._strategy.rank,

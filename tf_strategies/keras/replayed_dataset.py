@@ -50,7 +50,8 @@ class ReplayedDataset:
             return iterator
         self._goal = None
         if taken:
-            _drop(iterator, tf.constant(taken, tf.int64))
+            # A function of its own: a new trace has the collectives of the group that reads now.
+            tf.function(_drop)(iterator, tf.constant(taken, tf.int64))
             self.taken = taken
         return iterator
 
@@ -60,7 +61,6 @@ class ReplayedDataset:
         return iter(self._dataset)
 
 
-@tf.function(reduce_retracing=True)
 def _drop(iterator: BatchIterator, count: tf.Tensor) -> None:
     for _ in tf.range(count):
         iterator.get_next()

@@ -1,0 +1,95 @@
+"""One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
+
+    {"data": "arrays" | "shuffled" | "generator", "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}, "folder": PATH}
+
+MOMENT is the number of a training batch, from 1, or "validation". Prints each finished batch, and the results as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows
+from tests.support.endings import ended_with
+
+
+class Fault(tf.keras.callbacks.Callback):
+    """Does something wrong at a moment of this worker."""
+
+    def __init__(self, kind: str, moment: Any) -> None:
+        super().__init__()
+        self._kind, self._moment, self._batches = kind, moment, 0
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._batches += 1
+        self._reach(self._batches)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        print("batch", self._batches, time.monotonic(), flush=True)
+
+    def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._reach("validation")
+
+    def _reach(self, moment: Any) -> None:
+        if moment != self._moment:
+            return
+        self._moment = None
+        print("fault", time.monotonic(), flush=True)
+        if self._kind == "raise":
+            raise ValueError("the mistake of one worker")
+        os.kill(os.getpid(), signal.SIGKILL if self._kind == "kill" else signal.SIGSTOP)
+
+
+def data(kind: str) -> Dict[str, Any]:
+    x, y = make_rows()
+    if kind == "arrays":
+        return {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
+    if kind == "shuffled":
+        return {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=3).batch(BATCH)}
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield x[:BATCH], y[:BATCH]
+
+    return {"x": batches(), "steps_per_epoch": 100}
+
+
+def train(plan: Dict[str, Any]) -> None:
+    tf.keras.utils.set_random_seed(1)
+    options = tfs.CommunicationOptions(timeout=60)
+    strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(min_workers=2))
+    with strategy.scope():
+        model = make_model()
+    fault = Fault(*plan["faults"].get(str(strategy.rank), ["", 0]))
+    callbacks = [
+        fault,
+        tf.keras.callbacks.CSVLogger(os.path.join(plan["folder"], "log.csv")),
+        tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
+    ]
+    validation = make_rows()
+    history = model.fit(
+        epochs=EPOCHS + 3, verbose=0, callbacks=callbacks, validation_data=validation, **data(plan["data"])
+    )
+    result = {
+        "rank": strategy.rank,
+        "size": strategy.size,
+        "history": {name: [float(each) for each in values] for name, values in history.history.items()},
+        "weights": [np.asarray(each).ravel().tolist() for each in model.get_weights()],
+    }
+    print("result", json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        train(json.loads(sys.argv[1]))
+    except (tf.errors.OpError, tfs.BootstrapError) as error:
+        sys.exit(ended_with(error))
