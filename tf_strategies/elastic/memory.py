@@ -57,6 +57,22 @@ class Memory:
 
     def __init__(self) -> None:
         self.moment: Optional[Moment] = None
+        self._newest: Optional[Moment] = None
+
+    def keep(self, moment: Moment) -> None:
+        """Takes a moment. If it may be the end of an epoch of unknown length, it counts only when the next one has come.
+
+        Keras has no logs for an epoch that continues without a batch.
+        """
+        facts = moment.position.facts
+        if facts and facts["batches"] and facts["place"]["steps"] is None:
+            self.moment, self._newest = self._newest or self.moment, moment
+        else:
+            self.moment, self._newest = moment, None
+
+    def begin_again(self) -> None:
+        """Forgets a moment that does not count yet."""
+        self._newest = None
 
     @property
     def place(self) -> str:
@@ -98,9 +114,10 @@ class _MemoryBackup(Backup):
             for name, each in variables.items()
             if name not in summed
         }
-        self._memory.moment = Moment(moment, values, self._sums(summed))
+        self._memory.keep(Moment(moment, values, self._sums(summed)))
 
     def restore(self) -> Optional[Checkpoint]:
+        self._memory.begin_again()
         if self._memory.moment is None:
             if self._model.built:
                 build_optimizer(self._model)

@@ -66,8 +66,14 @@ class Sharding(NamedTuple):
         return f"The dataset is {name} ({self.reason}): {_MEANINGS[self.policy]}. {change}"
 
 
-def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
+def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset, *, is_elastic: bool = False) -> Sharding:
     """Decides how the workers of a group split a dataset. A collective, which runs eagerly.
+
+    Args:
+        group: the workers.
+        dataset: the dataset to split.
+        is_elastic: whether fewer workers may go on with the dataset, from a position in it. This position is the same rows for
+            any number of workers with DATA alone.
 
     Raises:
         ValueError: raised on all workers if they cannot split it: FILE without enough files, different
@@ -81,6 +87,8 @@ def agree_on_sharding(group: WorkerGroup, dataset: tf.data.Dataset) -> Sharding:
     count = min((each.length for each in facts[0]), default=None)
     longest = max((each.longest for each in facts[0]), default=1.0)
     sharding = choose_sharding(policy, count, group.size, longest)
+    if is_elastic and sharding.policy == AutoShardPolicy.FILE:
+        sharding = _for_elastic(sharding, policy)
     by_file = sharding.policy == AutoShardPolicy.FILE
     require_same_files(group, lists or [], facts, by_file=by_file, change=_HOW_TO_CHANGE.format(other="OFF"))
     if sharding.policy == AutoShardPolicy.OFF:
@@ -148,6 +156,15 @@ def choose_sharding(
         given = f"{given}; {_files(files or 0)} for {workers} workers: {_idle(longest)}"
         return Sharding(policy, given, needs_attention=True)
     return Sharding(policy, given, needs_attention=policy == AutoShardPolicy.OFF)
+
+
+def _for_elastic(sharding: Sharding, asked: AutoShardPolicy) -> Sharding:
+    """Returns DATA in place of FILE, unless the dataset asks for FILE."""
+    if asked == AutoShardPolicy.AUTO:
+        reason = "with elastic= each row counts once in this way, also when workers are lost"
+        return Sharding(AutoShardPolicy.DATA, reason, needs_attention=False)
+    reason = f"{sharding.reason}; when workers are lost, some rows of that epoch count twice or not at all"
+    return Sharding(sharding.policy, reason, needs_attention=True)
 
 
 def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Dataset:

@@ -60,7 +60,9 @@ class DatasetDistributor:
         one_batch_a_step, watch = True, None
         if self._group.size > 1 and tf.executing_eagerly():
             is_one_batch = _is_one_batch(dataset)
-            sharding = agree_on_sharding(self._group, dataset)
+            sharding = agree_on_sharding(
+                self._group, dataset, is_elastic=getattr(strategy, "is_elastic", False)
+            )
             dataset = with_policy(dataset, sharding.policy)
             one_batch_a_step = sharding.policy == tf.data.experimental.AutoShardPolicy.DATA
             self._tell(sharding)
