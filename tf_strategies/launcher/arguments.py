@@ -73,6 +73,12 @@ def make_parser() -> argparse.ArgumentParser:
         help="after a failure, start all processes again, up to N times",
     )
     add(
+        "--min-workers",
+        type=_positive,
+        metavar="N",
+        help="let the others run on after a failure while this many workers are left, for elastic training (one machine)",
+    )
+    add(
         "--log-dir",
         type=Path,
         metavar="DIR",

@@ -173,7 +173,23 @@ def _share(
         None if arguments.log_dir is None else str(arguments.log_dir),
         _shown(arguments, everywhere),
         colour,
+        min_workers=_min_workers(arguments, everywhere),
     )
+
+
+def _min_workers(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) -> int | None:
+    least: int | None = arguments.min_workers
+    if least is None:
+        return None
+    if arguments.hosts is not None:
+        raise ValueError(
+            "--min-workers is for one machine; on several hosts start each process by a supervisor of its own, such as "
+            "systemd or a Kubernetes Job"
+        )
+    training = sum(planned.trains for planned in plan)
+    if least > training:
+        raise ValueError(f"--min-workers {least} is more than the {training} workers")
+    return least
 
 
 def _of_this_host(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) -> Sequence[PlannedProcess]:

@@ -36,6 +36,7 @@ class Share:
         log_dir: the folder for log files; None for none.
         shown: the names of the processes whose output is shown; None for all.
         colour: whether prefixes are coloured; None to look at the terminal.
+        min_workers: the fewest chiefs and workers that go on after failures; None if none do.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
     """
 
@@ -50,6 +51,7 @@ class Share:
     shown: tuple[str, ...] | None = None
     colour: bool | None = None
     keywords: bool = False
+    min_workers: int | None = None
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -98,7 +100,9 @@ class Share:
         patience = Patience(self.survivor_wait, self.grace)
         elsewhere = set(self.names) - {planned.name for planned in self.plan}
         trains_elsewhere = any(name.startswith(TRAINING_ROLES) for name in elsewhere)
-        return Supervisor(jobs, patience, outputs, trains_elsewhere=trains_elsewhere)
+        return Supervisor(
+            jobs, patience, outputs, trains_elsewhere=trains_elsewhere, min_workers=self.min_workers
+        )
 
     def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:
         processes = len(self.plan)

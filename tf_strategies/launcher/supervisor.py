@@ -98,6 +98,7 @@ class Supervisor:
         outputs: where the output of the processes goes; closed at the end.
         trains_elsewhere: whether processes on other hosts train, too. If not, servers that still run some time after
             the last training process are ended.
+        min_workers: the fewest training processes that go on when others fail; None if none do.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
@@ -106,10 +107,17 @@ class Supervisor:
     """
 
     def __init__(
-        self, jobs: Sequence[Job], patience: Patience, outputs: Outputs, *, trains_elsewhere: bool = False
+        self,
+        jobs: Sequence[Job],
+        patience: Patience,
+        outputs: Outputs,
+        *,
+        trains_elsewhere: bool = False,
+        min_workers: int | None = None,
     ) -> None:
         self._jobs, self._patience, self._outputs = jobs, patience, outputs
         self._trains_elsewhere = trains_elsewhere
+        self._min_workers = min_workers
         self.interrupted = False
         self.failed: str | None = None
         self.ends: dict[str, str] = {}
@@ -249,6 +257,8 @@ class Supervisor:
         self._deadlines = [(time.monotonic() + self._patience.grace, signal.SIGKILL)]
 
     def _on_end(self, process: LaunchedProcess) -> None:
+        if process.status != 0 and not self._deadlines and self._others_go_on(process):
+            return
         if process.status != 0 and self._status == 0 and not process.told_to_end:
             self._status = process.status
             others = sum(other.running for other in self._processes)
@@ -259,6 +269,20 @@ class Supervisor:
             self._end_after(wait)
         elif self._status == 0 and not self._deadlines and self._only_servers_left():
             self._end_after(self._patience.grace)
+
+    def _others_go_on(self, failed: LaunchedProcess) -> bool:
+        """Returns True if enough training processes are left, and says so."""
+        training = [
+            process for job, process in zip(self._jobs, self._processes) if job.role in TRAINING_ROLES
+        ]
+        left = [process for process in training if process.running or process.status == 0]
+        if self._min_workers is None or failed not in training or len(left) < self._min_workers:
+            return False
+        running = sum(process.running for process in left)
+        say(
+            f"{failed.name} {failed.describe_end()}; {running} of {len(training)} go on (--min-workers {self._min_workers})"
+        )
+        return True
 
     def _only_servers_left(self) -> bool:
         """Returns True if all training processes have ended and servers still run."""
