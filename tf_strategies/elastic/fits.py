@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
 
 import tensorflow as tf
 
+from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.elastic.memory import KeepsState, Memory
 from tf_strategies.elastic.replay import Replay
-from tf_strategies.errors import BootstrapError
+from tf_strategies.errors import BootstrapError, OptionsError
 from tf_strategies.keras.fit_types import Callback, Callbacks
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.types import Model
@@ -62,7 +63,9 @@ class ElasticFits(Generic[Seed]):
 
         Raises:
             BootstrapError: workers were lost, and this worker cannot go on.
+            OptionsError: a callback is a BackupAndRestore.
         """
+        _refuse_backup(arguments.get("callbacks"))
         if self._running is not None:  # a `fit` of a callback, which ends with the outer one
             return fit()
         running = self._running = _Fit(self._strategy, model, arguments)
@@ -135,9 +138,21 @@ class _Fit(Generic[Seed]):
         return self._seeds[self._drawn - 1]
 
 
+def _listed(callbacks: Callbacks) -> Sequence[Callback]:
+    given: Any = getattr(callbacks, "callbacks", callbacks) or ()
+    return given if isinstance(given, (list, tuple)) else [given]
+
+
+def _refuse_backup(callbacks: Callbacks) -> None:
+    if any(isinstance(each, Resuming) for each in _listed(callbacks)):
+        raise OptionsError(
+            "BackupAndRestore and elastic= cannot be used in the same fit, because both say where training continues; save with "
+            "ModelCheckpoint, or make the strategy without elastic="
+        )
+
+
 def _append_to_files(callbacks: Callbacks) -> None:
     """Makes CSVLogger continue its file."""
-    given: Sequence[Callback] = getattr(callbacks, "callbacks", callbacks) or ()
-    for each in given if isinstance(given, (list, tuple)) else [given]:
+    for each in _listed(callbacks):
         if isinstance(each, classes_of("callbacks", "CSVLogger")):
             each.append = True  # type: ignore[attr-defined]

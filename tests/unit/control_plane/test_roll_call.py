@@ -1,0 +1,185 @@
+"""Survivors find one another and agree on who goes on: the rule for every case, and the calls over real connections."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import threading
+import time
+from typing import Iterator
+
+import pytest
+
+from tests.support.processes import ReservedPorts
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.control_plane.coordinator import Coordinator
+from tf_strategies.control_plane.roll_call import Roll, call_the_roll
+from tf_strategies.control_plane.server import ControlServer
+from tf_strategies.errors import BootstrapError
+
+pytestmark = pytest.mark.any_line
+
+SECRET = b"a secret of this test's cluster"
+EPOCH = 77
+
+
+# ---- the rule
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_of_two_groups_without_a_common_rank_one_at_most_goes_on(size):
+    ranks = range(size)
+    groups = [
+        set(members)
+        for count in range(1, size + 1)
+        for members in itertools.combinations(ranks, count)
+        if not Roll(members[0], size, frozenset(), 1).objection(members)
+    ]
+    assert set(ranks) in groups
+    assert all(one & other for one in groups for other in groups)
+    # The rule is no stricter than that needs: each set that is refused has an accepted one beside it.
+    for count in range(1, size):
+        for members in map(set, itertools.combinations(ranks, count)):
+            assert members in groups or set(ranks) - members in groups
+
+
+def test_fewer_than_min_workers_do_not_go_on():
+    roll = Roll(0, 4, frozenset({1}), min_workers=4)
+    assert "only 3 of 4 workers are left, and min_workers is 4" in roll.objection((0, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("roll", "below", "above", "patient", "expected"),
+    [
+        (Roll(0, 3, frozenset({1}), 1), set(), {2}, False, (0, 2)),  # all are here
+        (Roll(0, 3, frozenset({1}), 1), set(), set(), False, None),  # waits for rank 2
+        (Roll(0, 3, frozenset({1}), 1), set(), set(), True, (0,)),  # waits no longer
+        (Roll(2, 3, frozenset({0}), 1), set(), set(), False, None),  # rank 1 may lead
+        (Roll(2, 3, frozenset({0}), 1), {1}, set(), True, None),  # rank 1 leads
+        (Roll(2, 3, frozenset({0, 1}), 1), set(), set(), False, (2,)),  # nobody else can lead
+        (Roll(1, 4, frozenset({0}), 1), set(), {2, 3}, False, (1, 2, 3)),
+    ],
+)
+def test_the_lowest_rank_decides_when_it_knows_enough(roll, below, above, patient, expected):
+    roll.below, roll.above = below, above
+    assert roll.members(patient) == expected
+
+
+# ---- over connections
+
+
+def cluster_of(addresses: list[str], rank: int) -> Cluster:
+    return Cluster({"worker": tuple(addresses)}, Task("worker", rank))
+
+
+class Calls:
+    """Calls the roll on a thread for each survivor."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        self.addresses = addresses
+        self._pool = concurrent.futures.ThreadPoolExecutor(8)
+
+    def begin(
+        self, rank: int, lost: set[int], *, patience: float = 20.0, secret: bytes = SECRET, epoch: int = EPOCH
+    ) -> concurrent.futures.Future:
+        roll = Roll(rank, len(self.addresses), frozenset(lost), 1)
+        return self._pool.submit(
+            call_the_roll,
+            cluster_of(self.addresses, rank),
+            roll,
+            epoch=epoch,
+            patience=patience,
+            secret=secret,
+            tls=None,
+        )
+
+
+@pytest.fixture
+def calls() -> Iterator[Calls]:
+    with ReservedPorts(4) as ports:
+        yield Calls(ports.addresses)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_the_survivors_of_one_loss_decide_without_waiting(calls, lost):
+    start = time.monotonic()
+    survivors = [rank for rank in range(4) if rank != lost]
+    found = [calls.begin(rank, {lost}) for rank in survivors]
+    assert [each.result(20) for each in found] == [tuple(survivors)] * 3
+    assert time.monotonic() - start < 10  # half of the patience
+
+
+def test_the_order_in_which_they_begin_does_not_matter(calls):
+    found = []
+    for rank in (3, 1, 2):
+        found.append(calls.begin(rank, {0}))
+        time.sleep(0.3)
+    assert [each.result(20) for each in found] == [(1, 2, 3)] * 3
+
+
+def test_a_loss_that_nobody_knows_of_costs_the_patience(calls):
+    found = [calls.begin(rank, {3}, patience=0.5) for rank in (0, 1)]  # and rank 2 never calls
+    assert [each.result(20) for each in found] == [(0, 1)] * 2  # half of them, with rank 0
+    found = [calls.begin(rank, {0}, patience=0.5) for rank in (1, 2)]  # half of them, without rank 0
+    for each in found:
+        with pytest.raises(BootstrapError, match=r"does not train on: only 2 of 4 workers found one another"):
+            each.result(20)
+
+
+def test_another_epoch_another_secret_and_a_lost_rank_are_left_out(calls):
+    members = [calls.begin(rank, {3}, patience=1.0) for rank in (0, 1)]
+    lost = calls.begin(3, set(), patience=1.0)
+    of_another_epoch = calls.begin(2, set(), patience=1.0, epoch=EPOCH + 1)
+    assert [each.result(20) for each in members] == [(0, 1)] * 2
+    for each in (lost, of_another_epoch):
+        with pytest.raises(BootstrapError, match="does not train on"):
+            each.result(20)
+    members = [calls.begin(rank, {3}, patience=1.0) for rank in (0, 1)]
+    stranger = calls.begin(2, {3}, patience=1.0, secret=b"another secret of another cluster")
+    assert [each.result(20) for each in members] == [(0, 1)] * 2
+    with pytest.raises(BootstrapError, match="only 1 of 4 workers found one another"):
+        stranger.result(20)
+
+
+@contextlib.contextmanager
+def coordinator_of(cluster: Cluster) -> Iterator[Coordinator]:
+    coordinator = Coordinator(cluster, {}, 60.0, lambda seconds: None)
+    coordinator.start()
+    server = ControlServer("worker 0", cluster.address_of(cluster.task), 4, SECRET, coordinator.post)
+    try:
+        yield coordinator
+    finally:
+        server.stop()
+        coordinator.stop()
+
+
+def test_who_finds_a_newer_group_ends_at_once(calls):
+    with coordinator_of(cluster_of(calls.addresses, 0)):
+        start = time.monotonic()
+        with pytest.raises(BootstrapError, match=r"worker 2 .* does not train on: the group of worker 0 .* goes on without it"):
+            calls.begin(2, set()).result(20)
+        assert time.monotonic() - start < 10
+
+
+def test_who_finds_the_group_that_has_failed_tries_again(calls):
+    with coordinator_of(cluster_of(calls.addresses, 0)) as old:
+        epoch = old._life.epoch
+        calling = calls.begin(2, {1, 3}, epoch=epoch)
+        assert not concurrent.futures.wait([calling], 0.5).done
+    leader = calls.begin(0, {1, 3}, epoch=epoch)
+    assert leader.result(20) == calling.result(20) == (0, 2)
+
+
+def test_nothing_is_left_running(calls):
+    before = set(threading.enumerate())
+    found = [calls.begin(rank, {0}) for rank in (1, 2, 3)]
+    for each in found:
+        each.result(20)
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        left = {each for each in set(threading.enumerate()) - before if each.name.startswith("tf_strategies")}
+        if not left:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"threads are left: {left}")
