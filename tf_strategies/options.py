@@ -150,6 +150,8 @@ class Elastic:
         min_workers: the fewest workers that train on. Training ends with an error when fewer are left.
         patience: after a failure, the number of seconds that the survivors wait for workers of which they do not know whether
             they are alive. Survivors that know of one another do not wait.
+        copy_every: the number of steps between two copies of the weights, the optimizer's slots and so on. After a loss, the
+            steps since the last copy are repeated, and callbacks see them again. A larger number costs less time.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -161,12 +163,14 @@ class Elastic:
 
     min_workers: int
     patience: float
+    copy_every: int
 
-    def __init__(self, *, min_workers: int = 1, patience: float = 3.0) -> None:
-        number = whole_number(min_workers)
-        if number is None or number < 1:
-            raise OptionsError(f"min_workers must be a whole number, at least 1; got {min_workers!r}")
-        object.__setattr__(self, "min_workers", number)
+    def __init__(self, *, min_workers: int = 1, patience: float = 3.0, copy_every: int = 1) -> None:
+        for name, value in (("min_workers", min_workers), ("copy_every", copy_every)):
+            number = whole_number(value)
+            if number is None or number < 1:
+                raise OptionsError(f"{name} must be a whole number, at least 1; got {value!r}")
+            object.__setattr__(self, name, number)
         object.__setattr__(self, "patience", _seconds("patience", patience))
 
     def digest_fields(self) -> JsonObject:

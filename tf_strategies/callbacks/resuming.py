@@ -29,11 +29,15 @@ class Resuming(Hooks, abc.ABC):
         what: the name in messages.
         save_freq: "epoch", or the number of batches between two saves.
         delete: whether the backup is deleted when `fit` ends without an error.
+        each_epoch: whether it saves at the end of each epoch, too, whatever `save_freq` is.
     """
 
-    def __init__(self, what: str, save_freq: Union[str, int], *, delete: bool) -> None:
+    def __init__(
+        self, what: str, save_freq: Union[str, int], *, delete: bool, each_epoch: bool = False
+    ) -> None:
         super().__init__()
         self._what, self._save_freq, self._delete = what, save_freq, delete
+        self._each_epoch = each_epoch or save_freq == "epoch"
         self._fit: Optional[RunningFit] = None
 
     @abc.abstractmethod
@@ -92,7 +96,7 @@ class Resuming(Hooks, abc.ABC):
         self._epoch, self._batches = epoch + 1, 0
         agree_to_stop(self.model)
         self._stopped = bool(self.model.stop_training)
-        if self._save_freq == "epoch" or self._save_at_end or self._stopped:
+        if self._each_epoch or self._save_at_end or self._stopped:
             self._save(metrics={})
         self._save_at_end = False
 

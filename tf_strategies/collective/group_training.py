@@ -29,7 +29,9 @@ class GroupTraining(GroupStrategy):
 
     def _init_training(self, step_losses: str, elastic: Optional[Elastic]) -> None:
         self._step_losses = step_losses
-        self._fits: Optional[ElasticFits[SharedSeed]] = None if elastic is None else ElasticFits(self)
+        self._fits: Optional[ElasticFits[SharedSeed]] = (
+            None if elastic is None else ElasticFits(self, elastic.copy_every)
+        )
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool

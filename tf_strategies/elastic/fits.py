@@ -52,10 +52,11 @@ class ElasticFits(Generic[Seed]):
 
     Args:
         strategy: the strategy.
+        copy_every: as in `Elastic`.
     """
 
-    def __init__(self, strategy: Reformable) -> None:
-        self._strategy = strategy
+    def __init__(self, strategy: Reformable, copy_every: int) -> None:
+        self._strategy, self._copy_every = strategy, copy_every
         self._running: Optional[_Fit[Seed]] = None
 
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
@@ -68,7 +69,7 @@ class ElasticFits(Generic[Seed]):
         _refuse_backup(arguments.get("callbacks"))
         if self._running is not None:  # a `fit` of a callback, which ends with the outer one
             return fit()
-        running = self._running = _Fit(self._strategy, model, arguments)
+        running = self._running = _Fit(self._strategy, model, arguments, self._copy_every)
         try:
             while True:
                 try:
@@ -92,11 +93,11 @@ class ElasticFits(Generic[Seed]):
 class _Fit(Generic[Seed]):
     """One call of `fit`, with all its attempts."""
 
-    def __init__(self, strategy: Reformable, model: Model, arguments: Kwargs) -> None:
+    def __init__(self, strategy: Reformable, model: Model, arguments: Kwargs, copy_every: int) -> None:
         self._strategy, self._model = strategy, model
         self._callbacks: Callbacks = arguments.get("callbacks")
         self._memory = Memory()
-        self.callback = KeepsState(self._memory)
+        self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
         self._drawn = 0
         self._replay = Replay(arguments.get("x"))

@@ -84,10 +84,15 @@ class Memory:
 
 
 class KeepsState(Resuming):
-    """The callback that keeps each moment, and begins a further attempt of a `fit` at the last one."""
+    """The callback that keeps moments, and begins a further attempt of a `fit` at the last one.
 
-    def __init__(self, memory: Memory) -> None:
-        super().__init__("elastic training", 1, delete=False)
+    Args:
+        memory: where it keeps them.
+        copy_every: the number of batches between two moments.
+    """
+
+    def __init__(self, memory: Memory, copy_every: int) -> None:
+        super().__init__("elastic training", copy_every, delete=False, each_epoch=True)
         self._memory = memory
 
     def _make_backup(self) -> Backup:
