@@ -19,7 +19,9 @@ from pathlib import Path
 _SECONDS_A_JOB = 600
 
 
-def run(workers: int, way: str, arguments: list[str], launcher: list[str], kill_at: int = 0) -> tuple[float, float]:
+def run(
+    workers: int, way: str, arguments: list[str], launcher: list[str], kill_at: int = 0
+) -> tuple[float, float]:
     """Runs a job. Returns the median of a step of rank 0 in seconds, and the time lost by the fault, or 0.
 
     Raises:
@@ -32,7 +34,9 @@ def run(workers: int, way: str, arguments: list[str], launcher: list[str], kill_
             "benchmarks.elastic_worker", "--way", way, "--folder", name, *arguments,
         ]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_JOB)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_JOB
+        )
         if done.returncode:
             raise RuntimeError(f"{way} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
         ends = [(int(step), float(at)) for step, at in _lines(folder / "steps0")]
@@ -41,7 +45,9 @@ def run(workers: int, way: str, arguments: list[str], launcher: list[str], kill_
         if not fault.exists():
             return statistics.median(seconds), 0.0
         killed = float(fault.read_text())
-        return statistics.median(seconds), min(at for step, at in ends if step == kill_at and at > killed) - killed
+        return statistics.median(seconds), min(
+            at for step, at in ends if step == kill_at and at > killed
+        ) - killed
 
 
 def _lines(path: Path) -> list[list[str]]:
@@ -58,7 +64,9 @@ def main() -> None:
     sizes = ["--width", str(given.width), "--steps", str(given.steps)]
     kill_at = given.steps // 2
     fault = ["--kill-at", str(kill_at), "--victim", str(given.workers - 1)]
-    print("| repeat | step, ms | elastic | copy_every=10 | lost, s: elastic | copy_every=10 | restart from a backup |")
+    print(
+        "| repeat | step, ms | elastic | copy_every=10 | lost, s: elastic | copy_every=10 | restart from a backup |"
+    )
     print("|---|---|---|---|---|---|---|")
     for repeat in range(1, given.repeats + 1):
         plain, _ = run(given.workers, "plain", sizes, [])

@@ -66,7 +66,14 @@ def main() -> None:
     x_train, x_test, y_train, y_test = train_test_split(
         (digits.data / 16.0).astype("float32"), digits.target, test_size=360, random_state=0
     )
-    how = {"x": x_train, "y": y_train, "batch_size": 96, "shuffle": False, "epochs": arguments.epochs, "verbose": 0}
+    how = {
+        "x": x_train,
+        "y": y_train,
+        "batch_size": 96,
+        "shuffle": False,
+        "epochs": arguments.epochs,
+        "verbose": 0,
+    }
 
     strategy = tfs.CollectiveAllReduceStrategy(elastic=tfs.Elastic(min_workers=2))
     with strategy.scope():

@@ -145,6 +145,7 @@ PARTS = {
 ROOMS = {
     "control_plane": {
         "coordinator": {"agreement", "leavers", "link", "messages"},
+        "roll_call": {"link", "messages", "remote_link", "server"},
     },
     "parameter_server": {
         "cluster": {"errors"},

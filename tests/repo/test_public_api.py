@@ -18,6 +18,7 @@ PUBLIC = {
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
     "DriftError",
+    "Elastic",
     "LaunchError",
     "OptionsError",
     "ParameterServerOptions",

@@ -48,3 +48,15 @@ class Connection(Protocol):
 OnMessage = Callable[[Link, Message], None]
 OnClosed = Callable[[Link, str], None]  # with the reason; is called at most once
 Opener = Callable[[OnMessage, OnClosed], Link]
+
+
+def refuse(connection: Connection, reason: str, retry: bool = False) -> None:
+    """Sends the reason for a refusal, and ends the connection.
+
+    Args:
+        connection: the connection of a member or of an unknown process.
+        reason: the reason, in one line.
+        retry: whether the process may try again soon.
+    """
+    connection.send({"type": "refused", "message": reason, "retry": retry})
+    connection.end()

@@ -215,9 +215,7 @@ class Member:
         elif kind == "abort":
             with self._changed:
                 self._send({"type": "aborted"})
-            self._fail(
-                Failure(Code(message["code"]), message["message"], messages.ranks(message, "lost"))
-            )
+            self._fail(Failure(Code(message["code"]), message["message"], messages.ranks(message, "lost")))
         elif kind == "time":
             self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":

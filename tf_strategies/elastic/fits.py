@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
+from typing import Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
 
 import tensorflow as tf
 
@@ -60,7 +60,7 @@ class ElasticFits(Generic[Seed]):
         self._running: Optional[_Fit[Seed]] = None
 
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
-        """See `WorkerStrategy.keep_fitting`.
+        """Does the same as `WorkerStrategy.keep_fitting`.
 
         Raises:
             BootstrapError: workers were lost, and this worker cannot go on.
@@ -140,8 +140,8 @@ class _Fit(Generic[Seed]):
 
 
 def _listed(callbacks: Callbacks) -> Sequence[Callback]:
-    given: Any = getattr(callbacks, "callbacks", callbacks) or ()
-    return given if isinstance(given, (list, tuple)) else [given]
+    given = getattr(callbacks, "callbacks", callbacks)
+    return given if isinstance(given, (list, tuple)) else [given] if given else []
 
 
 def _refuse_backup(callbacks: Callbacks) -> None:

@@ -201,4 +201,3 @@ def _as_checkpoint(moment: Moment) -> Checkpoint:
     sums = {f"sums/{name}": total for name, total in moment.sums.items()}
     facts, arrays = moment.position
     return Checkpoint({**facts, "sums": list(moment.sums)}, {**arrays, **sums})
-

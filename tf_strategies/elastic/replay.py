@@ -7,7 +7,7 @@ of an iterator sets the generator back to the time of saving (TensorFlow, Reshuf
 from __future__ import annotations
 
 import random
-from typing import Any, Callable, List
+from typing import Callable, List
 
 import numpy as np
 import tensorflow as tf
@@ -65,7 +65,7 @@ class Replay:
         self._rewinds.append(restore)
 
 
-def _obstacle(data: Any) -> str:
+def _obstacle(data: Data) -> str:
     if isinstance(data, tf.distribute.DistributedDataset):
         return "it is already split between the workers that began; pass the dataset itself"
     kind = type(data).__name__

@@ -2,7 +2,8 @@
 
     {"data": "arrays" | "shuffled" | "generator", "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}, "folder": PATH}
 
-MOMENT is the number of a training batch, from 1, or "validation". Prints each finished batch, and the results as one line of JSON.
+MOMENT is the number of a training batch, from 1, or "validation". Prints each finished batch, and the
+results as one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import numpy as np
@@ -72,7 +74,7 @@ def train(plan: Dict[str, Any]) -> None:
     fault = Fault(*plan["faults"].get(str(strategy.rank), ["", 0]))
     callbacks = [
         fault,
-        tf.keras.callbacks.CSVLogger(os.path.join(plan["folder"], "log.csv")),
+        tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
     ]
     validation = make_rows()

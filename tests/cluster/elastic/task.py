@@ -25,7 +25,9 @@ def label(labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
 def make_model() -> tf.keras.Model:
     layers = [
         tf.keras.layers.Input([8]),
-        tf.keras.layers.Dense(16, activation="tanh", kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)),
+        tf.keras.layers.Dense(
+            16, activation="tanh", kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+        ),
         tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)),
     ]
     model = tf.keras.Sequential(layers)

@@ -157,7 +157,10 @@ def coordinator_of(cluster: Cluster) -> Iterator[Coordinator]:
 def test_who_finds_a_newer_group_ends_at_once(calls):
     with coordinator_of(cluster_of(calls.addresses, 0)):
         start = time.monotonic()
-        with pytest.raises(BootstrapError, match=r"worker 2 .* does not train on: the group of worker 0 .* goes on without it"):
+        with pytest.raises(
+            BootstrapError,
+            match=r"worker 2 .* does not train on: the group of worker 0 .* goes on without it",
+        ):
             calls.begin(2, set()).result(20)
         assert time.monotonic() - start < 10
 

@@ -14,14 +14,14 @@ from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.coordinator.comparisons import Comparer, Comparisons
 from tf_strategies.control_plane.coordinator.exchanges import Exchanges
 from tf_strategies.control_plane.coordinator.failure_reports import FailureReports
-from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase, refuse
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase
 from tf_strategies.control_plane.coordinator.joining import Joining
 from tf_strategies.control_plane.coordinator.leaving import WHY_LENGTH, Leaving
 from tf_strategies.control_plane.coordinator.roster import Roster
 from tf_strategies.control_plane.coordinator.stall_inspector import StallInspector
 from tf_strategies.control_plane.coordinator.stop_votes import StopVotes
 from tf_strategies.control_plane.coordinator.straggler_watch import StragglerWatch
-from tf_strategies.control_plane.link import Connection
+from tf_strategies.control_plane.link import Connection, refuse
 from tf_strategies.control_plane.messages import Failure, Message, Pace
 from tf_strategies.errors import Code
 from tf_strategies.texts import described

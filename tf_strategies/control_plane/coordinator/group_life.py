@@ -11,7 +11,7 @@ from tf_strategies.control_plane.coordinator.roster import Roster
 from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Failure
 
-__all__ = ["GroupLife", "Phase", "refuse"]
+__all__ = ["GroupLife", "Phase"]
 
 
 class Phase(enum.Enum):
@@ -71,15 +71,3 @@ class GroupLife:
         if self.failure is not None:
             code, message, lost = self.failure
             connection.send({"type": "abort", "code": int(code), "message": message, "lost": sorted(lost)})
-
-
-def refuse(connection: Connection, reason: str, retry: bool = False) -> None:
-    """Sends the reason for a refusal, and ends the connection.
-
-    Args:
-        connection: the connection of a member or of an unknown process.
-        reason: the reason, in one line.
-        retry: whether the process may try again soon.
-    """
-    connection.send({"type": "refused", "message": reason, "retry": retry})
-    connection.end()

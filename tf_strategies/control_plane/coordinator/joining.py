@@ -8,9 +8,9 @@ from typing import Mapping
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.agreement import disagreement, valid_terms
-from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase, refuse
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase
 from tf_strategies.control_plane.coordinator.roster import Entry
-from tf_strategies.control_plane.link import Connection
+from tf_strategies.control_plane.link import Connection, refuse
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.errors import Code
 

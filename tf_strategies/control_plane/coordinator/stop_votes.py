@@ -68,4 +68,6 @@ class StopVotes:
             if vote.decision(roster.size) is None and left:
                 leaver, asker = roster.names[left[0]], roster.names[vote.asker]
                 doing = "the agreement on where to stop"
-                self._life.fail(left_while_waiting(left[0], leaver, roster.entries[left[0]].why, asker, doing))
+                self._life.fail(
+                    left_while_waiting(left[0], leaver, roster.entries[left[0]].why, asker, doing)
+                )

@@ -9,8 +9,7 @@ from typing import Iterator
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
-from tf_strategies.control_plane.coordinator.group_life import refuse
-from tf_strategies.control_plane.link import Connection, Link
+from tf_strategies.control_plane.link import Connection, Link, refuse
 from tf_strategies.control_plane.messages import Message
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.roll_call.roll import Roll

@@ -61,7 +61,8 @@ class Roll:
         going_on = set(members)
         if len(going_on) < self.min_workers:
             return (
-                f"only {len(going_on)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all workers"
+                f"only {len(going_on)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
+                "workers"
             )
         half = 2 * len(going_on) == self.size and 0 in going_on
         if 2 * len(going_on) <= self.size and not half:
@@ -70,4 +71,3 @@ class Roll:
                 "training on; see their logs, then restart all workers"
             )
         return ""
-
