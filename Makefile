@@ -48,7 +48,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs chaos soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -252,6 +252,9 @@ format: $(TOOLS)/.installed ## ruff and clang-format: rewrite
 docs: $(DOCS)/.installed ## the documentation as a site, in .build/site; each warning is an error
 	@tools/quietly.sh docs env NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
 	@echo "open .build/site/index.html"
+
+chaos: $(NEW)/.built ## workers of fit with elastic= that are lost at random, for half an hour (CHAOS="--minutes 5 --seed 7")
+	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak.chaos $(CHAOS)
 
 soak: $(NEW)/.built ## 4 workers for 20,000 steps: memory, descriptors and threads flat, weights bit-identical (10-20 minutes)
 	$(TEST_ENVIRON) $(NEW)/bin/python -m tests.soak $(SOAK)

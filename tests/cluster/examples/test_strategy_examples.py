@@ -25,6 +25,18 @@ def test_an_example_is_a_script(tmp_path: Path) -> None:
         assert alone.wait(timeout=30) == 0
 
 
+@pytest.mark.any_line
+def test_two_of_four_workers_are_killed_and_the_weights_are_those_of_one_process(tmp_path: Path) -> None:
+    launcher = ["-m", "tf_strategies.launcher.run", "--workers", "4", "--min-workers", "2"]
+    example = [str(REPOSITORY / "examples/14_elastic.py"), "--epochs", "2", "--kill", "3:8,0:20"]
+    with ProcessGroup(tmp_path) as group:
+        run = group.start_python("tfs-run", *launcher, *example)
+        assert run.wait(timeout=240) == 0
+        run.wait_for_text(r"^worker 1 \| workers at the end +2$", timeout=5)
+        difference = run.wait_for_text(r"^worker 1 \| largest difference of a weight +(\S+)$", timeout=5)
+        assert float(difference[1]) < 1e-5
+
+
 # Examples differ in what they use of the strategies, and these are tested on every line; two of each kind show that examples run.
 @pytest.mark.parametrize(
     ("example", "workers", "expected"),

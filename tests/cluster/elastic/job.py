@@ -1,0 +1,81 @@
+"""Runs the workers of the tests of elastic training, and compares their results with those of one process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+
+from tests.cluster.elastic.task import BATCH, EPOCHS, ROWS, make_model, make_rows
+from tests.support.processes import Process, ProcessGroup, ReservedPorts
+
+__all__ = ["BATCHES", "WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
+
+_SECONDS = 120
+WORKER = "tests.cluster.elastic.fit_worker"
+BATCHES = -(-ROWS // BATCH)  # of an epoch
+
+
+@functools.cache
+def expected() -> Dict[str, Any]:
+    """The result of one process with the joint batches."""
+    x, y = make_rows()
+    model = make_model()
+    history = model.fit(
+        x, y, batch_size=BATCH, shuffle=False, epochs=EPOCHS, verbose=0, validation_data=(x, y)
+    )
+    return {"history": history.history, "weights": [each.ravel() for each in model.get_weights()]}
+
+
+class Job:
+    """Workers with faults, by rank."""
+
+    def __init__(self, folder: Path, size: int, data: str, faults: Dict[int, List[Any]]) -> None:
+        self.plan = json.dumps({"data": data, "faults": faults, "folder": str(folder)})
+        self._folder, self._size, self._faults = folder, size, faults
+        self.names: List[str] = []
+
+    def run(self, *, fresh: bool = False) -> Dict[int, Process]:
+        """Runs the workers until those without a fault have ended. Returns all, by rank; `fresh` as for `start_workers`."""
+        with ReservedPorts(self._size) as ports, ProcessGroup(self._folder) as group:
+            self.names = [f"worker {rank} ({address})" for rank, address in enumerate(ports.addresses)]
+            workers = group.start_workers(ports.addresses, WORKER, self.plan, fresh=fresh)
+            for rank in set(range(self._size)) - set(self._faults):
+                assert workers[rank].wait(_SECONDS) == 0, workers[rank].log()
+            for rank, (kind, _) in self._faults.items():
+                if kind == "stop":
+                    workers[rank].signal(signal.SIGCONT)
+                workers[rank].wait(_SECONDS)
+            return dict(enumerate(workers))
+
+    def results(self, workers: Dict[int, Process]) -> List[Dict[str, Any]]:
+        """Returns the results of the survivors, after comparing them with one another."""
+        survivors = [rank for rank in workers if rank not in self._faults]
+        results = [json.loads(re.search("^result (.*)$", workers[rank].log(), re.M)[1]) for rank in survivors]
+        assert [each["rank"] for each in results] == list(range(len(survivors)))
+        for each in results:
+            assert each["size"] == len(survivors)
+            assert each["weights"] == results[0]["weights"]
+            assert each["history"] == results[0]["history"]
+        return results
+
+
+def require_expected(result: Dict[str, Any], tolerance: float = 1e-5) -> None:
+    """Requires the weights and the logs of one process."""
+    for found, wanted in zip(result["weights"], expected()["weights"]):
+        np.testing.assert_allclose(found, wanted, atol=tolerance)
+    for name, values in expected()["history"].items():
+        np.testing.assert_allclose(result["history"][name], values, atol=tolerance, err_msg=name)
+
+
+def seconds_to_next_batch(worker: Process, lost: Process) -> float:
+    """Returns how long after the fault of a worker another one has finished a batch."""
+    fault = float(re.search(r"^fault (\S+)$", lost.log(), re.M)[1])
+    return min(
+        at - fault for at in map(float, re.findall(r"^batch \d+ (\S+)$", worker.log(), re.M)) if at > fault
+    )

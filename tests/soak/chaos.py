@@ -1,0 +1,77 @@
+"""Random losses of workers in `fit` with `elastic=`, against the result of one process, `make chaos`.
+
+python -m tests.soak.chaos [--minutes 30] [--seed 1] [--workers 4,5,6]
+
+Each round starts some workers and lets some of them fail at random moments: killed, stopped, with an exception; in a step, in the
+validation, several at once. It prints the plan of the round and fails when a survivor hangs, ends with an error, or has other
+weights or logs than one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+from tests.cluster.elastic.job import BATCHES, Job, require_expected, seconds_to_next_batch
+from tests.cluster.elastic.task import EPOCHS
+
+_KINDS = ("kill", "kill", "kill", "raise", "stop")
+
+
+def make_faults(chance: random.Random, size: int) -> Dict[int, List[Any]]:
+    """Returns the faults of a round, by rank. After each, more than half of the workers of the moment are left."""
+    faults: Dict[int, List[Any]] = {}
+    moments: List[int] = []
+    left = size
+    while left > 2 and (not faults or chance.random() < 0.7):
+        at_once = chance.randint(1, (left - 1) // 2)
+        moment = chance.randint(moments[-1] + 3 if moments else 1, BATCHES * EPOCHS + 2)
+        if moment > BATCHES * EPOCHS:
+            break
+        for rank in chance.sample([each for each in range(size) if each not in faults], at_once):
+            in_validation = not moments and chance.random() < 0.2
+            faults[rank] = [chance.choice(_KINDS), "validation" if in_validation else moment]
+        moments.append(moment)
+        left -= at_once
+    return faults or {size - 1: ["kill", 1]}
+
+
+def run_round(seed: int, size: int, folder: Path, *, fresh: bool = False) -> List[float]:
+    """Runs a round. Returns the seconds from each fault until the survivors went on."""
+    faults = make_faults(random.Random(seed), size)
+    print(f"seed {seed}: {size} workers, faults {faults}", flush=True)
+    job = Job(folder, size, "arrays", faults)
+    workers = job.run(fresh=fresh)
+    for result in job.results(workers):
+        require_expected(result)
+    survivor = min(set(workers) - set(faults))
+    return [seconds_to_next_batch(workers[survivor], workers[lost]) for lost in faults]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1, help="of the first round")
+    parser.add_argument("--workers", default="4,5,6")
+    given = parser.parse_args()
+    sizes = [int(each) for each in given.workers.split(",")]
+    end, seed, seconds = time.monotonic() + 60 * given.minutes, given.seed, []
+    while time.monotonic() < end:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds += run_round(seed, sizes[seed % len(sizes)], Path(folder), fresh=True)
+        seed += 1
+    print(
+        f"{seed - given.seed} rounds with {len(seconds)} faults: from a fault to the next step "
+        f"{statistics.median(seconds):.1f} s in the median, {max(seconds):.1f} s at most"
+    )
+
+
+if __name__ == "__main__":
+    main()
