@@ -61,6 +61,8 @@ class SingleWorker:
         del ranks
         return self
 
+    failure = ""
+
     def end_failures(self) -> None:
         """Does nothing, because a single worker has no connections."""
 
@@ -147,6 +149,10 @@ class CommunicatorWorkers:
     def usable(self) -> bool:
         return self._communicator.usable
 
+    @property
+    def failure(self) -> str:
+        return self._communicator.failure
+
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
@@ -220,7 +226,8 @@ class ConnectedWorkers(CommunicatorWorkers):
             self, communicator, membership.names, communicator.hosts, self.options.timeout
         )
         at_exit.register(communicator.close_at_exit)
-        weakref.finalize(self, _close_elsewhere, communicator).atexit = False
+        self._finalizer = weakref.finalize(self, _close_elsewhere, membership)
+        self._finalizer.atexit = False
 
     @property
     def can_reform(self) -> bool:
@@ -236,8 +243,10 @@ class ConnectedWorkers(CommunicatorWorkers):
             BootstrapError: this worker cannot go on.
         """
         before = self._membership
+        after = before.successor()
         at_exit.unregister(self._communicator.close_at_exit)
-        self._use(before.successor(self.options.timeout))
+        self._finalizer.detach()
+        self._use(after)
         lost = [name for name in before.names if name not in self._names]
         return Reformed(lost, time.monotonic() - before.failed_at)
 
@@ -257,7 +266,9 @@ class ConnectedWorkers(CommunicatorWorkers):
         return self._communicator.training()
 
     def new_topic(self, compare_on_first: weakref.WeakMethod[Callable[..., Optional[str]]]) -> str:
-        topic = str(next(self._topics))
+        topic = (
+            f"{self._communicator.epoch} {next(self._topics)}"  # a reader of the last group may still compare
+        )
 
         def ask(*args: Any) -> Optional[str]:
             method = compare_on_first()
@@ -290,6 +301,11 @@ class ConnectedWorkers(CommunicatorWorkers):
         """Leaves the group, even if it is in use. Later collectives fail."""
         at_exit.unregister(self._communicator.close_at_exit)
         self._communicator.close()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Does not join the group that the survivors of a failure form."""
+        self._membership.abandon()
 
 
 def _side_by_side(result: tf.Tensor) -> tf.Tensor:
@@ -299,10 +315,16 @@ def _side_by_side(result: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def _close_elsewhere(communicator: Communicator) -> None:
+def _close_elsewhere(membership: Membership) -> None:
     """Closes the group on another thread, because the garbage collector may run on a thread that closing waits for."""
+    communicator = membership.communicator
     at_exit.unregister(communicator.close_at_exit)
-    threading.Thread(target=communicator.close, name="tf_strategies close", daemon=True).start()
+
+    def close() -> None:
+        communicator.close()
+        membership.abandon()
+
+    threading.Thread(target=close, name="tf_strategies close", daemon=True).start()
 
 
 _open: weakref.WeakValueDictionary[Tuple[object, ...], ConnectedWorkers] = weakref.WeakValueDictionary()

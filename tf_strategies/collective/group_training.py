@@ -101,6 +101,10 @@ class GroupTraining(GroupStrategy):
         """Whether the survivors of a failure form the group again."""
         return self._group.can_reform
 
+    def abandon(self):
+        """Lets the survivors form the group without this worker."""
+        self._group.abandon()
+
     def reform(self):
         """Becomes the strategy of the survivors; see `ConnectedWorkers.reform`."""
         reformed = self._group.reform()
@@ -143,7 +147,7 @@ class GroupTraining(GroupStrategy):
         return results
 
     def _naming_lost_workers(self) -> ContextManager[None]:
-        return naming_lost_workers(lambda: not self._group.usable)
+        return naming_lost_workers(lambda: not self._group.usable, lambda: self._group.failure)
 
 
 def _accumulates(optimizer: Optimizer) -> bool:

@@ -40,6 +40,10 @@ class WorkerGroup(Protocol):
     def usable(self) -> bool:
         """Whether the group is open and has not failed."""
 
+    @property
+    def failure(self) -> str:
+        """The reason why the group has failed, or ""."""
+
     def name_of(self, rank: int) -> str:
         """Returns the name of a worker in messages."""
 

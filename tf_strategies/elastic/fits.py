@@ -43,6 +43,12 @@ class Reformable(Protocol):
     def reform(self) -> Reformed:
         """Becomes the strategy of the survivors."""
 
+    def abandon(self) -> None:
+        """Lets the survivors go on without this worker."""
+
+    def exchange(self, text: str, what: str) -> List[str]:
+        """Returns the text of every worker, by rank."""
+
     def name_of(self, rank: int) -> str:
         """Returns the name of a worker."""
 
@@ -58,6 +64,7 @@ class ElasticFits(Generic[Seed]):
     def __init__(self, strategy: Reformable, copy_every: int) -> None:
         self._strategy, self._copy_every = strategy, copy_every
         self._running: Optional[_Fit[Seed]] = None
+        self._fits = 0
 
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
         """Does the same as `WorkerStrategy.keep_fitting`.
@@ -69,13 +76,17 @@ class ElasticFits(Generic[Seed]):
         _refuse_backup(arguments.get("callbacks"))
         if self._running is not None:  # a `fit` of a callback, which ends with the outer one
             return fit()
-        running = self._running = _Fit(self._strategy, model, arguments, self._copy_every)
+        self._fits += 1
+        running = self._running = _Fit(self._strategy, model, arguments, self._copy_every, self._fits)
         try:
             while True:
                 try:
                     return fit()
                 except (tf.errors.OpError, BootstrapError):
+                    if not self._strategy.can_reform:
+                        raise
                     if not running.can_continue:
+                        self._strategy.abandon()
                         raise
                 running.begin_again()
         finally:
@@ -93,14 +104,16 @@ class ElasticFits(Generic[Seed]):
 class _Fit(Generic[Seed]):
     """One call of `fit`, with all its attempts."""
 
-    def __init__(self, strategy: Reformable, model: Model, arguments: Kwargs, copy_every: int) -> None:
-        self._strategy, self._model = strategy, model
+    def __init__(
+        self, strategy: Reformable, model: Model, arguments: Kwargs, copy_every: int, number: int
+    ) -> None:
+        self._strategy, self._model, self._number = strategy, model, number
         self._callbacks: Callbacks = arguments.get("callbacks")
         self._memory = Memory()
         self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
         self._drawn = 0
-        self._replay = Replay(arguments.get("x"))
+        self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
         if self._replay.obstacle and strategy.rank == 0:
             _log.warning("fit will end when a worker is lost: %s", self._replay.obstacle)
 
@@ -110,27 +123,35 @@ class _Fit(Generic[Seed]):
 
     @property
     def can_continue(self) -> bool:
-        return not self._replay.obstacle and self._strategy.can_reform
+        return not self._replay.obstacle
 
     def begin_again(self) -> None:
         """Prepares the next attempt, after the survivors have formed a group."""
         self.callback.forget_fit()
         reformed = self._strategy.reform()
+        self._meet()
         self._replay.rewind()
         self._drawn = 0
         for name in _KEPT:
             if getattr(self._model, name, None) is not None:
                 setattr(self._model, name, None)
         _append_to_files(self._callbacks)
-        _log.warning(
-            "lost: %s. %s trains on with rank %d of %d, from %s (%.1f s after the failure)",
-            ", ".join(reformed.lost),
-            self.name,
-            self._strategy.rank,
-            self._strategy.size,
-            self._memory.place,
-            reformed.seconds,
-        )
+        head = f"lost: {', '.join(reformed.lost)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
+        seconds = f"{reformed.seconds:.1f} s after the failure"
+        self._memory.on_restored = lambda place: _log.warning("%s, from %s (%s)", head, place, seconds)
+
+    def _meet(self) -> None:
+        """Compares with the other survivors in which `fit` they are, and how many seeds each has drawn."""
+        texts = self._strategy.exchange(f"{self._number} {len(self._seeds)}", "the fit that continues")
+        numbers, drawn = zip(*(map(int, text.split()) for text in texts))
+        if len(set(numbers)) > 1:
+            where = ", ".join(
+                f"{self._strategy.name_of(rank)} in fit {number}" for rank, number in enumerate(numbers)
+            )
+            raise BootstrapError(
+                f"a worker was lost while others had begun another fit ({where}), so they cannot go on together; start all again"
+            )
+        del self._seeds[min(drawn) :]
 
     def drawn(self, draw: Callable[[], Seed]) -> Seed:
         if self._drawn == len(self._seeds):

@@ -7,7 +7,7 @@ worker has one copy of what a step changes.
 from __future__ import annotations
 
 import json
-from typing import Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -53,11 +53,17 @@ class Moment(NamedTuple):
 
 
 class Memory:
-    """Holds the last moment of one `fit`, over all its attempts."""
+    """Holds the last moment of one `fit`, over all its attempts.
+
+    Attributes:
+        moment: where a further attempt continues; None before the first attempt has begun.
+        on_restored: is called with the place from which an attempt continues.
+    """
 
     def __init__(self) -> None:
         self.moment: Optional[Moment] = None
         self._newest: Optional[Moment] = None
+        self.on_restored: Callable[[str], None] = lambda place: None
 
     def keep(self, moment: Moment) -> None:
         """Takes a moment. If it may be the end of an epoch of unknown length, it counts only when the next one has come.
@@ -129,6 +135,7 @@ class _MemoryBackup(Backup):
             self.save(Checkpoint({}, {}), {})
             return None
         moment = self._memory.moment = self._farthest(self._memory.moment)
+        self._memory.on_restored(self._memory.place)
         variables = training_variables(self._model)
         for name, variable in variables.items():
             if name in moment.values:

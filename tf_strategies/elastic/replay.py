@@ -25,18 +25,19 @@ class Replay:
 
     Args:
         data: the argument `x` of `fit`.
+        validation: the argument `validation_data`.
 
     Attributes:
         obstacle: why the data cannot be read again in the same order, or "".
     """
 
-    def __init__(self, data: Data) -> None:
-        self.obstacle = ""
+    def __init__(self, data: Data, validation: Data = None) -> None:
+        self.obstacle = _obstacle(data)
         self._rewinds: List[Callable[[], None]] = []
-        if isinstance(data, tf.data.Dataset):
+        if _obstacle(validation):
+            self.obstacle = self.obstacle or f"validation_data: {_obstacle(validation)}"
+        if isinstance(data, tf.data.Dataset) and not self.obstacle:
             self._add_dataset(data)
-        else:
-            self.obstacle = _obstacle(data)
         state, numpy_state = random.getstate(), np.random.get_state()
         self._rewinds += [
             compat.eager_random_state(),
@@ -66,11 +67,19 @@ class Replay:
 
 
 def _obstacle(data: Data) -> str:
+    if isinstance(data, tf.data.Dataset):
+        generates = "GeneratorDataset" in compat.operations_of_functions(data)
+        return (
+            "its from_generator may keep a state of its own; read it from files or arrays"
+            if generates
+            else ""
+        )
     if isinstance(data, tf.distribute.DistributedDataset):
         return "it is already split between the workers that began; pass the dataset itself"
     kind = type(data).__name__
     if hasattr(data, "__next__"):
         return f"a {kind} can be read only once; pass arrays or a tf.data.Dataset"
-    if hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end"):
+    is_sequence = hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end")
+    if is_sequence or type(data).__module__.startswith("torch."):
         return f"a {kind} may keep a state of its own; pass arrays or a tf.data.Dataset"
     return ""

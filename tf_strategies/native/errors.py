@@ -18,14 +18,20 @@ _Named = type("WorkerLostError", (tf.errors.UnavailableError,), {"__module__": "
 
 
 @contextlib.contextmanager
-def naming_lost_workers(is_broken: Callable[[], bool]) -> Iterator[None]:
+def naming_lost_workers(is_broken: Callable[[], bool], why: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Converts an UnavailableError that leaves the block to a WorkerLostError.
 
     Args:
         is_broken: returns True if the group has failed, so that the error is a consequence.
+        why: returns the reason of the failure, or "". Survivors that form a group again close the one that has failed, and its
+            collectives then say only that it does not exist.
     """
     try:
         yield
+    except tf.errors.CancelledError as error:
+        if not why():
+            raise
+        raise _Named(error.node_def, error.op, why()) from error
     except tf.errors.UnavailableError as error:
         if type(error) is tf.errors.UnavailableError and is_broken():
             error.__class__ = _Named

@@ -10,6 +10,7 @@ import concurrent.futures
 import threading
 import time
 
+from tf_strategies import at_exit
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.roll_call import Roll, call_the_roll
 from tf_strategies.errors import BootstrapError
@@ -20,6 +21,7 @@ from tf_strategies.options import CommunicationOptions, Elastic
 __all__ = ["Membership"]
 
 _CONNECT_SECONDS = 10.0  # beyond the patience
+_REGROUP_SECONDS = 120.0  # for all attempts
 
 
 class Membership:
@@ -36,6 +38,8 @@ class Membership:
     def __init__(self, cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None) -> None:
         self._cluster, self._options, self._elastic = cluster, options, elastic
         self._successor: concurrent.futures.Future[Membership] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._abandoned = False
 
     @classmethod
     def form(
@@ -77,21 +81,28 @@ class Membership:
         """Whether survivors form a group again, after this one has failed."""
         return self._elastic is not None and bool(self.communicator.lost)
 
-    def successor(self, timeout: float) -> Membership:
-        """Returns the membership in the group of the survivors.
-
-        Args:
-            timeout: the longest wait, in seconds.
+    def successor(self) -> Membership:
+        """Returns the membership in the group of the survivors. Blocks for a limited time until they have formed it.
 
         Raises:
-            BootstrapError: this process is not in it, or there is none within the timeout.
+            BootstrapError: this process is not in it, or there is none.
         """
         try:
-            return self._successor.result(timeout)
+            return self._successor.result(2 * _REGROUP_SECONDS)
         except concurrent.futures.TimeoutError:
             raise BootstrapError(
-                f"the survivors did not form a group again within {timeout:g} s; see their logs, then restart all workers"
+                f"the survivors did not form a group again within {2 * _REGROUP_SECONDS:g} s; see their logs, then restart all "
+                "workers"
             ) from None
+
+    def abandon(self) -> None:
+        """Leaves the group that the survivors form, or does not join it. It returns within a limited time."""
+        with self._lock:
+            self._abandoned = True
+            done = self._successor.done() and self._successor.exception() is None
+        if done:
+            self._successor.result().abandon()
+            self._successor.result().communicator.close()
 
     def _on_failed(self, communicator: Communicator) -> None:
         self.failed_at = time.monotonic()
@@ -101,19 +112,30 @@ class Membership:
 
     def _succeed(self, failed: Communicator) -> None:
         try:
-            self._successor.set_result(self._regroup(failed))
+            formed = self._regroup(failed)
+            at_exit.register(formed.communicator.close_at_exit)
+            with self._lock:
+                abandoned = self._abandoned
+                if not abandoned:
+                    self._successor.set_result(formed)
+            if abandoned:
+                formed.communicator.close()
+                raise BootstrapError("the strategy was closed")
         except BaseException as error:
             self._successor.set_exception(error)
 
     def _regroup(self, failed: Communicator) -> Membership:
         """Forms the group of the survivors. If another worker is lost meanwhile, it tries again without it."""
         if self._elastic is None or not failed.lost or failed.rank in failed.lost:
+            failed.close()
             raise BootstrapError(failed.failure)
         failed.close()
         settings, tls = settings_of(self._cluster, self._options)
         patience, tasks = self._elastic.patience, self._cluster.worker_tasks
-        last: BootstrapError | None = None
-        for _ in range(len(tasks)):
+        last, until = "", time.monotonic() + _REGROUP_SECONDS
+        while time.monotonic() < until:
+            if self._abandoned:
+                raise BootstrapError("the strategy was closed")
             roll = Roll(failed.rank, len(tasks), failed.lost, self._elastic.min_workers)
             members = call_the_roll(
                 self._cluster, roll, epoch=failed.epoch, patience=patience, secret=settings.secret, tls=tls
@@ -127,5 +149,7 @@ class Membership:
                     within=patience + _CONNECT_SECONDS,
                 )
             except BootstrapError as error:
-                last = error
-        raise BootstrapError(f"the survivors could not form a group again: {last}") from last
+                last = str(error)
+        raise BootstrapError(
+            f"the survivors did not form a group again within {_REGROUP_SECONDS:g} s: {last}"
+        )

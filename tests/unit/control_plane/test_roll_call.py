@@ -11,9 +11,10 @@ from typing import Iterator
 
 import pytest
 
-from tests.support.processes import ReservedPorts
+from tests.support.processes import ReservedPorts, wait_until
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.coordinator import Coordinator
+from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.roll_call import Roll, call_the_roll
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.errors import BootstrapError
@@ -155,7 +156,12 @@ def coordinator_of(cluster: Cluster) -> Iterator[Coordinator]:
 
 
 def test_who_finds_a_newer_group_ends_at_once(calls):
-    with coordinator_of(cluster_of(calls.addresses, 0)):
+    alone = cluster_of(calls.addresses, 0).without([Task("worker", rank) for rank in (1, 2, 3)])
+    with coordinator_of(alone) as newer:
+        member = LocalLink(newer, lambda link, message: None)
+        task, terms = {"rank": 0, "task": "worker 0"}, {"process": "this one", "terms": {}}
+        member.send({"type": "hello", **task, **terms})
+        wait_until(lambda: newer._life.running, 10, "the newer group")
         start = time.monotonic()
         with pytest.raises(
             BootstrapError,
@@ -172,6 +178,16 @@ def test_who_finds_the_group_that_has_failed_tries_again(calls):
         assert not concurrent.futures.wait([calling], 0.5).done
     leader = calls.begin(0, {1, 3}, epoch=epoch)
     assert leader.result(20) == calling.result(20) == (0, 2)
+
+
+def test_a_group_that_is_forming_may_yet_fail_and_so_refuses_nobody_for_good(calls):
+    with coordinator_of(cluster_of(calls.addresses, 0)):
+        found = [calls.begin(rank, {3}, patience=1.0) for rank in (1, 2)]
+        assert not concurrent.futures.wait(
+            found, 2.5
+        ).done  # they neither end nor go on without rank 0, which answers
+    leader = calls.begin(0, {3}, patience=5.0)
+    assert [each.result(20) for each in (leader, *found)] == [(0, 1, 2)] * 3
 
 
 def test_nothing_is_left_running(calls):

@@ -131,7 +131,7 @@ def rendezvous_of(group: WorkerGroup) -> Rendezvous:
 @contextlib.contextmanager
 def _naming(call: str, group: WorkerGroup) -> Iterator[None]:
     try:
-        with naming_lost_workers(lambda: not group.usable):
+        with naming_lost_workers(lambda: not group.usable, lambda: group.failure):
             yield
     except tf.errors.DeadlineExceededError as error:
         raise tf.errors.DeadlineExceededError(error.node_def, error.op, f"{call}: {error.message}") from None

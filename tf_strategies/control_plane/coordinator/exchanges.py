@@ -93,7 +93,10 @@ class Exchanges:
                 cause = (
                     f"{names[left[0]]} left the group before it took part in {gathering.what!r}; see its log"
                 )
-                self._life.fail(Failure(Code.UNAVAILABLE, cause, frozenset(left)))
+                with_error = frozenset(
+                    rank for rank in left if entries[rank].why or entries[rank].left is None
+                )
+                self._life.fail(Failure(Code.UNAVAILABLE, cause, with_error))
                 return
             if time.monotonic() - gathering.started >= self._timeout:
                 late = ", ".join(names[rank] for rank in missing)

@@ -77,11 +77,14 @@ class Joining:
         refuse(connection, reason)
 
     def on_present(self, connection: Connection, message: Message) -> None:
-        """Refuses a survivor of a group, which looks for the others: of this group too early, of another one too late."""
-        is_ours = message.get("epoch") == self._life.epoch
+        """Refuses a survivor of a group, which looks for the others.
+
+        It may try again while this group, which is its own or may yet fail to form, has not ended.
+        """
+        is_over = message.get("epoch") != self._life.epoch and self._life.running
         first = self._roster.names[0]
-        reason = "is still ending" if is_ours else "has formed again, and goes on without it"
-        refuse(connection, f"the group of {first} {reason}", retry=is_ours)
+        reason = "has formed again, and goes on without it" if is_over else "has not ended yet"
+        refuse(connection, f"the group of {first} {reason}", retry=not is_over)
 
     def on_notice(self, rank: int, text: str) -> None:
         """Fails a group that is forming, because a rank that is missing has said why it cannot join."""

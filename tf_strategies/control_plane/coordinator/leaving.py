@@ -73,7 +73,10 @@ class Leaving:
             return waited_long or all(entry.gone for entry in others)
         awaited = latecomers and not self._life.roster.complete()
         limit = _TELL_LATECOMERS_SECONDS if awaited else _TELL_SECONDS
-        told = not awaited and all(entry.gone or entry.acknowledged for entry in others)
+        lost = frozenset() if self._life.failure is None else self._life.failure.lost
+        told = not awaited and all(
+            entry.gone or entry.acknowledged or rank in lost for rank, entry in self._entries.items() if rank
+        )
         return told or time.monotonic() - self._life.failed_at > limit
 
     def _dismiss(self, rank: int) -> None:

@@ -21,6 +21,7 @@ __all__ = ["call_the_roll"]
 
 _LISTEN_SECONDS = 5.0  # until the port of the last group is free
 _RETRY_SECONDS = 0.1
+_HELD_SECONDS = 1.0
 _TELL_SECONDS = 2.0  # until the others have received the decision
 _DECISION_SECONDS = 5.0  # beyond the patience
 
@@ -59,6 +60,9 @@ class _Call:
         self._streams: dict[Connection, int] = {}  # of those that have come
         self._links: dict[int, Link] = {}
         self._next_attempt = dict.fromkeys(roll.candidates(), 0.0)
+        self._held = dict.fromkeys(
+            roll.candidates(), 0.0
+        )  # time.monotonic(): until then a rank that is busy counts as there
         self._decision: tuple[int, ...] | None = None
         self._refusal = ""
 
@@ -95,6 +99,7 @@ class _Call:
             waited = time.monotonic() - start
             self._connect()
             with self._changed:
+                self._forget_held()
                 if self._decision is not None:
                     return self._decision
                 if self._refusal:
@@ -109,6 +114,13 @@ class _Call:
                         "it answers; see its log, then restart all workers"
                     )
                 self._changed.wait(_RETRY_SECONDS)
+
+    def _forget_held(self) -> None:
+        """Forgets the ranks that were busy and have not been heard of since."""
+        now = time.monotonic()
+        for rank in [each for each in self._next_attempt if 0 < self._held[each] <= now]:
+            self._held[rank] = 0.0
+            self._roll.below.discard(rank)
 
     @property
     def _me(self) -> str:
@@ -163,13 +175,17 @@ class _Call:
                 self._decision = tuple(sorted(messages.ranks(message, "ranks")))
                 if self._roll.rank not in self._decision or self._decision[-1] >= self._roll.size:
                     self._decision, self._refusal = None, f"{self._names[rank]} goes on without it"
-            elif message["type"] == "refused" and not message.get("retry"):
+            elif message["type"] == "refused" and message.get("retry"):
+                self._roll.below.add(rank)
+                self._held[rank] = time.monotonic() + _HELD_SECONDS
+            elif message["type"] == "refused":
                 self._refusal = str(message.get("message"))
             self._changed.notify_all()
 
     def _on_closed(self, rank: int) -> None:
         with self._changed:
-            self._roll.below.discard(rank)
+            if self._held[rank] <= time.monotonic():
+                self._roll.below.discard(rank)
             self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
             self._changed.notify_all()
 
@@ -178,7 +194,9 @@ class _Call:
     def _on_message(self, stream: Connection, message: Message | None) -> None:
         with self._changed:
             if message is None:
-                self._roll.above.discard(self._streams.pop(stream, -1))
+                rank = self._streams.pop(stream, -1)
+                if rank not in self._streams.values():  # it may have come again before its first stream ended
+                    self._roll.above.discard(rank)
             else:
                 stream.handled()
                 self._on_present(stream, message)
