@@ -114,8 +114,9 @@ class _Fit(Generic[Seed]):
         self._seeds: List[Seed] = []
         self._drawn = 0
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
-        if self._replay.obstacle and strategy.rank == 0:
-            _log.warning("fit will end when a worker is lost: %s", self._replay.obstacle)
+        self._obstacle = self._replay.obstacle or _obstacle(model)
+        if self._obstacle and strategy.rank == 0:
+            _log.warning("fit will end when a worker is lost: %s", self._obstacle)
 
     @property
     def name(self) -> str:
@@ -123,7 +124,7 @@ class _Fit(Generic[Seed]):
 
     @property
     def can_continue(self) -> bool:
-        return not self._replay.obstacle
+        return not self._obstacle
 
     def begin_again(self) -> None:
         """Prepares the next attempt, after the survivors have formed a group."""
@@ -158,6 +159,17 @@ class _Fit(Generic[Seed]):
             self._seeds.append(draw())
         self._drawn += 1
         return self._seeds[self._drawn - 1]
+
+
+def _obstacle(model: Model) -> str:
+    """Returns why the steps of a model cannot be traced again, or ""."""
+    for name in ("train_step", "test_step"):
+        if hasattr(getattr(model, name, None), "get_concrete_function"):
+            return (
+                f"{name} is a tf.function, which keeps the group of its first call; remove the decorator, since fit traces it "
+                "anyway"
+            )
+    return ""
 
 
 def _listed(callbacks: Callbacks) -> Sequence[Callback]:

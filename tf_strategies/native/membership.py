@@ -20,7 +20,7 @@ from tf_strategies.options import CommunicationOptions, Elastic
 
 __all__ = ["Membership"]
 
-_CONNECT_SECONDS = 10.0  # beyond the patience
+_CONNECT_SECONDS = 5.0  # beyond the patience
 _REGROUP_SECONDS = 120.0  # for all attempts
 
 

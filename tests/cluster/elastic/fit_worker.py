@@ -1,9 +1,10 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
-    {"data": "arrays" | "shuffled" | "generator", "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}, "folder": PATH}
+    {"data": "arrays" | "shuffled" | "generator" | "from_generator", "folder": PATH,
+     "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}}
 
-MOMENT is the number of a training batch, from 1, or "validation". Prints each finished batch, and the
-results as one line of JSON.
+MOMENT is the number of a training batch, from 1, "validation", or "forming": while the survivors of another fault form a group.
+Prints each finished batch, and the results as one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows
 from tests.support.endings import ended_with
+from tf_strategies.native.membership import Membership
 
 
 class Fault(tf.keras.callbacks.Callback):
@@ -62,7 +64,20 @@ def data(kind: str) -> Dict[str, Any]:
         while True:
             yield x[:BATCH], y[:BATCH]
 
+    if kind == "from_generator":
+        specs = tuple(tf.TensorSpec([BATCH, *each.shape[1:]], tf.float32) for each in (x, y))
+        return {"x": tf.data.Dataset.from_generator(batches, output_signature=specs), "steps_per_epoch": 100}
     return {"x": batches(), "steps_per_epoch": 100}
+
+
+def die_while_forming() -> None:
+    """Kills this process when the survivors have decided on the next group, before it has formed."""
+
+    def form(*args: Any, **kwargs: Any) -> None:
+        print("fault", time.monotonic(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Membership.form = form  # type: ignore[method-assign]
 
 
 def train(plan: Dict[str, Any]) -> None:
@@ -71,7 +86,10 @@ def train(plan: Dict[str, Any]) -> None:
     strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(min_workers=2))
     with strategy.scope():
         model = make_model()
-    fault = Fault(*plan["faults"].get(str(strategy.rank), ["", 0]))
+    kind, moment = plan["faults"].get(str(strategy.rank), ["", 0])
+    if moment == "forming":
+        die_while_forming()
+    fault = Fault(kind, moment)
     callbacks = [
         fault,
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),

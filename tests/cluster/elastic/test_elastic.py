@@ -25,7 +25,7 @@ _SECONDS = 120
         pytest.param(3, {1: ["kill", 12]}, marks=[pytest.mark.keras, pytest.mark.quick]),
         pytest.param(3, {0: ["kill", 12]}),
         pytest.param(3, {2: ["kill", "validation"]}, marks=pytest.mark.any_line),
-        pytest.param(4, {3: ["kill", 5], 0: ["kill", 14]}, marks=pytest.mark.any_line),
+        pytest.param(5, {3: ["kill", 12], 1: ["kill", "forming"]}, marks=pytest.mark.any_line),
         pytest.param(4, {1: ["raise", 1]}, marks=pytest.mark.any_line),
     ],
 )
@@ -38,17 +38,22 @@ def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, A
         rows = list(csv.DictReader(file))
     assert [int(row["epoch"]) for row in rows] == list(range(EPOCHS))
     np.testing.assert_allclose([float(row["loss"]) for row in rows], expected()["history"]["loss"], atol=1e-5)
-    last = max(faults, key=lambda rank: str(faults[rank][1]))
-    for rank in set(workers) - set(faults):
-        for lost in faults:
-            assert f"lost: {job.names[lost]}. {job.names[rank]} trains on" in workers[rank].log()
-    times = [seconds_to_next_batch(workers[rank], workers[last]) for rank in set(workers) - set(faults)]
-    assert statistics.median(times) < 10, times  # 1 to 2 s where nothing else runs
+    lost = ", ".join(job.names[rank] for rank in sorted(faults))
+    survivors = [workers[rank] for rank in workers if rank not in faults]
+    for worker in survivors:
+        assert re.search(
+            rf"lost: {re.escape(lost)}\. worker \d \(\S+\) trains on with rank \d of {len(survivors)}",
+            worker.log(),
+        )
+    times = [seconds_to_next_batch(worker, workers[max(faults)]) for worker in survivors]
+    assert statistics.median(times) < (30 if len(faults) > 1 else 10), (
+        times
+    )  # 1 to 2 s for one, where nothing else runs
 
 
 @pytest.mark.any_line
-def test_two_workers_are_lost_at_once_and_shuffled_rows_count_once(tmp_path: Path) -> None:
-    job = Job(tmp_path, 5, "shuffled", {0: ["kill", 14], 3: ["kill", 14]})
+def test_shuffled_rows_count_once(tmp_path: Path) -> None:
+    job = Job(tmp_path, 3, "shuffled", {0: ["kill", 14]})
     for result in job.results(job.run()):
         labels = result["history"]["label"]
         np.testing.assert_allclose(labels, [make_rows()[1].mean()] * EPOCHS, atol=1e-6)
@@ -69,16 +74,22 @@ def test_a_stopped_worker_that_wakes_up_does_not_train_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.any_line
-def test_data_that_cannot_be_read_again_end_training_and_a_warning_says_so_first(tmp_path: Path) -> None:
-    job = Job(tmp_path, 2, "generator", {1: ["kill", 12]})
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("generator", "a generator can be read only once; pass arrays or a tf.data.Dataset"),
+        ("from_generator", "its from_generator may keep a state of its own; read it from files or arrays"),
+    ],
+)
+def test_data_that_cannot_be_read_again_end_training_and_a_warning_says_so_first(
+    data: str, reason: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, 2, data, {1: ["kill", 12]})
     with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
         workers = group.start_workers(ports.addresses, WORKER, job.plan)
         assert workers[0].wait(_SECONDS) == 3, workers[0].log()
         log = workers[0].log()
-    assert (
-        "fit will end when a worker is lost: a generator can be read only once; pass arrays or a tf.data.Dataset"
-        in log
-    )
+    assert f"fit will end when a worker is lost: {reason}" in log
     assert log.index("fit will end") < log.index("batch 1 ")
     assert f"{'worker 1'} ({ports.addresses[1]}) is lost" in log
 
