@@ -237,3 +237,24 @@ def shuffles_and_shards(dataset):
     for part in dataset._inputs():
         found.extend(shuffles_and_shards(part))
     return found
+
+
+def rewinding(dataset):
+    """Returns a function after which new iterators of the dataset read in the order of those that are made from now on.
+
+    An iterator of a dataset that shuffles anew each time takes its seeds from a generator of the dataset. Restoring the saved
+    state of an iterator sets the generator back to the time of saving. No public function does this without a file.
+
+    Raises:
+        tf.errors.OpError: the state cannot be saved.
+    """
+    ignore_external_state = 1  # of tf.data.experimental.ExternalStatePolicy
+    state = tf.raw_ops.SerializeIterator(
+        resource_handle=iter(dataset)._iterator_resource, external_state_policy=ignore_external_state
+    )
+
+    def rewind():
+        iterator = iter(dataset)
+        tf.raw_ops.DeserializeIterator(resource_handle=iterator._iterator_resource, serialized=state)
+
+    return rewind

@@ -89,20 +89,20 @@ class BackupAndRestore(Resuming):
         self._path = Path(directory) / _FILE
         bridge.install()  # without a strategy, nothing else has installed the bridge
 
-    def _make_backup(self) -> Backup:
+    def make_backup(self) -> Backup:
         strategy = self.model.distribute_strategy
         if getattr(strategy, "rank", 0) == 0:
             remove_left_over(self._path)
         progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
         if progress is not None:
             return ServerBackup(self._path, self.model, progress)
-        return GroupBackup(self._path, self.model, self._strategy)
+        return GroupBackup(self._path, self.model, self.strategy)
 
-    def _find_fit(self) -> RunningFit:
+    def find_fit(self) -> RunningFit:
         strategy = self.model.distribute_strategy
         if group_of(self.model) is None and strategy.extended._in_multi_worker_mode():
             raise OptionsError(
                 f"BackupAndRestore cannot save for the workers of {type(strategy).__name__}; use a strategy of tf_strategies, or "
                 "Keras's own BackupAndRestore"
             )
-        return super()._find_fit()
+        return super().find_fit()

@@ -41,7 +41,7 @@ class Resuming(Hooks, abc.ABC):
         self._fit: Optional[RunningFit] = None
 
     @abc.abstractmethod
-    def _make_backup(self) -> Backup:
+    def make_backup(self) -> Backup:
         """Returns where the state of the `fit` that begins is saved."""
 
     def set_model(self, model: Model) -> None:
@@ -50,15 +50,15 @@ class Resuming(Hooks, abc.ABC):
 
     def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         del logs
-        fit = self._fit = self._fit or self._find_fit()
+        fit = self._fit = self._fit or self.find_fit()
         if fit.callbacks[-1] is not self:
             # It is now the last callback in the list, so Keras calls it after all others.
             fit.callbacks.append(self)
             return
         while fit.callbacks.index(self) < len(fit.callbacks) - 1:
             fit.callbacks.remove(self)
-        self._strategy = group_of(self.model)
-        self._backup = self._make_backup()
+        self.strategy = group_of(self.model)
+        self._backup = self.make_backup()
         self._epoch = self._batches = self._since_saving = 0
         self._save_at_end = self._stopped = self._saved = False
         self._metrics_to_come: Optional[Checkpoint] = None
@@ -72,7 +72,7 @@ class Resuming(Hooks, abc.ABC):
             return
         present = metric_variables(self.model)
         if set(present) == set(self._metrics_to_come.facts):
-            group_state.assign(self._strategy, self._metrics_to_come, present)
+            group_state.assign(self.strategy, self._metrics_to_come, present)
             self._metrics_to_come = None
 
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
@@ -114,7 +114,7 @@ class Resuming(Hooks, abc.ABC):
             raise RuntimeError(f"{self._what} was called outside of Model.fit")
         return self._fit
 
-    def _find_fit(self) -> RunningFit:
+    def find_fit(self) -> RunningFit:
         fit = running_fit(self.model)
         if fit is None:
             raise OptionsError(
@@ -163,4 +163,4 @@ class Resuming(Hooks, abc.ABC):
         waiting, self._metrics_to_come = self._metrics_to_come, None
         present = metric_variables(self.model)
         group_state.check(waiting, present, self._what)
-        group_state.add(self._strategy, waiting, present)
+        group_state.add(self.strategy, waiting, present)

@@ -13,15 +13,13 @@ from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError, OptionsError
 from tf_strategies.keras.fit_types import Callback, Callbacks
 from tf_strategies.keras.loaded import classes_of
+from tf_strategies.keras.model_state import forget_loops
 from tf_strategies.keras.types import Model
 from tf_strategies.types import Kwargs, Result
 
 __all__ = ["ElasticFits"]
 
 _log = logging.getLogger("tf_strategies")
-
-# What a model keeps from an attempt: its functions, and the validation data of Keras 2 and 3. They belong to the old group.
-_KEPT = ("train_function", "test_function", "predict_function", "_eval_data_handler", "_eval_epoch_iterator")
 
 Seed = TypeVar("Seed")
 
@@ -133,9 +131,7 @@ class _Fit(Generic[Seed]):
         self._meet()
         self._replay.rewind()
         self._drawn = 0
-        for name in _KEPT:
-            if getattr(self._model, name, None) is not None:
-                setattr(self._model, name, None)
+        forget_loops(self._model)
         _append_to_files(self._callbacks)
         head = f"lost: {', '.join(reformed.lost)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
         seconds = f"{reformed.seconds:.1f} s after the failure"

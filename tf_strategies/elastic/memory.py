@@ -101,8 +101,8 @@ class KeepsState(Resuming):
         super().__init__("elastic training", copy_every, delete=False, each_epoch=True)
         self._memory = memory
 
-    def _make_backup(self) -> Backup:
-        return _MemoryBackup(self._memory, self.model, self._strategy)
+    def make_backup(self) -> Backup:
+        return _MemoryBackup(self._memory, self.model, self.strategy)
 
     def forget_fit(self) -> None:
         """Removes what an attempt that failed has left in the model."""

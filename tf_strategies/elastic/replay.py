@@ -1,8 +1,4 @@
-"""Lets `fit` read its data again in the same order, in the same process.
-
-An iterator of a dataset that shuffles anew each time takes its seeds from a generator of the dataset. Restoring the saved state
-of an iterator sets the generator back to the time of saving (TensorFlow, ReshufflingDatasetV3).
-"""
+"""Lets `fit` read its data again in the same order, in the same process."""
 
 from __future__ import annotations
 
@@ -16,8 +12,6 @@ from tf_strategies._tf import compat
 from tf_strategies.keras.fit_types import Data
 
 __all__ = ["Replay"]
-
-_IGNORE_EXTERNAL_STATE = 1  # of tf.data.experimental.ExternalStatePolicy
 
 
 class Replay:
@@ -52,18 +46,9 @@ class Replay:
 
     def _add_dataset(self, dataset: tf.data.Dataset) -> None:
         try:
-            state = tf.raw_ops.SerializeIterator(
-                resource_handle=iter(dataset)._iterator_resource, external_state_policy=_IGNORE_EXTERNAL_STATE
-            )
+            self._rewinds.append(compat.rewinding(dataset))
         except tf.errors.OpError as error:
             self.obstacle = f"the dataset has a state that cannot be saved ({error.message.splitlines()[0]})"
-            return
-
-        def restore() -> None:
-            iterator = iter(dataset)._iterator_resource
-            tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
-
-        self._rewinds.append(restore)
 
 
 def _obstacle(data: Data) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "agreed_variables",
     "build_optimizer",
     "follows_first_worker",
+    "forget_loops",
     "is_agreed",
     "is_compiled",
     "label_of",
@@ -103,6 +104,15 @@ def build_optimizer(model: Model) -> None:
     with model.distribute_strategy.scope():
         build = getattr(optimizer, "build", None) or optimizer._create_all_weights
         build(model.trainable_variables)
+
+
+def forget_loops(model: Model) -> None:
+    """Makes the model trace the functions of its loops again, and split its validation data again."""
+    model.train_function = model.test_function = model.predict_function = None
+    if getattr(model, "_eval_data_handler", None) is not None:
+        model._eval_data_handler = None
+    if getattr(model, "_eval_epoch_iterator", None) is not None:
+        model._eval_epoch_iterator = None
 
 
 def is_compiled(model: Model) -> bool:

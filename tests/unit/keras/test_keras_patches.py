@@ -161,7 +161,7 @@ def test_each_private_name_of_keras_stands_in_the_table() -> None:
     listed = {each.name for each in (*READS, *PATCHES)} | NOT_OF_KERAS
     used = {
         name: path.name
-        for part in ("callbacks", "keras")
+        for part in ("callbacks", "elastic", "keras")
         for path in layers.python_files(layers.ROOT / "tf_strategies" / part)
         for name in private_names(path)
         if name.startswith("_") and not name.startswith("__")

@@ -28,6 +28,8 @@ READS: Tuple[Read, ...] = (
     Read(_ITERATOR, "_distribute_strategy", "the model that the data are for", KERAS3, NONE),
     Read("Model", "_distribute_strategy", "whether a model was made in a scope", KERAS3, NONE),
     Read("Model", "_initial_epoch", "to begin at a later epoch", KERAS3, NONE),
+    Read("Model", "_eval_epoch_iterator", "validation data that other workers have split", KERAS3, NONE),
+    Read("Model", "_eval_data_handler", "validation data that other workers have split", FIRST, KERAS3),
     Read("layers.Embedding", "_embeddings", "the table without LoRA", KERAS3, NONE),
     Read(
         "optimizers.Optimizer",
