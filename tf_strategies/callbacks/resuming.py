@@ -51,6 +51,7 @@ class Resuming(Hooks, abc.ABC):
     def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         del logs
         fit = self._fit = self._fit or self.find_fit()
+        self._refuse_another(fit)
         if fit.callbacks[-1] is not self:
             # It is now the last callback in the list, so Keras calls it after all others.
             fit.callbacks.append(self)
@@ -127,6 +128,13 @@ class Resuming(Hooks, abc.ABC):
                 'exactly in the middle of an epoch. Install a newer Keras: pip install "keras>=3.7"'
             )
         return fit
+
+    def _refuse_another(self, fit: RunningFit) -> None:
+        if any(isinstance(each, Resuming) and each is not self for each in fit.callbacks):
+            raise OptionsError(
+                "fit has two callbacks that say where training continues; give it one BackupAndRestore, and save other files "
+                "with ModelCheckpoint"
+            )
 
     def _save(self, metrics: Dict[str, Variable]) -> None:
         remembered, weights = callback_states.snapshot(self._running.callbacks)

@@ -191,6 +191,12 @@ def test_a_loop_of_ones_own_is_told_what_to_use_instead(strategy, tmp_path: Path
         called.on_train_begin()
 
 
+def test_a_second_one_in_a_fit_is_refused(strategy, tmp_path: Path) -> None:
+    two = [callbacks.BackupAndRestore(tmp_path / name) for name in "ab"]
+    with pytest.raises(OptionsError, match="give it one BackupAndRestore"):
+        make_model(strategy).fit(dataset().batch(BATCH), verbose=0, callbacks=two)
+
+
 @pytest.mark.matrix
 def test_it_is_refused_where_an_epoch_cannot_be_begun_in_its_middle(tmp_path: Path) -> None:
     model = make_model(CollectiveAllReduceStrategy())
