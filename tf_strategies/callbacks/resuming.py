@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import abc
-from typing import Dict, Optional, Union
+from typing import Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
 
 from tf_strategies.callbacks import callback_states, group_state
 from tf_strategies.callbacks.backup import Backup, lasting
@@ -12,7 +15,7 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
-from tf_strategies.keras.model_state import metric_variables
+from tf_strategies.keras.model_state import learning_rates, metric_variables, replicas_of
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 from tf_strategies.keras.stopping import agree_to_stop
 from tf_strategies.keras.types import Model, Variable
@@ -63,12 +66,17 @@ class Resuming(Hooks, abc.ABC):
         self._epoch = self._batches = self._since_saving = 0
         self._save_at_end = self._stopped = self._saved = False
         self._metrics_to_come: Optional[Checkpoint] = None
+        self._rates_to_keep: List[Tuple[tf.Variable, np.ndarray]] = []
         self._restore()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._epoch = epoch
         self._running.forget()
+        for rate, value in self._rates_to_keep:
+            for part in replicas_of(rate):
+                part.assign(value)
+        self._rates_to_keep = []
         if self._metrics_to_come is None:
             return
         present = metric_variables(self.model)
@@ -159,6 +167,9 @@ class Resuming(Hooks, abc.ABC):
         sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
         if sums:
             self._metrics_to_come = Checkpoint(sums, arrays)
+        if self._batches:  # The callbacks that begin this epoch once more may change its learning rate.
+            rates = learning_rates(self.model)
+            self._rates_to_keep = [(rate, replicas_of(rate)[0].numpy()) for rate in rates]
         if facts["stopped"]:
             self._running.end_now()
         else:

@@ -19,6 +19,7 @@ __all__ = [
     "is_agreed",
     "is_compiled",
     "label_of",
+    "learning_rates",
     "metric_variables",
     "optimizers_of",
     "replicas_of",
@@ -80,6 +81,14 @@ def optimizers_of(model: Model) -> List[Optimizer]:
         if hasattr(attribute, "apply_gradients") and hasattr(attribute, "get_config"):
             found.setdefault(id(attribute), attribute)
     return list(found.values())
+
+
+def learning_rates(model: Model) -> List[tf.Variable]:
+    """Returns the learning rates of the model's optimizer that can be set; a LearningRateSchedule is none."""
+    optimizer = model.optimizer
+    parts = (optimizer, *getattr(optimizer, "optimizers", ()))
+    rates = [getattr(part, "learning_rate", None) for part in parts]
+    return [_stored(rate) for rate in rates if hasattr(rate, "assign")]
 
 
 def metric_variables(model: Model) -> Dict[str, tf.Variable]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 from pathlib import Path
@@ -73,6 +74,13 @@ def dataset() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices(tuple(rows)).shuffle(BATCH * STEPS, seed=5)
 
 
+def optimizers() -> list:
+    made = [lambda: keras.optimizers.SGD(0.5)]
+    if hasattr(keras.optimizers.legacy.SGD, "get_config"):  # not of Keras 3
+        made.append(lambda: keras.optimizers.legacy.SGD(0.5))
+    return made
+
+
 def of_unknown_length() -> tuple:
     return dataset().filter(lambda x, y: True).batch(BATCH), {}
 
@@ -99,6 +107,27 @@ def test_training_goes_on_where_it_was(data, strategy, tmp_path: Path) -> None:
     for one, other in zip(expected, weights):
         np.testing.assert_array_equal(one, other)
     assert continued_logs == logs
+
+
+@pytest.mark.parametrize("make_optimizer", optimizers())
+def test_an_epoch_that_goes_on_has_its_learning_rate(make_optimizer, strategy, tmp_path: Path) -> None:
+    def train(*extra: Any) -> list:
+        model = make_model(strategy)
+        with strategy.scope():
+            model.compile(make_optimizer(), "mse")
+        rates: list = []
+        reads = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: rates.append(float(model.optimizer.learning_rate.numpy()))
+        )
+        halves = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+        with contextlib.suppress(StoppedError):
+            model.fit(dataset().batch(BATCH), epochs=EPOCHS, verbose=0, callbacks=[reads, *extra, halves])
+        return rates
+
+    expected = train()
+    assert len(set(expected)) == EPOCHS
+    begun = train(callbacks.BackupAndRestore(tmp_path, save_freq=STEPS + 2), StopAt(STEPS + 3))
+    assert begun[: STEPS + 2] + train(callbacks.BackupAndRestore(tmp_path)) == expected
 
 
 @pytest.mark.parametrize("kind", [AsyncParameterServerStrategy, SyncReplicasStrategy])
