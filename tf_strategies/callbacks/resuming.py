@@ -63,6 +63,7 @@ class Resuming(Hooks, abc.ABC):
             fit.callbacks.remove(self)
         self.strategy = group_of(self.model)
         self._backup = self.make_backup()
+        self._callback_states = callback_states.Snapshots(fit.callbacks)
         self._epoch = self._batches = self._since_saving = 0
         self._save_at_end = self._stopped = self._saved = False
         self._metrics_to_come: Optional[Checkpoint] = None
@@ -103,6 +104,7 @@ class Resuming(Hooks, abc.ABC):
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._epoch, self._batches = epoch + 1, 0
+        self._callback_states.epoch_ended()
         agree_to_stop(self.model)
         self._stopped = bool(self.model.stop_training)
         if self._each_epoch or self._save_at_end or self._stopped:
@@ -145,7 +147,7 @@ class Resuming(Hooks, abc.ABC):
             )
 
     def _save(self, metrics: Dict[str, Variable]) -> None:
-        remembered, weights = callback_states.snapshot(self._running.callbacks)
+        remembered, weights = self._callback_states.take()
         facts = {
             "epoch": self._epoch,
             "batches": self._batches,
