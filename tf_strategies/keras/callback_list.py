@@ -2,7 +2,8 @@
 
 Every worker runs its callbacks, because they see the same logs and must make the same decisions. Workers
 other than the chief show no progress bar. They skip Keras's own callbacks that only write (TensorBoard,
-CSVLogger, ModelCheckpoint). Classes derived from these run, but write to a temporary folder.
+CSVLogger, ModelCheckpoint). Classes derived from these run, but write to a temporary folder. If another worker
+may become the chief, ModelCheckpoint runs and writes nothing, so that the next chief knows what is best.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def init(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
         strategy = workers_of(model)
         if strategy is not None:
             given = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
-            adapt = _for_chief if strategy.rank == 0 else _for_others
+            others = functools.partial(_for_others, may_write_later=strategy.is_elastic)
+            adapt = _for_chief if strategy.rank == 0 else others
             callbacks = [
                 kept for each in given for kept in [_adapted(keras, each, adapt)] if kept is not None
             ]
@@ -79,13 +81,20 @@ def _for_chief(keras: ModuleType, callback: Callback) -> Callback:
         setattr(callback, name, path)
     if isinstance(callback, keras.callbacks.ModelCheckpoint):
         from tf_strategies.keras.atomic_files import remove_left_over, save_atomically
+        from tf_strategies.keras.unwritten_checkpoints import write_again
 
+        write_again(callback)
         remove_left_over(callback.filepath)
         save_atomically(callback)
     return callback
 
 
-def _for_others(keras: ModuleType, callback: Callback) -> Optional[Callback]:
+def _for_others(keras: ModuleType, callback: Callback, *, may_write_later: bool) -> Optional[Callback]:
+    if may_write_later and type(callback) is keras.callbacks.ModelCheckpoint:
+        from tf_strategies.keras.unwritten_checkpoints import write_nothing
+
+        write_nothing(callback)  # type: ignore[arg-type]  # it is one
+        return callback
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITERS)
     if type(callback) in writers:
         return None

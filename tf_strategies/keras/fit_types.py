@@ -70,6 +70,7 @@ class ModelCheckpoint(Callback, Protocol):
     """The callback that saves models."""
 
     filepath: str
+    verbose: int
     _save_model: Callable[..., object]
 
 
