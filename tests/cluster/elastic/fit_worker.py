@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows
+from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows, make_schedule
 from tests.support.endings import ended_with
 from tf_strategies.native.membership import Membership
 
@@ -94,6 +94,14 @@ def train(plan: Dict[str, Any]) -> None:
         fault,
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
+        make_schedule(),
+        tf.keras.callbacks.ModelCheckpoint(
+            str(Path(plan["folder"], "greatest-{epoch}.weights.h5")),
+            monitor="loss",
+            mode="max",
+            save_best_only=True,
+            save_weights_only=True,
+        ),
     ]
     validation = make_rows()
     history = model.fit(

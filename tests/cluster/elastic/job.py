@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from tests.cluster.elastic.task import BATCH, EPOCHS, ROWS, make_model, make_rows
+from tests.cluster.elastic.task import BATCH, EPOCHS, ROWS, make_model, make_rows, make_schedule
 from tests.support.processes import Process, ProcessGroup, ReservedPorts
 
 __all__ = ["BATCHES", "WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
@@ -27,7 +27,14 @@ def expected() -> Dict[str, Any]:
     x, y = make_rows()
     model = make_model()
     history = model.fit(
-        x, y, batch_size=BATCH, shuffle=False, epochs=EPOCHS, verbose=0, validation_data=(x, y)
+        x,
+        y,
+        batch_size=BATCH,
+        shuffle=False,
+        epochs=EPOCHS,
+        verbose=0,
+        validation_data=(x, y),
+        callbacks=[make_schedule()],
     )
     return {"history": history.history, "weights": [each.ravel() for each in model.get_weights()]}
 

@@ -38,6 +38,7 @@ def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, A
         rows = list(csv.DictReader(file))
     assert [int(row["epoch"]) for row in rows] == list(range(EPOCHS))
     np.testing.assert_allclose([float(row["loss"]) for row in rows], expected()["history"]["loss"], atol=1e-5)
+    assert [each.name for each in tmp_path.glob("greatest-*")] == ["greatest-1.weights.h5"]
     lost = ", ".join(job.names[rank] for rank in sorted(faults))
     survivors = [workers[rank] for rank in workers if rank not in faults]
     for worker in survivors:
