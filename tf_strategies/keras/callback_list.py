@@ -25,7 +25,7 @@ from tf_strategies.keras.stopping import agree_after_callbacks
 from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import workers_of
 
-__all__ = ["init"]
+__all__ = ["init", "path_of_chief"]
 
 _paths_of_chief: weakref.WeakKeyDictionary[Callback, Dict[str, str]] = weakref.WeakKeyDictionary()
 
@@ -63,6 +63,12 @@ def init(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
             agree_after_callbacks(self, model)  # type: ignore[arg-type]  # a model of a group
 
     return init_adapted
+
+
+def path_of_chief(callback: Callback, name: str) -> str:
+    """Returns the path in an attribute of a callback, as it is when this worker is the chief."""
+    path: str = _paths_of_chief.get(callback, {}).get(name) or getattr(callback, name)
+    return path
 
 
 def _adapted(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = [
+    "CSVLogger",
     "Callback",
     "CallbackList",
     "Callbacks",
@@ -72,6 +73,15 @@ class ModelCheckpoint(Callback, Protocol):
     filepath: str
     verbose: int
     _save_model: Callable[..., object]
+
+
+class CSVLogger(Callback, Protocol):
+    """The callback that writes the logs of epochs to a file."""
+
+    filename: str
+    sep: str
+    append: bool
+    writer: object
 
 
 class CallbackList(Protocol):
