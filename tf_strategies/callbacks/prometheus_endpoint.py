@@ -52,9 +52,12 @@ class PrometheusEndpoint(StepWatcher):
         _require_prometheus_client()
         self._collector: Optional[StepCollector] = None
         self._server: Optional[MetricsServer] = None
+        self._served: Optional[MeasuredStrategy] = None
 
     def begin(self, strategy: MeasuredStrategy) -> None:
-        """Starts the server."""
+        """Starts the server. After an attempt of this strategy that failed, it serves on: the local rank may have changed."""
+        if self._server is not None and self._served is strategy:
+            return
         from tf_strategies.callbacks.prometheus_metrics import StepCollector, application_of
 
         self.end()  # an earlier `fit` may have ended with an error
@@ -67,6 +70,7 @@ class PrometheusEndpoint(StepWatcher):
                 f"PrometheusEndpoint of {strategy.name_of(strategy.rank)} cannot listen on {self._host}, port {port} "
                 f"(port {self._port} + local rank {strategy.local_rank}): {error}; choose another port or host"
             ) from error
+        self._served = strategy
 
     def report(self, step: int, figures: StepFigures) -> None:
         """Adds the figures to what is served."""
@@ -77,7 +81,7 @@ class PrometheusEndpoint(StepWatcher):
         """Stops the server."""
         if self._server is not None:
             self._server.close()
-            self._server = None
+            self._server = self._served = None
 
 
 def _require_prometheus_client() -> None:

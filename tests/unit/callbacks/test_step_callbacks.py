@@ -124,6 +124,26 @@ def test_fit_serves_again_after_an_error() -> None:
         model.fit(X, X, verbose=0, callbacks=[endpoint])
 
 
+def test_a_further_attempt_serves_on_at_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FailsOnce(Scrapes):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_end(epoch, logs)
+            if len(self.texts) == 1:
+                raise ArithmeticError
+
+    with ReservedPorts(1) as ports, socket.create_server(("127.0.0.1", 0)) as of_another_worker:
+        endpoint = tfs.callbacks.PrometheusEndpoint(ports.ports[0], interval=1e-9)
+        scrapes, model = FailsOnce(f"http://{ports.addresses[0]}/metrics"), compiled()
+        with pytest.raises(ArithmeticError):
+            model.fit(X, X, batch_size=8, verbose=0, callbacks=[endpoint, scrapes])
+        taken = of_another_worker.getsockname()[1] - ports.ports[0]
+        monkeypatch.setattr(type(model.distribute_strategy), "local_rank", taken)
+        model.fit(X, X, batch_size=8, verbose=0, callbacks=[endpoint, scrapes])
+        assert 'steps_total{role="worker",task="0"} 4.0' in scrapes.texts[1]
+        with pytest.raises(urllib.error.URLError):
+            read(scrapes.url)
+
+
 def test_a_client_that_says_nothing_or_leaves_disturbs_nobody(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
