@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable, Generic, List, Optional, Protocol, Sequence, TypeVar
+from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 
 from tf_strategies.callbacks.resuming import Resuming
+from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.memory import KeepsState, Memory
 from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError, OptionsError
-from tf_strategies.keras.fit_types import Callback, Callbacks
+from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.model_state import forget_loops
 from tf_strategies.keras.types import Model
@@ -63,6 +64,7 @@ class ElasticFits(Generic[Seed]):
         self._strategy, self._copy_every = strategy, copy_every
         self._running: Optional[_Fit[Seed]] = None
         self._fits = 0
+        self._is_inner = False
 
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
         """Does the same as `WorkerStrategy.keep_fitting`.
@@ -73,7 +75,11 @@ class ElasticFits(Generic[Seed]):
         """
         _refuse_backup(arguments.get("callbacks"))
         if self._running is not None:  # a `fit` of a callback, which ends with the outer one
-            return fit()
+            before, self._is_inner = self._is_inner, True
+            try:
+                return fit()
+            finally:
+                self._is_inner = before
         self._fits += 1
         running = self._running = _Fit(self._strategy, model, arguments, self._copy_every, self._fits)
         try:
@@ -88,15 +94,16 @@ class ElasticFits(Generic[Seed]):
                         raise
                 running.begin_again()
         finally:
+            running.end()
             self._running = None
 
     def callbacks(self) -> List[Callback]:
         """Returns the callbacks of the running `fit`."""
-        return [] if self._running is None else [self._running.callback]
+        return [] if self._running is None or self._is_inner else [self._running.callback]
 
     def drawn(self, draw: Callable[[], Seed]) -> Seed:
         """Returns a seed that `draw` has drawn. A further attempt of a `fit` gets those of the first one."""
-        return draw() if self._running is None else self._running.drawn(draw)
+        return draw() if self._running is None or self._is_inner else self._running.drawn(draw)
 
 
 class _Fit(Generic[Seed]):
@@ -110,6 +117,7 @@ class _Fit(Generic[Seed]):
         self._memory = Memory()
         self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
+        self._appends: List[Tuple[CSVLogger, bool]] = []
         self._drawn = 0
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
         self._obstacle = self._replay.obstacle or _obstacle(model)
@@ -128,19 +136,28 @@ class _Fit(Generic[Seed]):
         """Prepares the next attempt, after the survivors have formed a group."""
         self.callback.forget_fit()
         reformed = self._strategy.reform()
-        self._meet()
+        epoch = self._meet()
         self._replay.rewind()
         self._drawn = 0
         forget_loops(self._model)
-        _append_to_files(self._callbacks)
+        if self._strategy.rank == 0:
+            self._continue_files(epoch)
         head = f"lost: {', '.join(reformed.lost)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
         seconds = f"{reformed.seconds:.1f} s after the failure"
         self._memory.on_restored = lambda place: _log.warning("%s, from %s (%s)", head, place, seconds)
 
-    def _meet(self) -> None:
-        """Compares with the other survivors in which `fit` they are, and how many seeds each has drawn."""
-        texts = self._strategy.exchange(f"{self._number} {len(self._seeds)}", "the fit that continues")
-        numbers, drawn = zip(*(map(int, text.split()) for text in texts))
+    def end(self) -> None:
+        """Puts back what the attempts have changed of the user's callbacks."""
+        for file, appends in self._appends:  # the first change last
+            file.append = appends
+
+    def _meet(self) -> int:
+        """Compares with the other survivors in which `fit` they are, and how many seeds each has drawn. Returns the epoch."""
+        epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
+        texts = self._strategy.exchange(
+            f"{self._number} {len(self._seeds)} {epoch}", "the fit that continues"
+        )
+        numbers, drawn, epochs = zip(*(map(int, text.split()) for text in texts))
         if len(set(numbers)) > 1:
             where = ", ".join(
                 f"{self._strategy.name_of(rank)} in fit {number}" for rank, number in enumerate(numbers)
@@ -149,6 +166,13 @@ class _Fit(Generic[Seed]):
                 f"a worker was lost while others had begun another fit ({where}), so they cannot go on together; start all again"
             )
         del self._seeds[min(drawn) :]
+        return max(epochs)
+
+    def _continue_files(self, epoch: int) -> None:
+        for each in _listed(self._callbacks):
+            if isinstance(each, classes_of("callbacks", "CSVLogger")):
+                file = cast(CSVLogger, each)
+                self._appends.insert(0, (file, continue_file(file, epoch)))
 
     def drawn(self, draw: Callable[[], Seed]) -> Seed:
         if self._drawn == len(self._seeds):
@@ -179,10 +203,3 @@ def _refuse_backup(callbacks: Callbacks) -> None:
             "BackupAndRestore and elastic= cannot be used in the same fit, because both say where training continues; save with "
             "ModelCheckpoint, or make the strategy without elastic="
         )
-
-
-def _append_to_files(callbacks: Callbacks) -> None:
-    """Makes CSVLogger continue its file."""
-    for each in _listed(callbacks):
-        if isinstance(each, classes_of("callbacks", "CSVLogger")):
-            each.append = True  # type: ignore[attr-defined]
