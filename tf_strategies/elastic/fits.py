@@ -82,9 +82,12 @@ class ElasticFits(Generic[Seed]):
                 self._is_inner = before
         self._fits += 1
         running = self._running = _Fit(self._strategy, model, arguments, self._copy_every, self._fits)
+        reformed: Optional[Reformed] = None
         try:
             while True:
                 try:
+                    if reformed is not None:  # another worker may be lost meanwhile
+                        running.begin_again(reformed)
                     return fit()
                 except (tf.errors.OpError, BootstrapError):
                     if not self._strategy.can_reform:
@@ -92,7 +95,7 @@ class ElasticFits(Generic[Seed]):
                     if not running.can_continue:
                         self._strategy.abandon()
                         raise
-                running.begin_again()
+                reformed = running.reform()
         finally:
             running.end()
             self._running = None
@@ -132,10 +135,13 @@ class _Fit(Generic[Seed]):
     def can_continue(self) -> bool:
         return not self._obstacle
 
-    def begin_again(self) -> None:
-        """Prepares the next attempt, after the survivors have formed a group."""
+    def reform(self) -> Reformed:
+        """Ends an attempt, and waits until the survivors have formed a group."""
         self.callback.forget_fit()
-        reformed = self._strategy.reform()
+        return self._strategy.reform()
+
+    def begin_again(self, reformed: Reformed) -> None:
+        """Prepares the next attempt. A collective."""
         epoch = self._meet()
         self._replay.rewind()
         self._drawn = 0

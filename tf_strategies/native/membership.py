@@ -126,10 +126,11 @@ class Membership:
 
     def _regroup(self, failed: Communicator) -> Membership:
         """Forms the group of the survivors. If another worker is lost meanwhile, it tries again without it."""
-        if self._elastic is None or not failed.lost or failed.rank in failed.lost:
-            failed.close()
+        if self._elastic is None or not failed.lost:
             raise BootstrapError(failed.failure)
         failed.close()
+        if failed.rank in failed.lost:
+            raise BootstrapError(failed.failure)
         settings, tls = settings_of(self._cluster, self._options)
         patience, tasks = self._elastic.patience, self._cluster.worker_tasks
         last, until = "", time.monotonic() + _REGROUP_SECONDS
