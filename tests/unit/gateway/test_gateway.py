@@ -76,6 +76,22 @@ def echo() -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@contextlib.contextmanager
+def stderr_in(path: Path) -> Iterator[None]:
+    """Opens a context in which this process and those that it starts write their stderr to a file.
+
+    `capfd.readouterr` empties a file to which other processes may write meanwhile, and so can lose a line.
+    """
+    before = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator:
     """Returns a function that starts the gateway of a task with an environment."""
@@ -147,22 +163,17 @@ def test_what_passes_two_gateways_arrives_as_it_was(kind: str, files, start) -> 
         ("tls", "another authority", "its certificate is refused"),
     ],
 )
-def test_tasks_that_disagree_say_why(theirs: str, mine: str, reason: str, files, start, capfd) -> None:
-    with echo() as port:
+def test_tasks_that_disagree_say_why(theirs: str, mine: str, reason: str, files, start, tmp_path) -> None:
+    log = tmp_path / "stderr"
+    with echo() as port, stderr_in(log):
         address = f"127.0.0.2:{port}"
         start("ps 0", [address], files[theirs]).accept_at(address)
         assert reason in reason_of_refusal(address, security(files[mine]))
         start("worker 0", [address], files[mine])
         with pytest.raises(ConnectionError, match=reason):
             through_proxy(address)
-        heard = ""
-
-        def warned() -> bool:
-            nonlocal heard
-            heard += capfd.readouterr().err
-            return "ps 0 refused a connection from 127.0.0.1: " in heard
-
-        wait_until(warned, _SECONDS, "the warning of the other task")
+        refused = "ps 0 refused a connection from 127.0.0.1: "
+        wait_until(lambda: refused in log.read_text(), _SECONDS, "the warning of the other task")
 
 
 def test_a_task_without_a_gateway_is_told_from_one_that_is_not_there(files) -> None:
