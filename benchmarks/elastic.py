@@ -1,4 +1,4 @@
-"""What a lost worker costs: elastic training against a restart of all workers from a backup, in turn.
+"""Compares what a lost worker costs: elastic training, and a restart of all workers from a backup, in turn.
 
     python -m benchmarks.elastic [--workers 4] [--width 2700] [--steps 60] [--repeats 3]
 

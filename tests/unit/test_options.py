@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tf_strategies.errors import OptionsError
-from tf_strategies.options import ALGORITHMS, TRANSPORTS, CommunicationOptions
+from tf_strategies.options import ALGORITHMS, TRANSPORTS, CommunicationOptions, Elastic
 
 
 def test_defaults():
@@ -96,3 +96,13 @@ def test_equal_options_are_equal_also_after_pickling():
 def test_all_but_the_timeout_must_agree():
     fields = {field.name for field in dataclasses.fields(CommunicationOptions)}
     assert set(CommunicationOptions().digest_fields()) == fields - {"timeout"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"min_workers": 0}, {"min_workers": True}, {"min_workers": 1.5}, {"patience": 0}, {"copy_every": 0}],
+)
+def test_options_of_elastic_training_that_are_wrong_are_named(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(OptionsError, match=rf"{name} must be .*; got {value!r}"):
+        Elastic(**wrong)

@@ -85,8 +85,8 @@ class BackupAndRestore(Resuming):
             raise OptionsError(
                 f'save_freq must be "epoch" or a number of batches, at least 1; got {save_freq!r}'
             )
-        super().__init__("BackupAndRestore", save_freq, delete=delete_checkpoint)
         self._path = Path(directory) / _FILE
+        super().__init__("BackupAndRestore", str(self._path), save_freq, delete=delete_checkpoint)
         bridge.install()  # without a strategy, nothing else has installed the bridge
 
     def make_backup(self) -> Backup:

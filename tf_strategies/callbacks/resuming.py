@@ -30,16 +30,17 @@ class Resuming(Hooks, abc.ABC):
 
     Args:
         what: the name in messages.
+        source: where the state comes from, in messages.
         save_freq: "epoch", or the number of batches between two saves.
         delete: whether the backup is deleted when `fit` ends without an error.
         each_epoch: whether it saves at the end of each epoch, too, whatever `save_freq` is.
     """
 
     def __init__(
-        self, what: str, save_freq: Union[str, int], *, delete: bool, each_epoch: bool = False
+        self, what: str, source: str, save_freq: Union[str, int], *, delete: bool, each_epoch: bool = False
     ) -> None:
         super().__init__()
-        self._what, self._save_freq, self._delete = what, save_freq, delete
+        self.what, self._source, self._save_freq, self._delete = what, source, save_freq, delete
         self._each_epoch = each_epoch or save_freq == "epoch"
         self._fit: Optional[RunningFit] = None
 
@@ -122,29 +123,35 @@ class Resuming(Hooks, abc.ABC):
     def _running(self) -> RunningFit:
         """The `fit` that calls."""
         if self._fit is None:
-            raise RuntimeError(f"{self._what} was called outside of Model.fit")
+            raise RuntimeError(f"{self.what} was called outside of Model.fit")
         return self._fit
 
     def find_fit(self) -> RunningFit:
+        """Returns the `fit` that begins.
+
+        Raises:
+            OptionsError: it cannot be found, or cannot start in the middle of an epoch.
+        """
         fit = running_fit(self.model)
         if fit is None:
             raise OptionsError(
-                f"{self._what} works within Model.fit of Keras 3, tf_keras or Keras 2.15; in a loop of your own use "
+                f"{self.what} works within Model.fit of Keras 3, tf_keras or Keras 2.15; in a loop of your own use "
                 "tf.train.CheckpointManager"
             )
         if not fit.can_begin_elsewhere:
             raise OptionsError(
-                f"{self._what} needs Keras 3.7 or newer, tf_keras, or Keras 2.15: `fit` of Keras 3.3 to 3.6 cannot start "
+                f"{self.what} needs Keras 3.7 or newer, tf_keras, or Keras 2.15: `fit` of Keras 3.3 to 3.6 cannot start "
                 'exactly in the middle of an epoch. Install a newer Keras: pip install "keras>=3.7"'
             )
         return fit
 
     def _refuse_another(self, fit: RunningFit) -> None:
-        if any(isinstance(each, Resuming) and each is not self for each in fit.callbacks):
-            raise OptionsError(
-                "fit has two callbacks that say where training continues; give it one BackupAndRestore, and save other files "
-                "with ModelCheckpoint"
-            )
+        for other in fit.callbacks:
+            if isinstance(other, Resuming) and other is not self:
+                raise OptionsError(
+                    f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save other "
+                    "files with ModelCheckpoint"
+                )
 
     def _save(self, metrics: Dict[str, Variable]) -> None:
         remembered, weights = self._callback_states.take()
@@ -183,5 +190,5 @@ class Resuming(Hooks, abc.ABC):
             return
         waiting, self._metrics_to_come = self._metrics_to_come, None
         present = metric_variables(self.model)
-        group_state.check(waiting, present, self._what)
+        group_state.check(waiting, present, self._source)
         group_state.add(self.strategy, waiting, present)

@@ -7,11 +7,10 @@ from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple,
 
 import tensorflow as tf
 
-from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.memory import KeepsState, Memory
 from tf_strategies.elastic.replay import Replay
-from tf_strategies.errors import BootstrapError, OptionsError
+from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.model_state import forget_loops
@@ -71,9 +70,7 @@ class ElasticFits(Generic[Seed]):
 
         Raises:
             BootstrapError: workers were lost, and this worker cannot go on.
-            OptionsError: a callback is a BackupAndRestore.
         """
-        _refuse_backup(arguments.get("callbacks"))
         if self._running is not None:  # a `fit` of a callback, which ends with the outer one
             before, self._is_inner = self._is_inner, True
             try:
@@ -201,11 +198,3 @@ def _obstacle(model: Model) -> str:
 def _listed(callbacks: Callbacks) -> Sequence[Callback]:
     given = getattr(callbacks, "callbacks", callbacks)
     return given if isinstance(given, (list, tuple)) else [given] if given else []
-
-
-def _refuse_backup(callbacks: Callbacks) -> None:
-    if any(isinstance(each, Resuming) for each in _listed(callbacks)):
-        raise OptionsError(
-            "BackupAndRestore and elastic= cannot be used in the same fit, because both say where training continues; save with "
-            "ModelCheckpoint, or make the strategy without elastic="
-        )

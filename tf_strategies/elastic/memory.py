@@ -98,7 +98,7 @@ class KeepsState(Resuming):
     """
 
     def __init__(self, memory: Memory, copy_every: int) -> None:
-        super().__init__("elastic training", copy_every, delete=False, each_epoch=True)
+        super().__init__("elastic=", "another worker", copy_every, delete=False, each_epoch=True)
         self._memory = memory
 
     def make_backup(self) -> Backup:

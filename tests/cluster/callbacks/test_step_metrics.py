@@ -1,4 +1,4 @@
-"""While two workers train, Prometheus and TensorBoard get the time and the communication of their steps."""
+"""Reads from Prometheus and TensorBoard the time and the communication of the steps of two workers."""
 
 from __future__ import annotations
 

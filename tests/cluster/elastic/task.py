@@ -1,4 +1,4 @@
-"""What the workers of test_elastic.py learn, and the process that compares."""
+"""Makes the rows and the model of test_elastic.py, for its workers and for the process that compares."""
 
 from __future__ import annotations
 

@@ -222,7 +222,10 @@ def test_a_loop_of_ones_own_is_told_what_to_use_instead(strategy, tmp_path: Path
 
 def test_a_second_one_in_a_fit_is_refused(strategy, tmp_path: Path) -> None:
     two = [callbacks.BackupAndRestore(tmp_path / name) for name in "ab"]
-    with pytest.raises(OptionsError, match="give it one BackupAndRestore"):
+    with pytest.raises(
+        OptionsError,
+        match="fit has two that say where it continues, BackupAndRestore and BackupAndRestore; leave one",
+    ):
         make_model(strategy).fit(dataset().batch(BATCH), verbose=0, callbacks=two)
 
 

@@ -195,10 +195,9 @@ def test_nothing_is_left_running(calls):
     found = [calls.begin(rank, {0}) for rank in (1, 2, 3)]
     for each in found:
         each.result(20)
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        left = {each for each in set(threading.enumerate()) - before if each.name.startswith("tf_strategies")}
-        if not left:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"threads are left: {left}")
+
+    def none_left() -> bool:
+        new = set(threading.enumerate()) - before
+        return not any(each.name.startswith("tf_strategies") for each in new)
+
+    wait_until(none_left, 10, "the ends of the threads")
