@@ -149,8 +149,8 @@ class Resuming(Hooks, abc.ABC):
         for other in fit.callbacks:
             if isinstance(other, Resuming) and other is not self:
                 raise OptionsError(
-                    f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save other "
-                    "files with ModelCheckpoint"
+                    f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save "
+                    "other files with ModelCheckpoint"
                 )
 
     def _save(self, metrics: Dict[str, Variable]) -> None:
