@@ -44,23 +44,30 @@ sys.exit(3)
     assert "worker 2 | " in process.log()
 
 
-def test_the_others_run_on_while_there_are_min_workers(launcher):
-    code = """
+MIN_WORKERS = ("--workers", "4", "--min-workers", "2", "--survivor-wait", "0.1")
+ONE_IS_LOST = """
 note()
 if index == 1:
     sys.exit(9)
 while not (folder / "go").exists():
     time.sleep(0.02)
-sys.exit(5 if (folder / "fail").exists() and index != 3 else 0)
 """
-    process = launcher.start("--workers", "4", "--min-workers", "2", "--survivor-wait", "0.1", code=code)
+
+
+def test_the_others_run_on_while_there_are_min_workers(launcher):
+    process = launcher.start(*MIN_WORKERS, code=ONE_IS_LOST)
     process.wait_for_text(r"worker 1 ended with status 9 after .* s; 3 of 4 go on \(--min-workers 2\)", 10)
     (launcher.folder / "go").touch()
     assert process.wait(10) == 0
-    (launcher.folder / "fail").touch()
-    process = launcher.start("--workers", "4", "--min-workers", "2", "--survivor-wait", "0.1", code=code)
+
+
+def test_fewer_than_min_workers_are_ended(launcher):
+    process = launcher.start(*MIN_WORKERS, code=ONE_IS_LOST + "if index == 3: hold()\nsys.exit(5)")
+    process.wait_for_text("3 of 4 go on", 10)
+    (launcher.folder / "go").touch()
     assert process.wait(10) == 5
     assert "2 of 4 go on" in process.log()
+    assert "ended by tfs-run with SIGTERM" in process.log()
 
 
 def test_one_that_ignores_the_signal_is_killed_after_the_grace(launcher):
