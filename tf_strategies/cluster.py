@@ -134,6 +134,11 @@ class Cluster:
         return dataclasses.replace(self, absent=self.absent.union(tasks))
 
     @property
+    def whole(self) -> Cluster:
+        """The cluster in which all tasks train."""
+        return dataclasses.replace(self, absent=frozenset())
+
+    @property
     def rank(self) -> int | None:
         """This task's position in `worker_tasks`; None for a parameter server or evaluator."""
         tasks = self.worker_tasks

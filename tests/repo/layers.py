@@ -68,6 +68,7 @@ _FOUNDATION = {
     "options",
     "private_file",
     "refusal_counts",
+    "restarted",
     "secret",
     "slow_worker",
     "texts",
@@ -86,6 +87,7 @@ PARTS = {
     "objects": {"types"},
     "private_file": {"errors"},
     "refusal_counts": set(),
+    "restarted": set(),
     "slow_worker": set(),
     "secret": {"addresses", "errors", "private_file"},
     "tls": {"errors", "private_file"},
@@ -144,7 +146,7 @@ PARTS = {
 # Folders within a part, and what of the same part each may import, besides itself. What lies beside them may import them all.
 ROOMS = {
     "control_plane": {
-        "coordinator": {"agreement", "leavers", "link", "messages"},
+        "coordinator": {"agreement", "leavers", "link", "messages", "succession"},
         "roll_call": {"link", "messages", "remote_link", "server"},
     },
     "parameter_server": {

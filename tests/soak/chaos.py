@@ -3,8 +3,8 @@
 python -m tests.soak.chaos [--minutes 30] [--seed 1] [--workers 4,5,6]
 
 Each round starts some workers and lets some of them fail at random moments: killed, stopped, with an exception; in a step, in the
-validation, several at once. It prints the plan of the round and fails when a survivor hangs, ends with an error, or has other
-weights or logs than one process.
+validation, several at once. In half of the rounds, those that were killed start again and join the others. It prints the plan of
+the round and fails when a worker hangs, ends with an error, or has other weights or logs than one process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_faults(chance: random.Random, size: int) -> Dict[int, List[Any]]:
     left = size
     while left > 2 and (not faults or chance.random() < 0.7):
         at_once = chance.randint(1, (left - 1) // 2)
-        moment = chance.randint(moments[-1] + 3 if moments else 1, BATCHES * EPOCHS + 2)
+        moment = chance.randint(*sorted((moments[-1] + 3 if moments else 1, BATCHES * EPOCHS + 2)))
         if moment > BATCHES * EPOCHS:
             break
         for rank in chance.sample([each for each in range(size) if each not in faults], at_once):
@@ -42,15 +42,23 @@ def make_faults(chance: random.Random, size: int) -> Dict[int, List[Any]]:
 
 
 def run_round(seed: int, size: int, folder: Path, *, fresh: bool = False) -> List[float]:
-    """Runs a round. Returns the seconds from each fault until the survivors went on."""
+    """Runs a round. Returns the seconds from each fault until the survivors went on, if they did not wait for the others."""
     faults = make_faults(random.Random(seed), size)
-    print(f"seed {seed}: {size} workers, faults {faults}", flush=True)
-    job = Job(folder, size, "arrays", faults)
+    meet = 0
+    if random.Random(f"{seed} again").random() < 0.5:
+        faults = {rank: ["kill", at] for rank, (_, at) in faults.items() if at != "validation"} or {
+            0: ["kill", 3]
+        }
+        meet = max(at for _, at in faults.values()) + 1
+    print(f"seed {seed}: {size} workers, faults {faults}{', which start again' if meet else ''}", flush=True)
+    job = Job(folder, size, "arrays", faults, meet=meet)
     workers = job.run(fresh=fresh)
     for result in job.results(workers):
         require_expected(result)
+    if meet:
+        return []
     survivor = min(set(workers) - set(faults))
-    return [seconds_to_next_batch(workers[survivor], workers[lost]) for lost in faults]
+    return [seconds_to_next_batch(workers[survivor], lost) for lost in job.lost.values()]
 
 
 def main() -> None:
@@ -68,8 +76,8 @@ def main() -> None:
             seconds += run_round(seed, sizes[seed % len(sizes)], Path(folder), fresh=True)
         seed += 1
     print(
-        f"{seed - given.seed} rounds with {len(seconds)} faults: from a fault to the next step "
-        f"{statistics.median(seconds):.1f} s in the median, {max(seconds):.1f} s at most"
+        f"{seed - given.seed} rounds. From a fault to the next step, where nobody came back: "
+        f"{statistics.median(seconds or [0.0]):.1f} s in the median of {len(seconds)}, {max(seconds, default=0.0):.1f} s at most"
     )
 
 

@@ -135,7 +135,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
         is_shared_later = in_session_graph() and self._is_coordinated
-        if replica_id == 0 and self._workers.size > 1 and not self._alone and not is_shared_later:
+        alone = self._alone or self._workers.is_behind
+        if replica_id == 0 and self._workers.size > 1 and not alone and not is_shared_later:
             return initial_value_from_first_worker(
                 self._workers, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )

@@ -20,6 +20,7 @@ from typing import (
     Sequence,
     Tuple,
     Union,
+    cast,
 )
 
 import tensorflow as tf
@@ -27,9 +28,10 @@ import tensorflow as tf
 from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
+from tf_strategies.collective.unconnected import Unconnected
 from tf_strategies.collective.worker_group import WorkerGroup, WorkersOfSubgroup
 from tf_strategies.collective.xla import refuse_xla
-from tf_strategies.errors import ClusterConfigError, OptionsError
+from tf_strategies.errors import BootstrapError, ClusterConfigError, Code, OptionsError
 from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.types import Json, JsonObject
 
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
 
 
+_BLAME_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+
+
 class SingleWorker:
     """A group of one worker. It uses no network, and does not load the native library."""
 
@@ -49,6 +55,8 @@ class SingleWorker:
     hosts = ("here",)
     timeout = math.inf
     usable = True
+    is_newcomer = False
+    is_behind = False
 
     def __init__(self, name: str = "worker 0") -> None:
         self._name = name
@@ -111,10 +119,12 @@ class Reformed(NamedTuple):
 
     Attributes:
         lost: the names of the workers without which they go on.
-        seconds: since the failure.
+        joined: the names of those that are new.
+        seconds: since the failure, or since this worker has begun to wait for the others.
     """
 
     lost: List[str]
+    joined: List[str]
     seconds: float
 
 
@@ -130,7 +140,7 @@ class CommunicatorWorkers:
 
     def __init__(
         self,
-        communicator: Union[Communicator, Subcommunicator],
+        communicator: Union[Communicator, Subcommunicator, Unconnected],
         names: Sequence[str],
         hosts: Sequence[str],
         timeout: float,
@@ -138,12 +148,15 @@ class CommunicatorWorkers:
         from tf_strategies.native import collective_ops
 
         self._ops = collective_ops
-        self._communicator = communicator
+        self._communicator: Union[Communicator, Subcommunicator, Unconnected] = communicator
         self._names = names
         self.rank: int = communicator.rank
         self.size: int = communicator.size
         self.hosts = tuple(hosts)
         self.timeout = timeout
+
+    is_newcomer = False
+    is_behind = False
 
     @property
     def usable(self) -> bool:
@@ -156,9 +169,17 @@ class CommunicatorWorkers:
     def name_of(self, rank: int) -> str:
         return self._names[rank]
 
+    def _require_connection(self, what: str) -> None:
+        if self.is_newcomer:
+            raise BootstrapError(
+                f"{self._names[self.rank]} has started again while the others train. It can join them in model.fit, but not in "
+                f"{what!r} before that; build the model, and call fit first"
+            )
+
     def all_reduce(
         self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
     ) -> List[tf.Tensor]:
+        self._require_connection(name)
         refuse_xla(name)
         totals = self._ops.all_reduce(
             list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
@@ -167,6 +188,7 @@ class CommunicatorWorkers:
         return totals
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
+        self._require_connection(name)
         refuse_xla(name)
         return _side_by_side(
             self._ops.all_gather(tensor, communicator=self._communicator, name=name, layout=layout)
@@ -175,6 +197,7 @@ class CommunicatorWorkers:
     def all_to_all(
         self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
     ) -> Tuple[tf.Tensor, tf.Tensor]:
+        self._require_connection(name)
         refuse_xla(name)
         result = self._ops.all_to_all(
             tensor, lengths, communicator=self._communicator, name=name, layout=layout
@@ -183,6 +206,7 @@ class CommunicatorWorkers:
         return result
 
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
+        self._require_connection(name)
         refuse_xla(name)
         return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
 
@@ -205,58 +229,108 @@ class ConnectedWorkers(CommunicatorWorkers):
     It is closed when its last user leaves, when this object is deleted, or when the interpreter ends.
     """
 
-    _communicator: Communicator
+    _communicator: Union[Communicator, Unconnected]
 
     def __init__(
         self, cluster: Cluster, options: CommunicationOptions, elastic: Optional[Elastic] = None
     ) -> None:
-        from tf_strategies.native.membership import Membership
+        from tf_strategies.native import membership
 
         self.options = options
         self.elastic = elastic
+        self._cluster = cluster
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
-        self._use(Membership.form(cluster, options, elastic))
+        self._membership: Optional[Membership] = None
+        if elastic is not None and membership.is_late(cluster, options, elastic):
+            self.is_newcomer = self.is_behind = True
+            self._start(Unconnected(cluster), [cluster.name_of(task) for task in cluster.worker_tasks])
+        else:
+            self._use(membership.form_first(cluster, options, elastic))
 
     def _use(self, membership: Membership) -> None:
         self._membership = membership
-        self._topics = itertools.count()
-        self._subgroups = itertools.count()
-        communicator = membership.communicator
-        CommunicatorWorkers.__init__(
-            self, communicator, membership.names, communicator.hosts, self.options.timeout
-        )
-        at_exit.register(communicator.close_at_exit)
+        self._start(membership.communicator, membership.names)
+        at_exit.register(membership.communicator.close_at_exit)
         self._finalizer = weakref.finalize(self, _close_elsewhere, membership)
         self._finalizer.atexit = False
 
+    def _start(self, communicator: Union[Communicator, Unconnected], names: Sequence[str]) -> None:
+        self._topics = itertools.count()
+        self._subgroups = itertools.count()
+        CommunicatorWorkers.__init__(self, communicator, names, communicator.hosts, self.options.timeout)
+
     @property
     def can_reform(self) -> bool:
-        """Whether the group has failed, and its survivors form it again."""
-        return not self._communicator.usable and self._membership.is_succeeded
+        """Whether the group has ended, and its workers form another one."""
+        found = self._membership
+        return found is not None and not self._communicator.usable and found.is_succeeded
 
     def reform(self) -> Reformed:
-        """Becomes the group of the survivors, after this one has failed. Blocks until they have formed it.
+        """Becomes the group that follows this one, which has ended. Blocks until it has formed.
 
-        Ranks and the size change. Functions that were traced before still use the failed group.
+        Ranks and the size change. Functions that were traced before still use the last group.
 
         Raises:
             BootstrapError: this worker cannot go on.
         """
         before = self._membership
+        if before is None:
+            raise BootstrapError("this worker has not joined the others")
         after = before.successor()
-        at_exit.unregister(self._communicator.close_at_exit)
+        at_exit.unregister(before.communicator.close_at_exit)
         self._finalizer.detach()
         self._use(after)
         lost = [name for name in before.names if name not in self._names]
-        return Reformed(lost, time.monotonic() - before.failed_at)
+        joined = [name for name in self._names if name not in before.names]
+        return Reformed(lost, joined, time.monotonic() - before.failed_at)
+
+    def join_fit(self, number: int) -> Reformed:
+        """Joins the others in a call of `fit`, from 1. It may wait as long as they train.
+
+        Raises:
+            BootstrapError: they refuse this worker, or have ended.
+        """
+        from tf_strategies.native.membership import Membership
+
+        start = time.monotonic()
+        if self.elastic is None:
+            raise BootstrapError("only a group with elastic= takes newcomers")
+        self._use(Membership.join(self._cluster, self.options, self.elastic, number))
+        self.is_newcomer = False
+        return Reformed([], [self._names[self.rank]], time.monotonic() - start)
+
+    def require_group(self) -> None:
+        """Raises BootstrapError if the group has ended, although no collective of this worker has failed yet."""
+        if not self.usable:
+            raise BootstrapError(self.failure)
+
+    def blame_newcomers(self, why: str) -> None:
+        """Ends a group whose workers differ, so that those that joined last leave it. Blocks for a limited time."""
+        self._communicator.report_failure(int(Code.MISMATCH), why, -1)
+        end = time.monotonic() + _BLAME_SECONDS
+        while self.usable and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
+
+    def leave_because(self, why: str) -> None:
+        """Leaves the group at once, so that the others go on. `why` is the error of this worker."""
+        self._communicator.close(why)
+
+    def caught_up(self) -> None:
+        """Notes that this worker has all variables of the others, and makes further ones together with them."""
+        self.is_behind = False
+
+    def admit(self, fit: Optional[int]) -> None:
+        """Lets newcomers join this call of `fit` from now on; None: none. All workers must be in this call."""
+        self._communicator.admit(fit)
 
     def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         from tf_strategies.native.subgroup import open_subgroup
 
+        self._require_connection("subgroup")
         number = next(self._subgroups)
         if len(ranks) == 1:
             return SingleWorker(self._names[ranks[0]]) if self.rank in ranks else None
-        part = open_subgroup(self._communicator, ranks, number)
+        part = open_subgroup(cast("Communicator", self._communicator), ranks, number)
         if part is None:
             return None
         names, hosts = ([of[rank] for rank in ranks] for of in (self._names, self.hosts))
@@ -304,8 +378,9 @@ class ConnectedWorkers(CommunicatorWorkers):
         self.abandon()
 
     def abandon(self) -> None:
-        """Does not join the group that the survivors of a failure form."""
-        self._membership.abandon()
+        """Does not join the group that follows this one."""
+        if self._membership is not None:
+            self._membership.abandon()
 
 
 def _side_by_side(result: tf.Tensor) -> tf.Tensor:

@@ -30,7 +30,7 @@ class GroupTraining(GroupStrategy):
     def _init_training(self, step_losses: str, elastic: Optional[Elastic]) -> None:
         self._step_losses = step_losses
         self._fits: Optional[ElasticFits[SharedSeed]] = (
-            None if elastic is None else ElasticFits(self, elastic.copy_every)
+            None if elastic is None else ElasticFits(self, elastic.copy_every, lambda seed: SharedSeed(*seed))
         )
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
@@ -100,6 +100,35 @@ class GroupTraining(GroupStrategy):
     def can_reform(self):
         """Whether the survivors of a failure form the group again."""
         return self._group.can_reform
+
+    @property
+    def is_newcomer(self):
+        """Whether this worker has started while the others train, and has not joined them yet."""
+        return self._group.is_newcomer
+
+    def join_fit(self, number):
+        """Joins the others in a call of `fit`; see `ConnectedWorkers.join_fit`."""
+        return self._group.join_fit(number)
+
+    def require_group(self):
+        """Raises an error if the group has ended; see `ConnectedWorkers.require_group`."""
+        self._group.require_group()
+
+    def blame_newcomers(self, why):
+        """Ends a group whose workers differ; see `ConnectedWorkers.blame_newcomers`."""
+        self._group.blame_newcomers(why)
+
+    def leave_because(self, why):
+        """Leaves the group at once; see `ConnectedWorkers.leave_because`."""
+        self._group.leave_because(why)
+
+    def caught_up(self):
+        """Notes that this worker has all variables of the others."""
+        self._group.caught_up()
+
+    def admit(self, fit):
+        """Lets newcomers join this call of `fit`; see `ConnectedWorkers.admit`."""
+        self._group.admit(fit)
 
     def abandon(self):
         """Lets the survivors form the group without this worker."""

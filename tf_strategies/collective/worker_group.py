@@ -41,6 +41,14 @@ class WorkerGroup(Protocol):
         """Whether the group is open and has not failed."""
 
     @property
+    def is_newcomer(self) -> bool:
+        """Whether this worker has started while the others train, and has not joined them yet. It has no collectives."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this worker has started while the others train, and still makes variables that they have already."""
+
+    @property
     def failure(self) -> str:
         """The reason why the group has failed, or ""."""
 

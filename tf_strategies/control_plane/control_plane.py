@@ -7,7 +7,7 @@ from typing import Callable, Mapping
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.agreement import terms_of
 from tf_strategies.control_plane.callbacks import Callbacks
-from tf_strategies.control_plane.coordinator import Coordinator
+from tf_strategies.control_plane.coordinator import Coordinator, Newcomers
 from tf_strategies.control_plane.distrust import DistrustError
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
@@ -17,6 +17,7 @@ from tf_strategies.control_plane.notices import NoticeWatch, give_notice
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
+from tf_strategies.control_plane.succession import Succession, newcomer_terms
 from tf_strategies.tls import TLS_FOLDER, TlsFiles
 from tf_strategies.types import JsonObject
 
@@ -55,6 +56,7 @@ class ControlPlane:
         pace: Callable[[], Pace | None] = lambda: None,
         waited_for_batches: Callable[[float], float | None] = lambda seconds: None,
         tls: TlsFiles | None = None,
+        succession: Succession | None = None,
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
@@ -75,6 +77,7 @@ class ControlPlane:
             waited_for_batches: returns the share of the last seconds in which this rank waited for others to have their next
                 batch; None if this is not known.
             tls: the certificate of this task; None for connections without TLS. All workers must have one, or none.
+            succession: how the group follows another one; None if groups have no followers.
 
         Returns:
             The membership of this rank.
@@ -85,13 +88,13 @@ class ControlPlane:
         rank = _rank(cluster)
         tasks = cluster.worker_tasks
         names = tuple(cluster.name_of(task) for task in tasks)
-        terms = terms_of(cluster, options)
+        terms = terms_of(cluster, options if succession is None else succession.added_to(options))
         callbacks = Callbacks(on_abort, describe, waiting, pace, waited_for_batches)
         member = Member(rank, tuple(map(str, tasks)), names, terms, timeout, callbacks)
         plane = cls(cluster, member, secret, tls)
         try:
             if rank == 0:
-                plane._serve(names[0], terms, timeout, callbacks)
+                plane._serve(names[0], terms, timeout, callbacks, _newcomers(cluster, options, succession))
             member.join(plane._open_link)
         except BaseException as error:
             plane.close()
@@ -196,6 +199,15 @@ class ControlPlane:
         """
         self._member.compare(topic, key, payload)
 
+    def admit(self, fit: int | None) -> None:
+        """Admits newcomers to a call of `fit` from now on; None: to none. It only has an effect on rank 0.
+
+        All ranks must be in this call of `fit`, as long as newcomers may join.
+        """
+        coordinator = self._coordinator
+        if coordinator is not None:
+            coordinator.admissions.admit(fit)
+
     def failed(self) -> Failure | None:
         """Returns the reason why the group has failed, or None."""
         return self._member.failed()
@@ -219,10 +231,19 @@ class ControlPlane:
             self._coordinator.stop()
             self._coordinator = None
 
-    def _serve(self, name: str, terms: dict[str, object], timeout: float, callbacks: Callbacks) -> None:
-        self._coordinator = Coordinator(self._cluster, terms, timeout, callbacks.waited_for_batches)
+    def _serve(
+        self,
+        name: str,
+        terms: dict[str, object],
+        timeout: float,
+        callbacks: Callbacks,
+        newcomers: Newcomers | None,
+    ) -> None:
+        self._coordinator = Coordinator(
+            self._cluster, terms, timeout, callbacks.waited_for_batches, newcomers
+        )
         self._coordinator.start()
-        if self.size > 1:
+        if self.size > 1 or newcomers is not None:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
             self._server = ControlServer(
                 name, address, self.size, self._secret, self._coordinator.post, self._tls
@@ -244,6 +265,14 @@ class ControlPlane:
             return LocalLink(self._coordinator, on_message)
         address = self._cluster.address_of(self._cluster.worker_tasks[0])
         return RemoteLink(address, self._secret, on_message, on_closed, self._tls)
+
+
+def _newcomers(
+    cluster: Cluster, options: Mapping[str, object], succession: Succession | None
+) -> Newcomers | None:
+    if succession is None:
+        return None
+    return Newcomers(cluster, newcomer_terms(cluster, options), succession)
 
 
 def _rank(cluster: Cluster) -> int:

@@ -215,7 +215,8 @@ class Member:
         elif kind == "abort":
             with self._changed:
                 self._send({"type": "aborted"})
-            self._fail(Failure(Code(message["code"]), message["message"], messages.ranks(message, "lost")))
+            lost, joins = messages.ranks(message, "lost"), messages.texts(message, "joins")
+            self._fail(Failure(Code(message["code"]), message["message"], lost, joins))
         elif kind == "time":
             self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":

@@ -18,7 +18,15 @@ While the survivors of a group look for one another (roll_call), in place of all
 
     present      rank, epoch: of a survivor, to one of a lower rank
     here         the answer of a rank that calls the roll, too
-    members      ranks: of the survivors that form the next group
+    members      tasks: of the next group
+
+Messages of a newcomer, a task that has started again while the others train, and the answers of rank 0:
+
+    newcomer     task, terms, fit: asks whether a group trains (fit 0), or to join this call of `fit`, from 1
+    forming      the answer while the first group forms
+    training     the answer of a group that trains without the newcomer
+    admitted     epoch, tasks, joins: the number and the tasks of the group, and the newcomers that join the next one
+    coming       the answer of the newcomer
 
 Messages from rank 0 to a member:
 
@@ -29,7 +37,7 @@ Messages from rank 0 to a member:
     gathered     sequence, first, payloads: of consecutive ranks from `first`
     describe     instance
     left         rank, why: a member has left; the member itself gets it as the answer to leave
-    abort        code, message, lost: the group has failed; the ranks that are lost
+    abort        code, message, lost, joins: the group has ended; the ranks that are lost, the tasks that join
     stop_where   training: asks for the first place at which the member can stop it
     stop_at      training, place: all members stop there
 
@@ -48,7 +56,7 @@ from tf_strategies.types import JsonObject
 Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 6
+PROTOCOL = 7
 
 
 class Pace(NamedTuple):
@@ -64,17 +72,19 @@ class Pace(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The reason why a group failed.
+    """The reason why a group ended.
 
     Attributes:
         code: the kind of failure.
         message: the cause and the remedy, in one line.
         lost: the ranks without which the others could go on; none if every rank is to blame, or nobody knows.
+        joins: the tasks for whose sake the group ended, which join the next one, "worker 2".
     """
 
     code: Code
     message: str
     lost: frozenset[int] = frozenset()
+    joins: tuple[str, ...] = ()
 
 
 def encode(message: Message) -> bytes:
@@ -154,3 +164,15 @@ def ranks(message: Message, key: str) -> frozenset[int]:
     if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of ranks")
     return frozenset(value)
+
+
+def texts(message: Message, key: str) -> tuple[str, ...]:
+    """Returns a field of a message that lists texts.
+
+    Raises:
+        ValueError: the field is missing, or is not a list of texts.
+    """
+    value = message.get(key)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a list of texts")
+    return tuple(value)

@@ -1,12 +1,15 @@
-"""Calls `fit` again after workers were lost, so that it continues after the last step that was finished."""
+"""Calls `fit` again after workers were lost or have joined, so that it continues after the last step that was finished."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 
+from tf_strategies._tf import compat
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.memory import KeepsState, Memory
 from tf_strategies.elastic.replay import Replay
@@ -15,19 +18,36 @@ from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.model_state import forget_loops
 from tf_strategies.keras.types import Model
+from tf_strategies.texts import described
 from tf_strategies.types import Kwargs, Result
 
 __all__ = ["ElasticFits"]
 
 _log = logging.getLogger("tf_strategies")
 
-Seed = TypeVar("Seed")
+_WHY_LENGTH = 300
+
+_fits = itertools.count(
+    1
+)  # of all strategies, so that a worker that starts again does not join another fit of the script
+
+
+class DrawnSeed(Protocol):
+    """A seed that all workers know: a NamedTuple of JSON values."""
+
+    @property
+    def is_seeded(self) -> bool:
+        """Whether the global seeds of the workers were equal already, which are then used."""
+
+
+Seed = TypeVar("Seed", bound=DrawnSeed)
 
 
 class Reformed(Protocol):
-    """Describes how survivors have formed a group again."""
+    """Describes how a group has formed again."""
 
     lost: List[str]
+    joined: List[str]
     seconds: float
 
 
@@ -37,9 +57,28 @@ class Reformable(Protocol):
     rank: int
     size: int
     can_reform: bool
+    is_newcomer: bool
 
     def reform(self) -> Reformed:
-        """Becomes the strategy of the survivors."""
+        """Becomes the strategy of the group that follows."""
+
+    def join_fit(self, number: int) -> Reformed:
+        """Joins the others in a call of `fit`."""
+
+    def require_group(self) -> None:
+        """Raises BootstrapError if the group has ended."""
+
+    def blame_newcomers(self, why: str) -> None:
+        """Ends a group whose workers differ, so that those that joined last leave it."""
+
+    def leave_because(self, why: str) -> None:
+        """Leaves the group at once, so that the others go on."""
+
+    def caught_up(self) -> None:
+        """Notes that this worker has all variables of the others, and makes further ones together with them."""
+
+    def admit(self, fit: Optional[int]) -> None:
+        """Lets newcomers join this call of `fit`; None: none."""
 
     def abandon(self) -> None:
         """Lets the survivors go on without this worker."""
@@ -57,12 +96,14 @@ class ElasticFits(Generic[Seed]):
     Args:
         strategy: the strategy.
         copy_every: as in `Elastic`.
+        seed_of: makes a seed of its fields, which a newcomer has received.
     """
 
-    def __init__(self, strategy: Reformable, copy_every: int) -> None:
-        self._strategy, self._copy_every = strategy, copy_every
+    def __init__(
+        self, strategy: Reformable, copy_every: int, seed_of: Callable[[Sequence[int]], Seed]
+    ) -> None:
+        self._strategy, self._copy_every, self._seed_of = strategy, copy_every, seed_of
         self._running: Optional[_Fit[Seed]] = None
-        self._fits = 0
         self._is_inner = False
 
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
@@ -77,15 +118,26 @@ class ElasticFits(Generic[Seed]):
                 return fit()
             finally:
                 self._is_inner = before
-        self._fits += 1
-        running = self._running = _Fit(self._strategy, model, arguments, self._copy_every, self._fits)
+        running = self._running = _Fit(
+            self._strategy, model, arguments, self._copy_every, next(_fits), self._seed_of
+        )
         reformed: Optional[Reformed] = None
         try:
             while True:
                 try:
+                    if self._strategy.is_newcomer:
+                        reformed = running.join()
                     if reformed is not None:  # another worker may be lost meanwhile
                         running.begin_again(reformed)
-                    return fit()
+                    result = fit()
+                    running.finish()
+                    return result
+                except ValueError as error:
+                    if not running.may_blame(reformed):
+                        raise
+                    self._strategy.blame_newcomers(described(error, _WHY_LENGTH))
+                    if not self._strategy.can_reform:
+                        raise
                 except (tf.errors.OpError, BootstrapError):
                     if not self._strategy.can_reform:
                         raise
@@ -93,6 +145,10 @@ class ElasticFits(Generic[Seed]):
                         self._strategy.abandon()
                         raise
                 reformed = running.reform()
+        except BaseException as error:
+            if running.is_trial:
+                self._strategy.leave_because(described(error, _WHY_LENGTH))
+            raise
         finally:
             running.end()
             self._running = None
@@ -110,15 +166,26 @@ class _Fit(Generic[Seed]):
     """One call of `fit`, with all its attempts."""
 
     def __init__(
-        self, strategy: Reformable, model: Model, arguments: Kwargs, copy_every: int, number: int
+        self,
+        strategy: Reformable,
+        model: Model,
+        arguments: Kwargs,
+        copy_every: int,
+        number: int,
+        seed_of: Callable[[Sequence[int]], Seed],
     ) -> None:
-        self._strategy, self._model, self._number = strategy, model, number
+        self._strategy, self._model, self._number, self._seed_of = strategy, model, number, seed_of
         self._callbacks: Callbacks = arguments.get("callbacks")
         self._memory = Memory()
+        self._memory.on_ready = self._ready
+        self._memory.on_caught_up = strategy.caught_up
+        self._memory.on_step = self._step_ended
+        self._has_joined = self._took_step = False
         self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
         self._appends: List[Tuple[CSVLogger, bool]] = []
         self._drawn = 0
+        self._random_state = [compat.op_seed(), compat.next_op_number()]
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
         self._obstacle = self._replay.obstacle or _obstacle(model)
         if self._obstacle and strategy.rank == 0:
@@ -129,38 +196,89 @@ class _Fit(Generic[Seed]):
         return self._strategy.name_of(self._strategy.rank)
 
     @property
+    def _is_new(self) -> bool:
+        """Whether this worker has not received the state of the others yet."""
+        return self._memory.moment is not None and self._memory.moment.is_nowhere
+
+    @property
     def can_continue(self) -> bool:
         return not self._obstacle
 
+    def join(self) -> Reformed:
+        """Waits until this worker, which has started while the others train, is in their group.
+
+        Raises:
+            BootstrapError: it cannot join.
+        """
+        if self._obstacle:
+            raise BootstrapError(f"{self.name} cannot join the others in fit: {self._obstacle}")
+        self._memory.begin_nowhere()
+        reformed = self._strategy.join_fit(self._number)
+        self._has_joined = True
+        return reformed
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether this worker has joined the others, but has not taken a step with them yet."""
+        return self._has_joined and not self._took_step
+
+    def may_blame(self, reformed: Optional[Reformed]) -> bool:
+        """Returns True if a difference between workers can be a fault of others that have just joined."""
+        return reformed is not None and bool(reformed.joined) and not self._has_joined and not self._took_step
+
+    def _step_ended(self) -> None:
+        self._took_step = True
+        self._strategy.require_group()
+
+    def _ready(self) -> None:
+        if self.can_continue:
+            self._strategy.admit(self._number)
+
+    def finish(self) -> None:
+        """Ends the call together with the other workers. A collective.
+
+        Newcomers are not admitted any more before the first worker has left: it would not notice that the group ends.
+        """
+        self._strategy.admit(None)
+        self._strategy.exchange("", "the end of fit")
+
     def reform(self) -> Reformed:
-        """Ends an attempt, and waits until the survivors have formed a group."""
+        """Ends an attempt, and waits until the next group has formed."""
         self.callback.forget_fit()
         return self._strategy.reform()
 
     def begin_again(self, reformed: Reformed) -> None:
         """Prepares the next attempt. A collective."""
         epoch = self._meet()
+        self._memory.continues = True
+        self._took_step = self._took_step and self._has_joined
         self._replay.rewind()
         self._drawn = 0
         forget_loops(self._model)
         if self._strategy.rank == 0:
             self._continue_files(epoch)
-        head = f"lost: {', '.join(reformed.lost)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
-        seconds = f"{reformed.seconds:.1f} s after the failure"
+        changes = [
+            f"{what}: {', '.join(names)}"
+            for what, names in (("lost", reformed.lost), ("joined", reformed.joined))
+            if names
+        ]
+        head = f"{'; '.join(changes)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
+        seconds = f"{reformed.seconds:.1f} s after the {'failure' if reformed.lost else 'request'}"
         self._memory.on_restored = lambda place: _log.warning("%s, from %s (%s)", head, place, seconds)
 
     def end(self) -> None:
         """Puts back what the attempts have changed of the user's callbacks."""
+        self._strategy.admit(None)
         for file, appends in self._appends:  # the first change last
             file.append = appends
 
     def _meet(self) -> int:
-        """Compares with the other survivors in which `fit` they are, and how many seeds each has drawn. Returns the epoch."""
+        """Compares with the other workers in which `fit` they are, and which seeds each has drawn. Returns the epoch."""
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
-        texts = self._strategy.exchange(
-            f"{self._number} {len(self._seeds)} {epoch}", "the fit that continues"
-        )
-        numbers, drawn, epochs = zip(*(map(int, text.split()) for text in texts))
+        seeds = None if self._is_new else self._seeds
+        text = json.dumps([self._number, epoch, self._random_state, seeds])
+        texts = self._strategy.exchange(text, "the fit that continues")
+        numbers, epochs, states, drawn = zip(*map(json.loads, texts))
         if len(set(numbers)) > 1:
             where = ", ".join(
                 f"{self._strategy.name_of(rank)} in fit {number}" for rank, number in enumerate(numbers)
@@ -168,8 +286,19 @@ class _Fit(Generic[Seed]):
             raise BootstrapError(
                 f"a worker was lost while others had begun another fit ({where}), so they cannot go on together; start all again"
             )
-        del self._seeds[min(drawn) :]
-        return max(epochs)
+        common = min((each for each in drawn if each is not None), key=len)
+        self._seeds = [self._seed_of(fields) for fields in common]
+        first = next(rank for rank, each in enumerate(drawn) if each is not None)
+        if (
+            self._is_new
+            and any(seed.is_seeded for seed in self._seeds)
+            and states[first] != self._random_state
+        ):
+            raise BootstrapError(
+                f"{self.name} has drawn other random numbers before fit than {self._strategy.name_of(first)}, so it would read "
+                "the data in another order and cannot join; do before fit the same on every worker, whenever it starts"
+            )
+        return int(max(epochs))
 
     def _continue_files(self, epoch: int) -> None:
         for each in _listed(self._callbacks):

@@ -16,6 +16,7 @@ from tf_strategies import at_exit
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, Pace
+from tf_strategies.control_plane.succession import FIRST, Succession
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host, record_file
 from tf_strategies.native.data_plane import open_data_plane
@@ -24,7 +25,7 @@ from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.native.settings import settings_of
 from tf_strategies.native.waits import waited_for_batches
 from tf_strategies.native.watch import Watch
-from tf_strategies.options import CommunicationOptions
+from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.texts import described
 from tf_strategies.types import Json, JsonObject
 
@@ -43,6 +44,16 @@ def find(communicator_id: int) -> Communicator | Subcommunicator:
         KeyError: there is no open communicator with this id.
     """
     return _by_id[communicator_id]
+
+
+def agreed_options(options: CommunicationOptions, elastic: Elastic | None) -> dict[str, object]:
+    """Returns what must be equal on all workers beside the cluster, by name."""
+    return {
+        **options.digest_fields(),
+        **({} if elastic is None else elastic.digest_fields()),
+        "tf_strategies": __version__,
+        "tensorflow": tf.__version__,
+    }
 
 
 class Communicator:
@@ -91,7 +102,8 @@ class Communicator:
         *,
         within: float | None = None,
         on_failed: Callable[[Communicator], object] | None = None,
-        agreed: JsonObject | None = None,
+        elastic: Elastic | None = None,
+        succession: Succession = FIRST,
     ) -> Communicator:
         """Forms the group. It blocks until every worker of the cluster has joined.
 
@@ -100,7 +112,8 @@ class Communicator:
             options: the options. They must be equal on all workers.
             within: how long it waits for the other workers, in seconds; `options.timeout` by default.
             on_failed: is called once if the group fails after it has formed. It must not block.
-            agreed: further options that must be equal on all workers, by name.
+            elastic: how the group is followed by another one; None if it is not. It must be equal on all workers.
+            succession: how the group follows another one.
 
         Returns:
             The connected communicator.
@@ -116,10 +129,9 @@ class Communicator:
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
-            versions = {"tf_strategies": __version__, "tensorflow": tf.__version__}
             self._control = ControlPlane.join(
                 cluster,
-                options={**options.digest_fields(), **(agreed or {}), **versions},
+                options=agreed_options(options, elastic),
                 timeout=options.timeout if within is None else within,
                 secret=settings.secret,
                 tls=tls,
@@ -128,6 +140,7 @@ class Communicator:
                 waiting=self._waiting,
                 pace=self._pace,
                 waited_for_batches=self._waited_for_batches,
+                succession=None if elastic is None else succession,
             )
             undo.callback(self._control.close)
             mine = {**endpoint.address(), "host": host.identity()}
@@ -168,6 +181,17 @@ class Communicator:
         """The ranks without which the others can go on, after the group has failed; see `Failure`."""
         failure = None if self._control is None else self._control.failed()
         return frozenset() if failure is None else failure.lost
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """The tasks for whose sake the group has ended, and that join the next one, "worker 2"."""
+        failure = None if self._control is None else self._control.failed()
+        return () if failure is None else failure.joins
+
+    def admit(self, fit: int | None) -> None:
+        """Does the same as `ControlPlane.admit`."""
+        if self._control is not None:
+            self._control.admit(fit)
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Returns the number of the next collective, and reserves the count − 1 numbers after it.
@@ -287,7 +311,7 @@ class Communicator:
             at_exit.end_quickly()
 
     def _on_abort(self, code: int, message: str) -> None:
-        records = self.write_records(message)
+        records = None if self.joins else self.write_records(message)
         if records is not None:
             message = f"{message} (see its last collectives by `tfs-trace {records.parent}`)"
         with self._lock:

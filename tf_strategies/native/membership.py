@@ -7,19 +7,28 @@ thread still computes.
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 import time
+from typing import Sequence
 
 from tf_strategies import at_exit
-from tf_strategies.cluster import Cluster
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.control_plane.newcomer import Newcomer
 from tf_strategies.control_plane.roll_call import Roll, call_the_roll
+from tf_strategies.control_plane.succession import FIRST, Succession
 from tf_strategies.errors import BootstrapError
-from tf_strategies.native.communicator import Communicator
+from tf_strategies.native.communicator import Communicator, agreed_options
 from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions, Elastic
+from tf_strategies.restarted import was_restarted
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "form_first", "is_late"]
 
+_log = logging.getLogger("tf_strategies")
+
+_MOST_JOINS = 3
+_RESTARTED_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0  # beyond the patience
 _REGROUP_SECONDS = 120.0  # for all attempts
 
@@ -49,6 +58,7 @@ class Membership:
         elastic: Elastic | None,
         *,
         within: float | None = None,
+        succession: Succession = FIRST,
     ) -> Membership:
         """Forms the group of a cluster; see `Communicator.connect`.
 
@@ -57,6 +67,7 @@ class Membership:
             options: the options of communication.
             elastic: how the survivors of a failure form a group again; None if they do not.
             within: how long it waits for the other workers, in seconds; `options.timeout` by default.
+            succession: how the group follows another one.
 
         Raises:
             BootstrapError: the group could not form.
@@ -66,10 +77,40 @@ class Membership:
             cluster,
             options,
             within=within,
-            agreed={} if elastic is None else elastic.digest_fields(),
             on_failed=None if elastic is None else self._on_failed,
+            elastic=elastic,
+            succession=succession,
         )
         return self
+
+    @classmethod
+    def join(cls, cluster: Cluster, options: CommunicationOptions, elastic: Elastic, fit: int) -> Membership:
+        """Joins the other workers, which train. It may wait as long as they train.
+
+        Args:
+            cluster: the cluster.
+            options: the options of communication.
+            elastic: those of elastic training.
+            fit: the number of the call of `fit` that this worker joins, from 1.
+
+        Raises:
+            BootstrapError: the others refuse it, or have ended.
+        """
+        settings, tls = settings_of(cluster, options)
+        asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
+        attempts = 0
+        while True:
+            attempts += 1
+            admission = asking.join(fit)
+            tasks = (*admission.tasks, *admission.joins)
+            size = len(admission.tasks)
+            roll = Roll(tasks.index(cluster.task), size, frozenset(), 1, newcomers=len(admission.joins))
+            try:
+                return cls._form_next(cluster, options, elastic, tasks, roll, admission.epoch)
+            except BootstrapError as error:
+                if attempts == _MOST_JOINS:  # the others wait for it each time
+                    raise
+                _log.warning("%s asks again to join: %s", cluster.name_of(cluster.task), error)
 
     @property
     def names(self) -> list[str]:
@@ -78,8 +119,8 @@ class Membership:
 
     @property
     def is_succeeded(self) -> bool:
-        """Whether survivors form a group again, after this one has failed."""
-        return self._elastic is not None and bool(self.communicator.lost)
+        """Whether another group follows this one, which has ended."""
+        return self._elastic is not None and bool(self.communicator.lost or self.communicator.joins)
 
     def successor(self) -> Membership:
         """Returns the membership in the group of the survivors. Blocks for a limited time until they have formed it.
@@ -126,31 +167,95 @@ class Membership:
 
     def _regroup(self, failed: Communicator) -> Membership:
         """Forms the group of the survivors. If another worker is lost meanwhile, it tries again without it."""
-        if self._elastic is None or not failed.lost:
+        if self._elastic is None or not self.is_succeeded:
             raise BootstrapError(failed.failure)
         failed.close()
         if failed.rank in failed.lost:
             raise BootstrapError(failed.failure)
-        settings, tls = settings_of(self._cluster, self._options)
-        patience, tasks = self._elastic.patience, self._cluster.worker_tasks
+        joins = [task for task in self._cluster.absent if str(task) in failed.joins]
+        joins.sort(key=lambda task: failed.joins.index(str(task)))
+        size, tasks = self._cluster.size, (*self._cluster.worker_tasks, *joins)
         last, until = "", time.monotonic() + _REGROUP_SECONDS
         while time.monotonic() < until:
             if self._abandoned:
                 raise BootstrapError("the strategy was closed")
-            roll = Roll(failed.rank, len(tasks), failed.lost, self._elastic.min_workers)
-            members = call_the_roll(
-                self._cluster, roll, epoch=failed.epoch, patience=patience, secret=settings.secret, tls=tls
-            )
-            others = [task for rank, task in enumerate(tasks) if rank not in members]
+            roll = Roll(failed.rank, size, failed.lost, self._elastic.min_workers, newcomers=len(joins))
             try:
-                return Membership.form(
-                    self._cluster.without(others),
-                    self._options,
-                    self._elastic,
-                    within=patience + _CONNECT_SECONDS,
-                )
-            except BootstrapError as error:
+                return self._form_next(self._cluster, self._options, self._elastic, tasks, roll, failed.epoch)
+            except _NotFormedError as error:
                 last = str(error)
         raise BootstrapError(
             f"the survivors did not form a group again within {_REGROUP_SECONDS:g} s: {last}"
         )
+
+    @classmethod
+    def _form_next(
+        cls,
+        cluster: Cluster,
+        options: CommunicationOptions,
+        elastic: Elastic,
+        tasks: Sequence[Task],
+        roll: Roll,
+        epoch: int,
+    ) -> Membership:
+        """Finds out who forms the next group, and forms it.
+
+        Args:
+            cluster: the cluster.
+            options: the options of communication.
+            elastic: those of elastic training.
+            tasks: those of the last group by rank, and then the newcomers.
+            roll: what this task knows of them.
+            epoch: the number of the last group.
+
+        Raises:
+            _NotFormedError: it could not form.
+            BootstrapError: this task is not in it.
+        """
+        settings, tls = settings_of(cluster, options)
+        members = call_the_roll(
+            cluster.whole,
+            tasks,
+            roll,
+            epoch=epoch,
+            patience=elastic.patience,
+            secret=settings.secret,
+            tls=tls,
+        )
+        absent = [task for task in cluster.whole.worker_tasks if task not in members]
+        within = elastic.patience + _CONNECT_SECONDS
+        succession = Succession(epoch, members.intersection(tasks[roll.size :]))
+        try:
+            return cls.form(
+                cluster.whole.without(absent), options, elastic, within=within, succession=succession
+            )
+        except BootstrapError as error:
+            raise _NotFormedError(str(error)) from error
+
+
+class _NotFormedError(BootstrapError):
+    """The next group could not form, but another attempt may succeed."""
+
+
+def is_late(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> bool:
+    """Returns True if the other workers train already, so that this one can only join their `fit`.
+
+    Raises:
+        BootstrapError: they refuse this worker.
+    """
+    settings, tls = settings_of(cluster, options)
+    asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
+    return asking.finds_group(restarted=was_restarted())
+
+
+def form_first(cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None) -> Membership:
+    """Forms the first group of a cluster.
+
+    A worker that was started again waits for the others for a shorter time, because they may have ended.
+
+    Raises:
+        BootstrapError: the group could not form.
+    """
+    short = elastic is not None and was_restarted()
+    within = min(options.timeout, _RESTARTED_SECONDS) if short else None
+    return Membership.form(cluster, options, elastic, within=within)

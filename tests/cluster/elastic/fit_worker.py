@@ -1,9 +1,11 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
-    {"data": "arrays" | "shuffled" | "generator" | "from_generator", "folder": PATH,
-     "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}}
+    {"data": "arrays" | "shuffled" | "unseeded" | "generator" | "from_generator", "folder": PATH,
+     "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
 
-MOMENT is the number of a training batch, from 1, "validation", or "forming": while the survivors of another fault form a group.
+MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, or "forming": while the survivors of another
+fault form a group. With "meet", workers wait from this batch on until the others have joined that have started again, with the
+argument "again". These do something "wrong": have "rows" in another order, other "batches", another "model", or an "exception".
 Prints each finished batch, and the results as one line of JSON.
 """
 
@@ -15,7 +17,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import tensorflow as tf
@@ -40,6 +42,9 @@ class Fault(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         print("batch", self._batches, time.monotonic(), flush=True)
 
+    def on_train_end(self, logs: object = None) -> None:
+        self._reach("end")
+
     def on_test_batch_begin(self, batch: int, logs: object = None) -> None:
         self._reach("validation")
 
@@ -53,12 +58,34 @@ class Fault(tf.keras.callbacks.Callback):
         os.kill(os.getpid(), signal.SIGKILL if self._kind == "kill" else signal.SIGSTOP)
 
 
+class Meeting(tf.keras.callbacks.Callback):
+    """Waits, from a batch on, until the group has its first size again, or ends because others join."""
+
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, batch: int, once: bool) -> None:
+        super().__init__()
+        self._strategy, self._left, self._size, self._once = strategy, batch, strategy.size, once
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        self._left -= 1
+        end = time.monotonic() + 60
+        while (
+            (self._left == 0 or (self._left < 0 and not self._once))
+            and self._strategy._group.usable
+            and self._strategy.size < self._size
+        ):
+            assert time.monotonic() < end, "nobody joins"
+            time.sleep(0.02)
+
+
 def data(kind: str) -> Dict[str, Any]:
     x, y = make_rows()
     if kind == "arrays":
         return {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
     if kind == "shuffled":
         return {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=3).batch(BATCH)}
+
+    if kind == "unseeded":
+        return {"x": x, "y": y, "batch_size": BATCH}
 
     def batches() -> Iterator[Any]:
         while True:
@@ -68,6 +95,23 @@ def data(kind: str) -> Dict[str, Any]:
         specs = tuple(tf.TensorSpec([BATCH, *each.shape[1:]], tf.float32) for each in (x, y))
         return {"x": tf.data.Dataset.from_generator(batches, output_signature=specs), "steps_per_epoch": 100}
     return {"x": batches(), "steps_per_epoch": 100}
+
+
+class Leaves(tf.keras.callbacks.Callback):
+    """Ends the process in good order, after an error that the script has caught."""
+
+    def on_train_begin(self, logs: object = None) -> None:
+        raise KeyError("the mistake of a worker that has come back")
+
+
+def do_wrong(what: str, given: Dict[str, Any], callbacks: List[tf.keras.callbacks.Callback]) -> None:
+    """Changes the arguments of `fit`."""
+    if what == "rows":
+        given["x"], given["y"] = given["x"][::-1], given["y"][::-1]
+    elif what == "batches":
+        given["batch_size"] += 1
+    elif what == "exception":
+        callbacks.append(Leaves())
 
 
 def die_while_forming() -> None:
@@ -80,18 +124,20 @@ def die_while_forming() -> None:
     Membership.form = form  # type: ignore[method-assign]
 
 
-def train(plan: Dict[str, Any]) -> None:
-    tf.keras.utils.set_random_seed(1)
+def train(plan: Dict[str, Any], again: bool) -> None:
+    if plan["data"] != "unseeded":
+        tf.keras.utils.set_random_seed(1)
     options = tfs.CommunicationOptions(timeout=60)
-    strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(min_workers=2))
+    strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic())
     with strategy.scope():
-        model = make_model()
-    kind, moment = plan["faults"].get(str(strategy.rank), ["", 0])
+        model = make_model(wider=again and plan["wrong"] == "model")
+    kind, moment = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
     if moment == "forming":
         die_while_forming()
     fault = Fault(kind, moment)
     callbacks = [
         fault,
+        *([] if again or not plan["meet"] else [Meeting(strategy, plan["meet"], once=bool(plan["wrong"]))]),
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
         make_schedule(),
@@ -104,8 +150,11 @@ def train(plan: Dict[str, Any]) -> None:
         ),
     ]
     validation = make_rows()
+    given = data(plan["data"])
+    if again:
+        do_wrong(plan["wrong"], given, callbacks)
     history = model.fit(
-        epochs=EPOCHS + 3, verbose=0, callbacks=callbacks, validation_data=validation, **data(plan["data"])
+        epochs=EPOCHS + 3, verbose=0, callbacks=callbacks, validation_data=validation, **given
     )
     result = {
         "rank": strategy.rank,
@@ -118,6 +167,6 @@ def train(plan: Dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     try:
-        train(json.loads(sys.argv[1]))
-    except (tf.errors.OpError, tfs.BootstrapError) as error:
+        train(json.loads(sys.argv[1]), "again" in sys.argv)
+    except (tf.errors.OpError, tfs.BootstrapError, ValueError, KeyError) as error:
         sys.exit(ended_with(error))

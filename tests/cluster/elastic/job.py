@@ -12,7 +12,7 @@ from typing import Any, Dict, List
 import numpy as np
 
 from tests.cluster.elastic.task import BATCH, EPOCHS, ROWS, make_model, make_rows, make_schedule
-from tests.support.processes import Process, ProcessGroup, ReservedPorts
+from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
 
 __all__ = ["BATCHES", "WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
 
@@ -40,18 +40,42 @@ def expected() -> Dict[str, Any]:
 
 
 class Job:
-    """Workers with faults, by rank."""
+    """Workers with faults, by rank.
 
-    def __init__(self, folder: Path, size: int, data: str, faults: Dict[int, List[Any]]) -> None:
-        self.plan = json.dumps({"data": data, "faults": faults, "folder": str(folder)})
+    With `meet`, they start again, and the others wait for them before this batch. They then do something `wrong`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        size: int,
+        data: str,
+        faults: Dict[int, List[Any]],
+        *,
+        meet: int = 0,
+        wrong: str = "",
+    ) -> None:
+        self.plan = json.dumps(
+            {"data": data, "faults": faults, "folder": str(folder), "meet": meet, "wrong": wrong}
+        )
+        self._meet, self._wrong = meet, wrong
         self._folder, self._size, self._faults = folder, size, faults
         self.names: List[str] = []
+        self.lost: Dict[int, Process] = {}
 
     def run(self, *, fresh: bool = False) -> Dict[int, Process]:
         """Runs the workers until those without a fault have ended. Returns all, by rank; `fresh` as for `start_workers`."""
         with ReservedPorts(self._size) as ports, ProcessGroup(self._folder) as group:
             self.names = [f"worker {rank} ({address})" for rank, address in enumerate(ports.addresses)]
             workers = group.start_workers(ports.addresses, WORKER, self.plan, fresh=fresh)
+            self.lost = {rank: workers[rank] for rank in self._faults}
+            if self._meet:
+                again = {rank: self._start_again(group, ports, rank, fresh) for rank in self._in_order()}
+                workers = [again.get(rank, worker) for rank, worker in enumerate(workers)]
+                for rank, worker in enumerate(workers):
+                    status = 3 if self._wrong and rank in self._faults else 0
+                    assert worker.wait(_SECONDS) == status, worker.log()
+                return dict(enumerate(workers))
             for rank in set(range(self._size)) - set(self._faults):
                 assert workers[rank].wait(_SECONDS) == 0, workers[rank].log()
             for rank, (kind, _) in self._faults.items():
@@ -60,9 +84,23 @@ class Job:
                 workers[rank].wait(_SECONDS)
             return dict(enumerate(workers))
 
+    def _in_order(self) -> List[int]:
+        return sorted(self._faults, key=lambda rank: float(self._faults[rank][1]))
+
+    def _start_again(self, group: ProcessGroup, ports: ReservedPorts, rank: int, fresh: bool) -> Process:
+        self.lost[rank].wait(_SECONDS)
+        env = {
+            "TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", rank),
+            "TF_STRATEGIES_RESTARTED": "1",
+        }
+        name, given = f"worker{rank}-again", (self.plan, "again")
+        if fresh:
+            return group.start_python(name, "-m", WORKER, *given, env=env)
+        return group.start_preloaded(name, WORKER, *given, env=env)
+
     def results(self, workers: Dict[int, Process]) -> List[Dict[str, Any]]:
         """Returns the results of the survivors, after comparing them with one another."""
-        survivors = [rank for rank in workers if rank not in self._faults]
+        survivors = [rank for rank in workers if rank not in self._faults or (self._meet and not self._wrong)]
         results = [json.loads(re.search("^result (.*)$", workers[rank].log(), re.M)[1]) for rank in survivors]
         assert [each["rank"] for each in results] == list(range(len(survivors)))
         for each in results:

@@ -27,11 +27,13 @@ def make_schedule() -> tf.keras.callbacks.Callback:
     return tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
 
 
-def make_model() -> tf.keras.Model:
+def make_model(wider: bool = False) -> tf.keras.Model:
     layers = [
         tf.keras.layers.Input([8]),
         tf.keras.layers.Dense(
-            16, activation="tanh", kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+            17 if wider else 16,
+            activation="tanh",
+            kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
         ),
         tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)),
     ]

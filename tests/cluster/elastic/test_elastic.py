@@ -27,6 +27,7 @@ _SECONDS = 120
         pytest.param(3, {2: ["kill", "validation"]}, marks=pytest.mark.any_line),
         pytest.param(5, {3: ["kill", 12], 1: ["kill", "forming"]}, marks=pytest.mark.any_line),
         pytest.param(4, {1: ["raise", 1]}, marks=pytest.mark.any_line),
+        pytest.param(2, {1: ["kill", "end"]}, marks=pytest.mark.any_line),
     ],
 )
 def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, Any], tmp_path: Path) -> None:
@@ -46,6 +47,8 @@ def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, A
             rf"lost: {re.escape(lost)}\. worker \d \(\S+\) trains on with rank \d of {len(survivors)}",
             worker.log(),
         )
+    if "end" in faults[max(faults)]:
+        return
     times = [seconds_to_next_batch(worker, workers[max(faults)]) for worker in survivors]
     assert statistics.median(times) < (30 if len(faults) > 1 else 10), (
         times
@@ -100,3 +103,48 @@ def test_data_that_cannot_be_read_again_end_training_and_a_warning_says_so_first
 def test_random_faults(seed: int, tmp_path: Path) -> None:
     """A round of `make chaos`: two workers at once, then another one. Its other rounds have other seeds."""
     chaos.run_round(seed, 5, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("size", "faults", "data"),
+    [
+        pytest.param(3, {1: ["kill", 4]}, "arrays", marks=pytest.mark.keras),
+        pytest.param(3, {0: ["kill", 4]}, "shuffled", marks=pytest.mark.any_line),
+        pytest.param(2, {1: ["kill", 4]}, "unseeded", marks=pytest.mark.any_line),
+        pytest.param(4, {1: ["kill", 4], 3: ["kill", 4]}, "arrays", marks=pytest.mark.any_line),
+    ],
+)
+def test_workers_that_start_again_join_the_others(
+    size: int, faults: Dict[int, Any], data: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, size, data, faults, meet=14)
+    workers = job.run()
+    for result in job.results(workers):
+        if data == "arrays":  # the others are in another order
+            require_expected(result)
+        labels = result["history"]["label"]
+        np.testing.assert_allclose(labels, [make_rows()[1].mean()] * EPOCHS, atol=1e-6)
+    survivor = min(set(workers) - set(faults))
+    for rank in faults:  # both at once, or one after the other
+        for worker in (workers[rank], workers[survivor]):
+            assert re.search(rf"^joined: .*{re.escape(job.names[rank])}", worker.log(), re.M)
+
+
+@pytest.mark.any_line
+@pytest.mark.parametrize(
+    ("rank", "wrong", "reason"),
+    [
+        (1, "rows", "read different data"),
+        (0, "batches", "the dataset to distribute differs between workers"),
+        (1, "model", "has other variables than"),
+        (2, "exception", "the mistake of a worker that has come back"),
+    ],
+)
+def test_a_worker_that_comes_back_with_something_else_does_not_end_the_others(
+    rank: int, wrong: str, reason: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, 3, "arrays", {rank: ["kill", 4]}, meet=14, wrong=wrong)
+    workers = job.run()
+    for result in job.results(workers):
+        require_expected(result)
+    assert re.search(rf"^ended at .*{reason}", workers[rank].log(), re.M), workers[rank].log()

@@ -45,6 +45,12 @@ def test_of_two_groups_without_a_common_rank_one_at_most_goes_on(size):
             assert members in groups or set(ranks) - members in groups
 
 
+def test_newcomers_do_not_count_for_the_majority():
+    roll = Roll(1, 4, frozenset(), min_workers=3, newcomers=2)
+    assert "only 2 of 4 workers found one another" in roll.objection((1, 2, 4, 5))
+    assert not roll.objection((0, 1, 4))
+
+
 def test_fewer_than_min_workers_do_not_go_on():
     roll = Roll(0, 4, frozenset({1}), min_workers=4)
     assert "only 3 of 4 workers are left, and min_workers is 4" in roll.objection((0, 2, 3))
@@ -60,6 +66,15 @@ def test_fewer_than_min_workers_do_not_go_on():
         (Roll(2, 3, frozenset({0}), 1), {1}, set(), True, None),  # rank 1 leads
         (Roll(2, 3, frozenset({0, 1}), 1), set(), set(), False, (2,)),  # nobody else can lead
         (Roll(1, 4, frozenset({0}), 1), set(), {2, 3}, False, (1, 2, 3)),
+        (
+            Roll(0, 2, frozenset(), 1, newcomers=2),
+            set(),
+            {1, 2},
+            False,
+            None,
+        ),  # waits for the second newcomer
+        (Roll(0, 2, frozenset(), 1, newcomers=2), set(), {1, 2}, True, (0, 1, 2)),
+        (Roll(2, 2, frozenset(), 1, newcomers=2), set(), {3}, True, None),  # a newcomer never leads
     ],
 )
 def test_the_lowest_rank_decides_when_it_knows_enough(roll, below, above, patient, expected):
@@ -82,18 +97,33 @@ class Calls:
         self._pool = concurrent.futures.ThreadPoolExecutor(8)
 
     def begin(
-        self, rank: int, lost: set[int], *, patience: float = 20.0, secret: bytes = SECRET, epoch: int = EPOCH
+        self,
+        rank: int,
+        lost: set[int],
+        *,
+        patience: float = 20.0,
+        secret: bytes = SECRET,
+        epoch: int = EPOCH,
+        newcomers: int = 0,
     ) -> concurrent.futures.Future:
-        roll = Roll(rank, len(self.addresses), frozenset(lost), 1)
-        return self._pool.submit(
-            call_the_roll,
-            cluster_of(self.addresses, rank),
-            roll,
-            epoch=epoch,
-            patience=patience,
-            secret=secret,
-            tls=None,
-        )
+        """The last ranks are newcomers."""
+        cluster = cluster_of(self.addresses, rank)
+        size = len(self.addresses) - newcomers
+        roll = Roll(rank, size, frozenset(lost), 1, newcomers)
+
+        def call() -> tuple[int, ...]:
+            tasks = call_the_roll(
+                cluster,
+                cluster.worker_tasks,
+                roll,
+                epoch=epoch,
+                patience=patience,
+                secret=secret,
+                tls=None,
+            )
+            return tuple(sorted(task.index for task in tasks))
+
+        return self._pool.submit(call)
 
 
 @pytest.fixture
@@ -109,6 +139,16 @@ def test_the_survivors_of_one_loss_decide_without_waiting(calls, lost):
     found = [calls.begin(rank, {lost}) for rank in survivors]
     assert [each.result(20) for each in found] == [tuple(survivors)] * 3
     assert time.monotonic() - start < 10  # half of the patience
+
+
+def test_newcomers_take_part(calls):
+    found = [calls.begin(rank, set(), newcomers=2) for rank in (3, 1, 2, 0)]
+    assert [each.result(20) for each in found] == [(0, 1, 2, 3)] * 4
+
+
+def test_a_newcomer_that_does_not_come_costs_the_patience(calls):
+    found = [calls.begin(rank, set(), newcomers=2, patience=0.5) for rank in (0, 1, 3)]
+    assert [each.result(20) for each in found] == [(0, 1, 3)] * 3
 
 
 def test_the_order_in_which_they_begin_does_not_matter(calls):

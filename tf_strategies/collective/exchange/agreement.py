@@ -19,8 +19,10 @@ _END = -1
 def exchange_texts(group: WorkerGroup, text: str, name: str) -> list:
     """Returns the text of every worker, by rank.
 
-    A collective. It runs at once, also while a graph is being built.
+    A collective. It runs at once, also while a graph is being built. A newcomer takes its own text for those of the others.
     """
+    if group.is_newcomer:
+        return [text] * group.size
     codes = np.frombuffer(utf8(text), dtype=np.uint8).astype(np.int32)
 
     def gather() -> np.ndarray:

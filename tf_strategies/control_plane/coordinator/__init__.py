@@ -4,6 +4,7 @@ One thread runs all parts, so they need no locks. From the top down:
 
     coordinator        the thread: passes each message to its part, and lets the parts check their deadlines
     joining            lets members join until every rank is there
+    admissions         lets tasks that have started again join while the others train
     exchanges          all-gathers of small payloads
     comparisons        compares payloads of members
     failure_reports    collects the details of a reported failure
@@ -15,6 +16,7 @@ One thread runs all parts, so they need no locks. From the top down:
     roster             the list of members
 """
 
+from tf_strategies.control_plane.coordinator.admissions import Newcomers
 from tf_strategies.control_plane.coordinator.coordinator import Coordinator
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Newcomers"]

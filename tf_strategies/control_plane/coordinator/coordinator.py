@@ -11,6 +11,7 @@ from typing import Callable, Mapping
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.coordinator.admissions import Admissions, Newcomers
 from tf_strategies.control_plane.coordinator.comparisons import Comparer, Comparisons
 from tf_strategies.control_plane.coordinator.exchanges import Exchanges
 from tf_strategies.control_plane.coordinator.failure_reports import FailureReports
@@ -41,6 +42,10 @@ class Coordinator:
         terms: the terms of rank 0, which every member must have.
         timeout: the limit for joining, and for each exchange, in seconds.
         waited_for_batches: as for `StragglerWatch`.
+        newcomers: whom the group admits while it trains; None for nobody.
+
+    Attributes:
+        admissions: lets newcomers join.
     """
 
     def __init__(
@@ -49,9 +54,11 @@ class Coordinator:
         terms: Mapping[str, object],
         timeout: float,
         waited_for_batches: Callable[[float], float | None],
+        newcomers: Newcomers | None = None,
     ) -> None:
         self._life = life = GroupLife(Roster(cluster))
         self._joining = Joining(life, terms, timeout)
+        self.admissions = Admissions(life, newcomers)
         self._exchanges = Exchanges(life, timeout)
         self._comparisons = Comparisons(life)
         self._reports = FailureReports(life)
@@ -136,6 +143,8 @@ class Coordinator:
         if message is None:
             if rank is not None:
                 self._leaving.on_closed(rank)
+            else:
+                self.admissions.on_closed(connection)
             return
         connection.handled()
         try:
@@ -143,6 +152,10 @@ class Coordinator:
                 self._joining.on_hello(connection, message)
             elif message["type"] == "present":
                 self._joining.on_present(connection, message)
+            elif message["type"] == "newcomer":
+                self.admissions.on_newcomer(connection, message)
+            elif message["type"] == "coming":
+                self.admissions.on_coming(connection)
             elif rank is None:
                 raise ValueError("the first message must be a hello")
             elif message.get("epoch") != self._life.epoch and message["type"] not in ("leave", "aborted"):
@@ -175,6 +188,7 @@ class Coordinator:
             self._exchanges.watch()
             self._votes.watch()
             self._reports.watch()
+            self.admissions.watch()
             if self._life.running and not self._reports.pending:
                 found = self._stalls.inspect()
                 if found is not None:

@@ -59,7 +59,7 @@ class FailureDecision:
             names: the names of the members, by rank.
             left: the reasons of the members that have left, by rank.
         """
-        code, message, _ = self.failure
+        code, message = self.failure.code, self.failure.message
         if code == Code.UNAVAILABLE and self.peer in left:
             doing = self.texts.get(self.reporter, f"collective {self.instance}")
             return left_while_waiting(

@@ -10,6 +10,7 @@ import time
 from tf_strategies.control_plane.coordinator.roster import Roster
 from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Failure
+from tf_strategies.errors import Code
 
 __all__ = ["GroupLife", "Phase"]
 
@@ -35,6 +36,7 @@ class GroupLife:
         failure: the reason why the group has failed, or None.
         failed_at: time.monotonic() of the failure.
         settled: an event that is set while no member needs the coordinator.
+        blamed: the ranks that were not in the group before. When members differ, the others go on without them.
     """
 
     def __init__(self, roster: Roster) -> None:
@@ -44,6 +46,7 @@ class GroupLife:
         self.failure: Failure | None = None
         self.failed_at = 0.0
         self.settled = threading.Event()
+        self.blamed: frozenset[int] = frozenset()
 
     @property
     def running(self) -> bool:
@@ -60,6 +63,10 @@ class GroupLife:
         """Ends the group, and sends the reason to all members. It does nothing if the group has already failed."""
         if self.failure is not None:
             return
+        if failure.code is Code.MISMATCH and self.blamed and not failure.lost:
+            names = ", ".join(self.roster.names[rank] for rank in sorted(self.blamed))
+            message = f"{failure.message} (the others go on without {names}, which joined last)"
+            failure = failure._replace(message=message, lost=self.blamed)
         self.phase, self.failure, self.failed_at = Phase.FAILED, failure, time.monotonic()
         self.settled.clear()
         # Rank 0 itself handles the message at once, on this thread: the others must not wait for that.
@@ -69,5 +76,13 @@ class GroupLife:
     def tell(self, connection: Connection) -> None:
         """Sends one member the reason why the group has failed, if it has."""
         if self.failure is not None:
-            code, message, lost = self.failure
-            connection.send({"type": "abort", "code": int(code), "message": message, "lost": sorted(lost)})
+            code, message, lost, joins = self.failure
+            connection.send(
+                {
+                    "type": "abort",
+                    "code": int(code),
+                    "message": message,
+                    "lost": sorted(lost),
+                    "joins": list(joins),
+                }
+            )

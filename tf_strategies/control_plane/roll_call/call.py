@@ -1,13 +1,16 @@
-"""Calls the roll over the network: each survivor listens on its own address, and connects to all of a lower rank."""
+"""Calls the roll over the network: each survivor listens on its own address, and connects to all of a lower rank.
+
+A newcomer does the same, with a number above all ranks.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from typing import Iterator
+from typing import Iterator, Sequence
 
-from tf_strategies.cluster import Cluster
+from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.link import Connection, Link, refuse
 from tf_strategies.control_plane.messages import Message
@@ -27,33 +30,50 @@ _DECISION_SECONDS = 5.0  # beyond the patience
 
 
 def call_the_roll(
-    cluster: Cluster, roll: Roll, *, epoch: int, patience: float, secret: bytes, tls: TlsFiles | None
-) -> tuple[int, ...]:
+    cluster: Cluster,
+    tasks: Sequence[Task],
+    roll: Roll,
+    *,
+    epoch: int,
+    patience: float,
+    secret: bytes,
+    tls: TlsFiles | None,
+) -> frozenset[Task]:
     """Finds the survivors of a group. Blocks until they have decided.
 
     Args:
-        cluster: the cluster of the last group.
-        roll: what this survivor knows.
+        cluster: the whole cluster.
+        tasks: the tasks of the last group by rank, and then the newcomers.
+        roll: what this task knows.
         epoch: the number of the last group.
         patience: how long survivors wait for one another, in seconds.
         secret: of the cluster, or b"".
         tls: the certificate of this task, or None.
 
     Returns:
-        The ranks that form the next group, in ascending order. They count in the last group.
+        The tasks that form the next group.
 
     Raises:
         BootstrapError: this worker is not among them, or too few are left.
     """
-    call = _Call(cluster, roll, epoch, secret, tls)
+    call = _Call(cluster, tasks, roll, epoch, secret, tls)
     with call.listening():
         return call.run(patience)
 
 
 class _Call:
-    def __init__(self, cluster: Cluster, roll: Roll, epoch: int, secret: bytes, tls: TlsFiles | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        tasks: Sequence[Task],
+        roll: Roll,
+        epoch: int,
+        secret: bytes,
+        tls: TlsFiles | None,
+    ) -> None:
         self._roll, self._epoch, self._secret, self._tls = roll, epoch, secret, tls
-        tasks = cluster.worker_tasks
+        self._tasks = tasks
+        self._all_tasks = {str(task): task for task in cluster.worker_tasks}
         self._names = [cluster.name_of(task) for task in tasks]
         self._addresses = [cluster.address_of(task) for task in tasks]
         self._changed = threading.Condition()
@@ -63,7 +83,7 @@ class _Call:
         self._held = dict.fromkeys(
             roll.candidates(), 0.0
         )  # time.monotonic(): until then a rank that is busy counts as there
-        self._decision: tuple[int, ...] | None = None
+        self._decision: frozenset[Task] | None = None
         self._refusal = ""
 
     @contextlib.contextmanager
@@ -83,7 +103,7 @@ class _Call:
                 return ControlServer(
                     self._names[mine],
                     self._addresses[mine],
-                    self._roll.size,
+                    self._roll.size + self._roll.newcomers,
                     self._secret,
                     self._on_message,
                     self._tls,
@@ -93,7 +113,7 @@ class _Call:
                     raise
                 time.sleep(_RETRY_SECONDS)
 
-    def run(self, patience: float) -> tuple[int, ...]:
+    def run(self, patience: float) -> frozenset[Task]:
         start = time.monotonic()
         while True:
             waited = time.monotonic() - start
@@ -106,12 +126,15 @@ class _Call:
                     raise BootstrapError(f"{self._me} does not train on: {self._refusal}")
                 mine = self._roll.members(waited >= patience)
                 if mine is not None:
-                    self._tell(mine)
-                    return mine
+                    return self._tell(mine)
                 if waited >= patience + _DECISION_SECONDS:
+                    first = min(self._roll.below, default=None)
+                    leader = (
+                        "the survivors" if first is None else f"{self._names[first]}, although it answers"
+                    )
                     raise BootstrapError(
-                        f"{self._me} heard no decision of {self._names[min(self._roll.below)]} within {waited:.0f} s, although "
-                        "it answers; see its log, then restart all workers"
+                        f"{self._me} heard no decision within {waited:.0f} s of {leader}; see the other logs, then restart all "
+                        "workers"
                     )
                 self._changed.wait(_RETRY_SECONDS)
 
@@ -126,18 +149,20 @@ class _Call:
     def _me(self) -> str:
         return self._names[self._roll.rank]
 
-    def _tell(self, members: tuple[int, ...]) -> None:
-        """Tells those that have come, and raises if these cannot go on."""
+    def _tell(self, members: tuple[int, ...]) -> frozenset[Task]:
+        """Tells those that have come, and raises if these cannot go on. Returns their tasks."""
         objection = self._roll.objection(members)
+        tasks = frozenset(self._tasks[each] for each in members)
         for stream in list(self._streams):
             if objection:
                 refuse(stream, objection)
             else:
-                stream.send({"type": "members", "ranks": list(members)})
+                stream.send({"type": "members", "tasks": sorted(map(str, tasks))})
                 stream.end()
         self._changed.wait_for(lambda: not self._streams, _TELL_SECONDS)
         if objection:
             raise BootstrapError(f"{self._me} does not train on: {objection}")
+        return tasks
 
     def _connect(self) -> None:
         """Opens links to the ranks below that have none."""
@@ -172,9 +197,11 @@ class _Call:
             if message["type"] == "here":
                 self._roll.below.add(rank)
             elif message["type"] == "members":
-                self._decision = tuple(sorted(messages.ranks(message, "ranks")))
-                if self._roll.rank not in self._decision or self._decision[-1] >= self._roll.size:
-                    self._decision, self._refusal = None, f"{self._names[rank]} goes on without it"
+                chosen = [self._all_tasks.get(text) for text in messages.texts(message, "tasks")]
+                if self._tasks[self._roll.rank] in chosen and None not in chosen:
+                    self._decision = frozenset(task for task in chosen if task is not None)
+                else:
+                    self._refusal = f"{self._names[rank]} goes on without it"
             elif message["type"] == "refused" and message.get("retry"):
                 self._roll.below.add(rank)
                 self._held[rank] = time.monotonic() + _HELD_SECONDS
@@ -205,7 +232,8 @@ class _Call:
     def _on_present(self, stream: Connection, message: Message) -> None:
         rank, epoch = message.get("rank"), message.get("epoch")
         if message["type"] != "present" or epoch != self._epoch:
-            refuse(stream, f"the group of {self._me} is forming again", retry=message["type"] == "hello")
+            may_retry = message["type"] in ("hello", "newcomer")
+            refuse(stream, f"the group of {self._me} is forming again", retry=may_retry)
         elif type(rank) is not int or not self._roll.may_come(rank):
             refuse(stream, f"{self._me} goes on without it")
         else:

@@ -4,6 +4,8 @@ The survivor with the lowest rank leads: it decides. It waits for all ranks that
 the patience. The next group needs more than half of the ranks of the last one, or half of them with rank 0. Two groups that
 go on after the same fault would share a rank or would both have rank 0, and a process is in one group at a time: so there is one
 at most.
+
+Newcomers, which join the next group, have the numbers after the ranks. They do not lead, and do not count for that rule.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ class Roll:
     """Holds what a survivor knows of the others.
 
     Args:
-        rank: this survivor.
+        rank: this survivor, or the number of this newcomer.
         size: the number of ranks of the last group.
         lost: the ranks that are known to be lost. They do not take part in the next group.
-        min_workers: the fewest ranks of the next group.
+        min_workers: the fewest workers of the next group.
+        newcomers: how many join.
 
     Attributes:
         below: the survivors of a lower rank that have answered.
@@ -33,35 +36,39 @@ class Roll:
     size: int
     lost: frozenset[int]
     min_workers: int
+    newcomers: int = 0
     below: set[int] = dataclasses.field(default_factory=set)
     above: set[int] = dataclasses.field(default_factory=set)
 
     def candidates(self) -> list[int]:
         """Returns the ranks below this one that may lead."""
-        return [each for each in range(self.rank) if each not in self.lost]
+        return [each for each in range(min(self.rank, self.size)) if each not in self.lost]
 
     def may_come(self, rank: int) -> bool:
-        """Returns True for a rank above this one that may be in the next group."""
-        return self.rank < rank < self.size and rank not in self.lost
+        """Returns True for a rank or newcomer above this one that may be in the next group."""
+        return self.rank < rank < self.size + self.newcomers and rank not in self.lost
 
     def leads(self, patience_is_over: bool) -> bool:
         """Returns True if this survivor decides: no rank below it has answered, and none can any more."""
+        if self.rank >= self.size:
+            return False
         return not self.below and (patience_is_over or not self.candidates())
 
     def members(self, patience_is_over: bool) -> tuple[int, ...] | None:
-        """Returns the ranks of the next group if this survivor leads and knows enough, otherwise None."""
+        """Returns the ranks and newcomers of the next group if this survivor leads and knows enough, otherwise None."""
         if not self.leads(patience_is_over):
             return None
         present = {self.rank, *self.above}
-        awaited = set(range(self.size)) - self.lost - present
+        awaited = set(range(self.size + self.newcomers)) - self.lost - present
         return None if awaited and not patience_is_over else tuple(sorted(present))
 
     def objection(self, members: Iterable[int]) -> str:
-        """Returns why these ranks cannot go on, or "" if they can."""
-        going_on = set(members)
-        if len(going_on) < self.min_workers:
+        """Returns why these ranks and newcomers cannot go on, or "" if they can."""
+        all_members = set(members)
+        going_on = {each for each in all_members if each < self.size}
+        if len(all_members) < self.min_workers:
             return (
-                f"only {len(going_on)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
+                f"only {len(all_members)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
                 "workers"
             )
         half = 2 * len(going_on) == self.size and 0 in going_on

@@ -1,0 +1,166 @@
+"""Tasks that start while others train find their group and join it, over real connections."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import time
+from typing import Iterator
+
+import pytest
+
+from tests.support.processes import ReservedPorts, wait_until
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.control_plane import newcomer
+from tf_strategies.control_plane.agreement import terms_of
+from tf_strategies.control_plane.coordinator import Coordinator, Newcomers
+from tf_strategies.control_plane.local_link import LocalLink
+from tf_strategies.control_plane.newcomer import Newcomer
+from tf_strategies.control_plane.server import ControlServer
+from tf_strategies.control_plane.succession import Succession, newcomer_terms
+from tf_strategies.errors import BootstrapError
+
+pytestmark = pytest.mark.any_line
+
+SECRET = b"a secret of this test's cluster"
+OPTIONS = {"the timeout": 60.0}
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(newcomer, "_LOST_SECONDS", 1.5)
+    monkeypatch.setattr(newcomer, "_HELD_SECONDS", 1.5)
+
+
+@pytest.fixture
+def addresses() -> Iterator[list[str]]:
+    with ReservedPorts(4) as ports:
+        yield ports.addresses
+
+
+def cluster_of(addresses: list[str], rank: int) -> Cluster:
+    return Cluster({"worker": tuple(addresses)}, Task("worker", rank))
+
+
+def asking(addresses: list[str], rank: int, options: dict[str, object] = OPTIONS) -> Newcomer:
+    return Newcomer(cluster_of(addresses, rank), options, SECRET, None)
+
+
+@contextlib.contextmanager
+def group_of(cluster: Cluster, before: int = 0) -> Iterator[Coordinator]:
+    """Serves as rank 0 of a group, which has formed if rank 0 is alone."""
+    succession = Succession(before)
+    terms = terms_of(cluster, succession.added_to(OPTIONS))
+    known = Newcomers(cluster, newcomer_terms(cluster, OPTIONS), succession)
+    coordinator = Coordinator(cluster, terms, 60.0, lambda seconds: None, known)
+    coordinator.start()
+    server = ControlServer("worker", cluster.address_of(cluster.task), 4, SECRET, coordinator.post)
+    member = LocalLink(coordinator, lambda link, message: None)
+    member.send(
+        {"type": "hello", "rank": 0, "task": str(cluster.task), "process": "this one", "terms": terms}
+    )
+    try:
+        if cluster.size == 1:
+            wait_until(lambda: coordinator._life.running, 10, "the group")
+        yield coordinator
+    finally:
+        server.stop()
+        coordinator.stop()
+
+
+def survivor(addresses: list[str], rank: int) -> Cluster:
+    """The cluster in which this rank trains on alone."""
+    return cluster_of(addresses, rank).without([Task("worker", each) for each in range(4) if each != rank])
+
+
+def test_where_nobody_trains_a_task_waits_for_the_first_group(addresses):
+    assert not asking(addresses, 2).finds_group(restarted=False)
+    with group_of(cluster_of(addresses, 0)):
+        assert not asking(addresses, 2).finds_group(restarted=False)
+
+
+def test_a_task_that_was_started_again_gives_the_others_time_to_notice(addresses):
+    start = time.monotonic()
+    assert not asking(addresses, 2).finds_group(restarted=True)
+    assert time.monotonic() - start >= 1.5
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_any_task_may_lead_the_group_that_trains(addresses, rank):
+    with group_of(survivor(addresses, rank), before=77):
+        assert asking(addresses, 0).finds_group(restarted=False)
+
+
+def test_a_task_with_other_options_is_refused(addresses):
+    differs = pytest.raises(BootstrapError, match=r"disagree about option the timeout: 60\.0 against 5")
+    with group_of(survivor(addresses, 1), before=77), differs:
+        asking(addresses, 2, {"the timeout": 5}).finds_group(restarted=True)
+
+
+def test_a_second_process_of_a_task_that_trains_is_refused(addresses):
+    with group_of(survivor(addresses, 1), before=77) as group:
+        group.admissions._newcomers.absent.discard("worker 2")
+        with pytest.raises(
+            BootstrapError, match=r"worker 1 .* has a worker 2 .* already; end the other process"
+        ):
+            asking(addresses, 2).finds_group(restarted=False)
+
+
+def test_a_task_that_has_left_the_group_begins_another_one(addresses):
+    cluster = cluster_of(addresses, 1).without([Task("worker", 0), Task("worker", 3)])
+    with group_of(cluster, before=77) as group:
+        member = LocalLink(group, lambda link, message: None)
+        terms = terms_of(cluster, Succession(77).added_to(OPTIONS))
+        member.send({"type": "hello", "rank": 1, "task": "worker 2", "process": "another", "terms": terms})
+        wait_until(lambda: group._life.running, 10, "the group")
+        member.send({"type": "leave", "why": "", "epoch": group._life.epoch})
+        wait_until(lambda: group._life.roster.entries[1].gone, 10, "the leave")
+        assert not asking(addresses, 2).finds_group(restarted=False)
+
+
+def test_newcomers_join_when_the_group_is_in_their_fit(addresses):
+    with (
+        concurrent.futures.ThreadPoolExecutor(2) as pool,
+        group_of(survivor(addresses, 1), before=77) as group,
+    ):
+        joining = [pool.submit(asking(addresses, rank).join, 1) for rank in (0, 3)]
+        assert not concurrent.futures.wait(joining, 1.5).done
+        group.admissions.admit(1)
+        found = [each.result(10) for each in joining]
+        failure = group._life.failure
+    assert failure.joins == ("worker 0", "worker 3")
+    assert failure.lost == frozenset()
+    expected = (group._life.epoch, (Task("worker", 1),), (Task("worker", 0), Task("worker", 3)))
+    assert found == [expected] * 2
+
+
+def test_nobody_joins_when_fit_is_ending(addresses):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with group_of(survivor(addresses, 1), before=77) as group:
+            group.admissions.admit(1)
+            group.admissions.admit(None)
+            joining = pool.submit(asking(addresses, 2).join, 1)
+            time.sleep(1.5)
+            assert group._life.failure is None
+        with pytest.raises(BootstrapError, match="the others have ended their training, or were lost"):
+            joining.result(20)
+
+
+def test_a_newcomer_of_an_earlier_fit_is_refused(addresses):
+    with group_of(survivor(addresses, 1), before=77) as group:
+        group.admissions.admit(2)
+        with pytest.raises(
+            BootstrapError, match=r"the others are in fit number 2 .* worker 2 is in number 1"
+        ):
+            asking(addresses, 2).join(1)
+        assert group._life.failure is None
+
+
+def test_a_newcomer_that_dies_while_it_waits_is_forgotten(addresses):
+    with group_of(survivor(addresses, 1), before=77) as group:
+        with asking(addresses, 2)._asking(Task("worker", 1), fit=1):
+            wait_until(lambda: bool(group.admissions._waiting), 10, "the newcomer")
+        wait_until(lambda: not group.admissions._waiting, 10, "its end")
+        group.admissions.admit(1)
+        time.sleep(1.0)
+        assert group._life.failure is None

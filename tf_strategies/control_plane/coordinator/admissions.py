@@ -1,0 +1,188 @@
+"""Lets tasks that were lost and have started again join a group that trains.
+
+The group ends for their sake, and forms again with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from typing import Mapping
+
+from tf_strategies.cluster import Cluster
+from tf_strategies.control_plane import messages
+from tf_strategies.control_plane.agreement import disagreement, valid_terms
+from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase
+from tf_strategies.control_plane.link import Connection, refuse
+from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.control_plane.succession import Succession
+from tf_strategies.errors import Code
+
+__all__ = ["Admissions", "Newcomers"]
+
+_GATHER_SECONDS = 0.5  # in which further newcomers may come, after the first
+_COMING_SECONDS = 2.0
+
+
+class Newcomers:
+    """Says whom a group admits.
+
+    Args:
+        cluster: the cluster of rank 0.
+        terms: the terms that a newcomer must have: those of rank 0 for the whole cluster.
+        succession: how the group follows another one.
+    """
+
+    def __init__(self, cluster: Cluster, terms: Mapping[str, object], succession: Succession) -> None:
+        self.terms, self.is_first = terms, succession.is_first
+        self.joined = frozenset(
+            rank for rank, task in enumerate(cluster.worker_tasks) if task in succession.joined
+        )
+        self.tasks = {str(task): cluster.name_of(task) for task in cluster.whole.worker_tasks}
+        self.absent = {str(task) for task in cluster.absent}
+
+
+@dataclasses.dataclass
+class _Newcomer:
+    connection: Connection
+    fit: int
+    since: float
+    comes: bool = False
+
+
+class Admissions:
+    """Handles the messages of newcomers.
+
+    Args:
+        life: the state of the group.
+        newcomers: whom it admits; None for nobody.
+    """
+
+    def __init__(self, life: GroupLife, newcomers: Newcomers | None) -> None:
+        self._life, self._newcomers = life, newcomers
+        life.blamed = frozenset() if newcomers is None else newcomers.joined
+        self._waiting: dict[str, _Newcomer] = {}  # by task
+        self._asked: dict[str, _Newcomer] = {}  # those of them that were told to come
+        self._asked_at = 0.0
+        self._lock = threading.Lock()
+        self._fit: int | None = None
+
+    def admit(self, fit: int | None) -> None:
+        """Admits newcomers to a call of `fit` from now on; None: to none. Any thread may call it.
+
+        All workers must be in this call of `fit`.
+        """
+        with self._lock:
+            self._fit = fit
+
+    def on_newcomer(self, connection: Connection, message: Message) -> None:
+        """Answers a newcomer, or lets it wait."""
+        task, fit = messages.text(message, "task"), messages.integer(message, "fit")
+        first, terms = self._life.roster.names[0], valid_terms(message)
+        known = self._newcomers
+        if known is None or task not in known.tasks:
+            refuse(
+                connection,
+                f"the group of {first} takes no newcomer {task}; give all workers the same elastic= and cluster",
+            )
+            return
+        name = known.tasks[task]
+        differing = disagreement(first, known.terms, name, terms)
+        forming = self._life.phase is Phase.JOINING and known.is_first
+        if forming or self._has_left(task):  # then it begins another group, which waits for this one to end
+            connection.send({"type": "forming"})
+            connection.end()
+        elif not self._life.running:
+            refuse(connection, f"the group of {first} is forming again", retry=True)
+        elif task not in known.absent:
+            refuse(
+                connection,
+                f"the group of {first} has a {name} already; end the other process, or give this one its own index in TF_CONFIG",
+                retry=True,
+            )
+        elif differing:
+            refuse(connection, differing)
+        elif fit < 1:
+            connection.send({"type": "training"})
+            connection.end()
+        else:
+            before = self._waiting.pop(task, None)
+            if before is not None:
+                refuse(before.connection, f"another process is {name}")
+            self._asked = {}
+            self._waiting[task] = _Newcomer(connection, fit, time.monotonic())
+
+    def _has_left(self, task: str) -> bool:
+        """Returns True if a task has left the group because its script was ready."""
+        roster = self._life.roster
+        if task not in roster.tasks or not self._life.running:
+            return False
+        entry = roster.entries.get(roster.tasks.index(task))
+        return entry is not None and entry.left is not None and not entry.why
+
+    def on_coming(self, connection: Connection) -> None:
+        """Records that a newcomer knows that it joins."""
+        for each in self._asked.values():
+            each.comes = each.comes or each.connection is connection
+        self.watch()
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forgets a newcomer that has gone."""
+        for task, each in list(self._waiting.items()):
+            if each.connection is connection:
+                del self._waiting[task]
+                self._asked = {}
+
+    def watch(self) -> None:
+        """Ends the group for the sake of newcomers, when they are ready and the group is in their call of `fit`."""
+        now = time.monotonic()
+        with self._lock:
+            fit = self._fit
+        if fit is None or not self._life.running:
+            self._asked = {}
+            return
+        self._refuse_late(fit)
+        if self._asked and all(each.comes for each in self._asked.values()):
+            self._end_group(fit)
+        elif self._asked and now - self._asked_at > _COMING_SECONDS:
+            for task, each in self._asked.items():
+                if not each.comes:
+                    self._waiting.pop(task, None)
+                    each.connection.end()
+            self._asked = {}
+        elif not self._asked:
+            self._ask({task: each for task, each in self._waiting.items() if each.fit == fit}, now)
+
+    def _refuse_late(self, fit: int) -> None:
+        for task, each in list(self._waiting.items()):
+            if each.fit < fit:
+                del self._waiting[task]
+                refuse(
+                    each.connection,
+                    f"the others are in fit number {fit} of their script, and {task} is in number {each.fit}; a worker that "
+                    "starts again can join in the first one only",
+                )
+
+    def _ask(self, ready: dict[str, _Newcomer], now: float) -> None:
+        if not ready or now - min(each.since for each in ready.values()) < _GATHER_SECONDS:
+            return
+        self._asked, self._asked_at = ready, now
+        tasks, joins = list(self._life.roster.tasks), sorted(ready)
+        for each in ready.values():
+            each.comes = False
+            each.connection.send(
+                {"type": "admitted", "epoch": self._life.epoch, "tasks": tasks, "joins": joins}
+            )
+
+    def _end_group(self, fit: int) -> None:
+        joins = tuple(sorted(self._asked))
+        names = ", ".join(self._newcomers.tasks[task] for task in joins) if self._newcomers else ""
+        for task in joins:
+            self._waiting.pop(task, None)
+        self._asked = {}
+        with self._lock:
+            if self._fit == fit:
+                self._life.fail(
+                    Failure(Code.UNAVAILABLE, f"the group forms again, joined by {names}", joins=joins)
+                )
