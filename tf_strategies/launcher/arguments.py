@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=_count,
         default=0,
         metavar="N",
-        help="after a failure, start all processes again, up to N times",
+        help="after a failure, start all processes again, up to N times; with --min-workers, first the one that failed",
     )
     add(
         "--min-workers",

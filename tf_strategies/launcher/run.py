@@ -174,6 +174,7 @@ def _share(
         _shown(arguments, everywhere),
         colour,
         min_workers=_min_workers(arguments, everywhere),
+        restarts=arguments.restarts,
     )
 
 

@@ -19,6 +19,7 @@ from tf_strategies.launcher.environment import (
 from tf_strategies.launcher.process import LaunchedProcess
 from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
 from tf_strategies.launcher.task_output import OutputOptions, TaskOutputs
+from tf_strategies.restarted import RESTARTED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Share:
         shown: the names of the processes whose output is shown; None for all.
         colour: whether prefixes are coloured; None to look at the terminal.
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
+        restarts: how often one that fails starts again while others go on.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
     """
 
@@ -52,6 +54,7 @@ class Share:
     colour: bool | None = None
     keywords: bool = False
     min_workers: int | None = None
+    restarts: int = 0
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -93,6 +96,7 @@ class Share:
                 functools.partial(LaunchedProcess, planned.name, self.command, env),
                 planned.role,
                 planned.address,
+                functools.partial(LaunchedProcess, planned.name, self.command, {**env, RESTARTED: "1"}),
             )
             for planned, env in zip(self.plan, envs)
         ]
@@ -101,7 +105,12 @@ class Share:
         elsewhere = set(self.names) - {planned.name for planned in self.plan}
         trains_elsewhere = any(name.startswith(TRAINING_ROLES) for name in elsewhere)
         return Supervisor(
-            jobs, patience, outputs, trains_elsewhere=trains_elsewhere, min_workers=self.min_workers
+            jobs,
+            patience,
+            outputs,
+            trains_elsewhere=trains_elsewhere,
+            min_workers=self.min_workers,
+            restarts=self.restarts,
         )
 
     def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:

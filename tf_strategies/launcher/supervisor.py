@@ -19,6 +19,8 @@ from tf_strategies.launcher.process import LaunchedProcess, adopt_orphans, kill_
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0
+_FIRST_RESTART_SECONDS = 1.0  # twice as many for each further one
+_LAST_RESTART_SECONDS = 30.0
 _READ_BYTES = 1 << 16
 
 
@@ -68,12 +70,14 @@ class Job(NamedTuple):
         start: starts it, with pipes for its output.
         role: its role in the cluster; "" if it stands for several.
         address: "host:port", or "".
+        start_again: starts it after it has failed while others go on; None if it does not start again.
     """
 
     name: str
     start: Callable[[], LaunchedProcess]
     role: str = ""
     address: str = ""
+    start_again: Callable[[], LaunchedProcess] | None = None
 
 
 class Outputs(Protocol):
@@ -99,6 +103,7 @@ class Supervisor:
         trains_elsewhere: whether processes on other hosts train, too. If not, servers that still run some time after
             the last training process are ended.
         min_workers: the fewest training processes that go on when others fail; None if none do.
+        restarts: how often one that fails starts again while others go on, over all processes.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
@@ -114,10 +119,13 @@ class Supervisor:
         *,
         trains_elsewhere: bool = False,
         min_workers: int | None = None,
+        restarts: int = 0,
     ) -> None:
         self._jobs, self._patience, self._outputs = jobs, patience, outputs
         self._trains_elsewhere = trains_elsewhere
         self._min_workers = min_workers
+        self._restarts, self._restarted = restarts, 0
+        self._due: list[tuple[float, Job]] = []  # when jobs start again, in order
         self.interrupted = False
         self.failed: str | None = None
         self.ends: dict[str, str] = {}
@@ -170,19 +178,31 @@ class Supervisor:
 
     def _start(self) -> None:
         for job in self._jobs:
-            process = job.start()
-            self._processes.append(process)
-            for stream, writer in zip(process.streams, self._outputs.writers(job.name)):
-                os.set_blocking(stream.fileno(), False)
-                self._writers[stream.fileno()] = writer
-                self._selector.register(stream.fileno(), selectors.EVENT_READ)
+            self._processes.append(job.start())
+            self._read(job, self._processes[-1])
+
+    def _read(self, job: Job, process: LaunchedProcess) -> None:
+        for stream, writer in zip(process.streams, self._outputs.writers(job.name)):
+            os.set_blocking(stream.fileno(), False)
+            self._writers[stream.fileno()] = writer
+            self._selector.register(stream.fileno(), selectors.EVENT_READ)
+
+    def _start_again(self) -> None:
+        """Starts the jobs again that are due, if others still train."""
+        while self._due and time.monotonic() >= self._due[0][0]:
+            job = self._due.pop(0)[1]
+            others_train = any(process.running for process in self._training())
+            if job.start_again is not None and others_train and not self._deadlines:
+                process = self._processes[self._jobs.index(job)] = job.start_again()
+                self._read(job, process)
 
     def _step(self, reader: int) -> None:
         for process in self._processes:
             if process.unsent and process.stdin.fileno() not in self._senders:
                 self._senders[process.stdin.fileno()] = process
                 self._selector.register(process.stdin.fileno(), selectors.EVENT_WRITE)
-        timeout = max(0.0, self._deadlines[0][0] - time.monotonic()) if self._deadlines else None
+        times = [each[0] for each in (*self._deadlines[:1], *self._due[:1])]
+        timeout = max(0.0, min(times) - time.monotonic()) if times else None
         self._relay(timeout, reader)
         while self._signals:
             self._forward(self._signals.pop(0))
@@ -191,6 +211,7 @@ class Supervisor:
                 self._on_end(process)
         while self._deadlines and time.monotonic() >= self._deadlines[0][0]:
             self._end_others(self._deadlines.pop(0)[1])
+        self._start_again()
 
     def _relay(self, timeout: float | None, reader: int | None = None) -> bool:
         """Relays the output that is available. Returns True if there was any."""
@@ -272,17 +293,24 @@ class Supervisor:
 
     def _others_go_on(self, failed: LaunchedProcess) -> bool:
         """Returns True if enough training processes are left, and says so."""
-        training = [
-            process for job, process in zip(self._jobs, self._processes) if job.role in TRAINING_ROLES
-        ]
+        training = self._training()
         left = [process for process in training if process.running or process.status == 0]
         if self._min_workers is None or failed not in training or len(left) < self._min_workers:
             return False
         running = sum(process.running for process in left)
-        say(
-            f"{failed.name} {failed.describe_end()}; {running} of {len(training)} go on (--min-workers {self._min_workers})"
-        )
+        remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
+        job = self._jobs[self._processes.index(failed)]
+        if running and job.start_again is not None and self._restarted < self._restarts:
+            wait = min(_FIRST_RESTART_SECONDS * 2.0 ** min(self._restarted, 10), _LAST_RESTART_SECONDS)
+            self._restarted += 1
+            self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
+            remark += f", and it starts again in {wait:g} s (restart {self._restarted} of {self._restarts})"
+        say(f"{failed.name} {failed.describe_end()}; {remark}")
         return True
+
+    def _training(self) -> list[LaunchedProcess]:
+        """Returns the processes that train, each as it was started last."""
+        return [process for job, process in zip(self._jobs, self._processes) if job.role in TRAINING_ROLES]
 
     def _only_servers_left(self) -> bool:
         """Returns True if all training processes have ended and servers still run."""

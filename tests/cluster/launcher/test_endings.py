@@ -196,3 +196,38 @@ while True: print("again", flush=True); time.sleep(0.01)
     process.wait(15)
     assert process.log().endswith("143\n")
     assert [launcher.seen()[name]["saved"] for name in ("worker0", "worker1")] == [True, True]
+
+
+def test_one_that_is_lost_starts_again_while_the_others_run(launcher):
+    code = """
+if index == 1 and "TF_STRATEGIES_RESTARTED" not in os.environ:
+    note()
+    sys.exit(9)
+if index == 1:
+    (folder / "again").touch()
+while not (folder / "again").exists():
+    time.sleep(0.02)
+"""
+    status, log = launcher.run("--workers", "3", "--min-workers", "2", "--restarts", "1", code=code)
+    assert status == 0
+    assert re.search(
+        r"worker 1 ended with status 9 after .* s; 2 of 3 go on \(--min-workers 2\), and it starts again in 1 s "
+        r"\(restart 1 of 1\)",
+        log,
+    )
+    assert len(re.findall(r"worker 1 \(\S+\) ended with status 0", log)) == 1
+
+
+def test_one_that_fails_when_the_others_have_ended_does_not_start_again(launcher):
+    code = """
+if index == 0:
+    note()
+    sys.exit(0)
+wait_for_notes("worker0")
+time.sleep(0.3)
+sys.exit(7)
+"""
+    status, log = launcher.run("--workers", "2", "--min-workers", "1", "--restarts", "3", code=code)
+    assert status == 0
+    assert "starts again" not in log
+    assert "all processes start again" not in log
