@@ -69,6 +69,7 @@ class LyingGroup:
     """The group of this worker and of one that sends a given text and given bytes."""
 
     rank, size, hosts, timeout, usable = 0, 2, ("a", "b"), 1.0, True
+    is_newcomer = False
 
     def __init__(self, text: str, data: bytes = b"") -> None:
         self._codes = [*text.encode(), -1]
