@@ -81,6 +81,13 @@ class Admissions:
         task, fit = messages.text(message, "task"), messages.integer(message, "fit")
         first, terms = self._life.roster.names[0], valid_terms(message)
         known = self._newcomers
+        first_forms = self._life.phase is Phase.JOINING and (known is None or known.is_first)
+        if first_forms or self._has_left(
+            task
+        ):  # it says hello next; in the second case when this group has ended
+            connection.send({"type": "forming"})
+            connection.end()
+            return
         if known is None or task not in known.tasks:
             refuse(
                 connection,
@@ -89,11 +96,7 @@ class Admissions:
             return
         name = known.tasks[task]
         differing = disagreement(first, known.terms, name, terms)
-        forming = self._life.phase is Phase.JOINING and known.is_first
-        if forming or self._has_left(task):  # then it begins another group, which waits for this one to end
-            connection.send({"type": "forming"})
-            connection.end()
-        elif not self._life.running:
+        if not self._life.running:
             refuse(connection, f"the group of {first} is forming again", retry=True)
         elif task not in known.absent:
             refuse(
