@@ -299,8 +299,13 @@ class ConnectedWorkers(CommunicatorWorkers):
         self.is_newcomer = False
         return Reformed([], [self._names[self.rank]], time.monotonic() - start)
 
-    def require_group(self) -> None:
-        """Raises BootstrapError if the group has ended, although no collective of this worker has failed yet."""
+    def step_ended(self) -> None:
+        """Notes the end of a step of `fit`.
+
+        Raises:
+            BootstrapError: the group has ended, although no collective of this worker has failed yet.
+        """
+        self._communicator.step_ended()
         if not self.usable:
             raise BootstrapError(self.failure)
 

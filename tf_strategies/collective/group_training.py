@@ -110,9 +110,9 @@ class GroupTraining(GroupStrategy):
         """Joins the others in a call of `fit`; see `ConnectedWorkers.join_fit`."""
         return self._group.join_fit(number)
 
-    def require_group(self):
-        """Raises an error if the group has ended; see `ConnectedWorkers.require_group`."""
-        self._group.require_group()
+    def step_ended(self):
+        """Notes the end of a step of `fit`; see `ConnectedWorkers.step_ended`."""
+        self._group.step_ended()
 
     def blame_newcomers(self, why):
         """Ends a group whose workers differ; see `ConnectedWorkers.blame_newcomers`."""

@@ -51,6 +51,9 @@ class Unconnected:
         """Returns no collectives."""
         return {"collectives": []}
 
+    def step_ended(self) -> None:
+        """Does nothing."""
+
     def report_failure(self, code: int, message: str, peer: int) -> None:
         """Does nothing."""
 

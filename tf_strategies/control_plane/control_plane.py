@@ -208,6 +208,12 @@ class ControlPlane:
         if coordinator is not None:
             coordinator.admissions.admit(fit)
 
+    def step_ended(self) -> None:
+        """Lets newcomers join now, if some are waiting. It only has an effect on rank 0, and never blocks."""
+        coordinator = self._coordinator
+        if coordinator is not None:
+            coordinator.step_ended()
+
     def failed(self) -> Failure | None:
         """Returns the reason why the group has failed, or None."""
         return self._member.failed()

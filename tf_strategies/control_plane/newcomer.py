@@ -124,7 +124,9 @@ class Newcomer:
                 lost_since = None
             elif found is not None:
                 lost_since = None
-                admission = self._wait_for_admission(found.task, fit)
+                admission = None
+                with contextlib.suppress(OSError):  # its name cannot be resolved now
+                    admission = self._wait_for_admission(found.task, fit)
                 if admission is not None:
                     return admission
             else:

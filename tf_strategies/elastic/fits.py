@@ -65,8 +65,8 @@ class Reformable(Protocol):
     def join_fit(self, number: int) -> Reformed:
         """Joins the others in a call of `fit`."""
 
-    def require_group(self) -> None:
-        """Raises BootstrapError if the group has ended."""
+    def step_ended(self) -> None:
+        """Notes the end of a step. Raises BootstrapError if the group has ended."""
 
     def blame_newcomers(self, why: str) -> None:
         """Ends a group whose workers differ, so that those that joined last leave it."""
@@ -228,7 +228,7 @@ class _Fit(Generic[Seed]):
 
     def _step_ended(self) -> None:
         self._took_step = True
-        self._strategy.require_group()
+        self._strategy.step_ended()
 
     def _ready(self) -> None:
         if self.can_continue:
@@ -262,7 +262,8 @@ class _Fit(Generic[Seed]):
             for what, names in (("lost", reformed.lost), ("joined", reformed.joined))
             if names
         ]
-        head = f"{'; '.join(changes)}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
+        what = "; ".join(changes) or "the same workers"
+        head = f"{what}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
         seconds = f"{reformed.seconds:.1f} s after the {'failure' if reformed.lost else 'request'}"
         self._memory.on_restored = lambda place: _log.warning("%s, from %s (%s)", head, place, seconds)
 
@@ -285,6 +286,10 @@ class _Fit(Generic[Seed]):
             )
             raise BootstrapError(
                 f"a worker was lost while others had begun another fit ({where}), so they cannot go on together; start all again"
+            )
+        if not any(each is not None for each in drawn):
+            raise BootstrapError(
+                "no worker is left that has taken a step of this fit; start all workers again"
             )
         common = min((each for each in drawn if each is not None), key=len)
         self._seeds = [self._seed_of(fields) for fields in common]

@@ -61,12 +61,13 @@ def _main(argv: Sequence[str] | None) -> int:
     except ValueError as error:
         parser.error(str(error))
     with kept:
+        supervisor.restarts_left = arguments.restarts
         status = supervisor.run()
-        for restart in range(1, arguments.restarts + 1):
-            if status == 0 or supervisor.interrupted:
-                break
-            say(f"restart {restart} of {arguments.restarts}: all processes start again")
+        while status != 0 and not supervisor.interrupted and supervisor.restarts_left > 0:
+            left = supervisor.restarts_left - 1
+            say(f"restart {arguments.restarts - left} of {arguments.restarts}: all processes start again")
             supervisor = make()
+            supervisor.restarts_left = left
             status = supervisor.run()
     return status
 
@@ -174,7 +175,6 @@ def _share(
         _shown(arguments, everywhere),
         colour,
         min_workers=_min_workers(arguments, everywhere),
-        restarts=arguments.restarts,
     )
 
 

@@ -38,7 +38,6 @@ class Share:
         shown: the names of the processes whose output is shown; None for all.
         colour: whether prefixes are coloured; None to look at the terminal.
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
-        restarts: how often one that fails starts again while others go on.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
     """
 
@@ -54,7 +53,6 @@ class Share:
     colour: bool | None = None
     keywords: bool = False
     min_workers: int | None = None
-    restarts: int = 0
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -110,7 +108,6 @@ class Share:
             outputs,
             trains_elsewhere=trains_elsewhere,
             min_workers=self.min_workers,
-            restarts=self.restarts,
         )
 
     def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:

@@ -103,11 +103,11 @@ class Supervisor:
         trains_elsewhere: whether processes on other hosts train, too. If not, servers that still run some time after
             the last training process are ended.
         min_workers: the fewest training processes that go on when others fail; None if none do.
-        restarts: how often one that fails starts again while others go on, over all processes.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
         failed: the name of the first process that failed; None if none has.
+        restarts_left: how often one that fails may still start again while others go on, over all processes.
         ends: how each process ended, by its name, such as "killed by SIGKILL after 3.2 s"; set by `run`.
     """
 
@@ -119,12 +119,15 @@ class Supervisor:
         *,
         trains_elsewhere: bool = False,
         min_workers: int | None = None,
-        restarts: int = 0,
     ) -> None:
         self._jobs, self._patience, self._outputs = jobs, patience, outputs
         self._trains_elsewhere = trains_elsewhere
         self._min_workers = min_workers
-        self._restarts, self._restarted = restarts, 0
+        self.restarts_left = 0
+        self._restarted = 0
+        self._former: list[
+            LaunchedProcess
+        ] = []  # lost processes, whose descendants may still write to their pipes
         self._due: list[tuple[float, Job]] = []  # when jobs start again, in order
         self.interrupted = False
         self.failed: str | None = None
@@ -193,8 +196,10 @@ class Supervisor:
             job = self._due.pop(0)[1]
             others_train = any(process.running for process in self._training())
             if job.start_again is not None and others_train and not self._deadlines:
-                process = self._processes[self._jobs.index(job)] = job.start_again()
-                self._read(job, process)
+                number = self._jobs.index(job)
+                self._former.append(self._processes[number])
+                self._processes[number] = job.start_again()
+                self._read(job, self._processes[number])
 
     def _step(self, reader: int) -> None:
         for process in self._processes:
@@ -300,11 +305,12 @@ class Supervisor:
         running = sum(process.running for process in left)
         remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
         job = self._jobs[self._processes.index(failed)]
-        if running and job.start_again is not None and self._restarted < self._restarts:
+        if running and job.start_again is not None and self.restarts_left > 0:
             wait = min(_FIRST_RESTART_SECONDS * 2.0 ** min(self._restarted, 10), _LAST_RESTART_SECONDS)
             self._restarted += 1
+            self.restarts_left -= 1
             self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
-            remark += f", and it starts again in {wait:g} s (restart {self._restarted} of {self._restarts})"
+            remark += f", and it starts again in {wait:g} s (restarts left: {self.restarts_left})"
         say(f"{failed.name} {failed.describe_end()}; {remark}")
         return True
 

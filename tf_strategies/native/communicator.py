@@ -193,6 +193,11 @@ class Communicator:
         if self._control is not None:
             self._control.admit(fit)
 
+    def step_ended(self) -> None:
+        """Does the same as `ControlPlane.step_ended`."""
+        if self._control is not None:
+            self._control.step_ended()
+
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Returns the number of the next collective, and reserves the count − 1 numbers after it.
 

@@ -59,22 +59,23 @@ class Fault(tf.keras.callbacks.Callback):
 
 
 class Meeting(tf.keras.callbacks.Callback):
-    """Waits, from a batch on, until the group has its first size again, or ends because others join."""
+    """Takes empty steps, from a batch on, until those that have started again have joined, or have ended with an error."""
 
-    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, batch: int, once: bool) -> None:
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, batch: int, ended: Path) -> None:
         super().__init__()
-        self._strategy, self._left, self._size, self._once = strategy, batch, strategy.size, once
+        self._strategy, self._left, self._size, self._ended = strategy, batch, strategy.size, ended
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         self._left -= 1
         end = time.monotonic() + 60
-        while (
-            (self._left == 0 or (self._left < 0 and not self._once))
-            and self._strategy._group.usable
-            and self._strategy.size < self._size
-        ):
+        while self._left <= 0 and self._strategy.size < self._size and not self._ended.exists():
             assert time.monotonic() < end, "nobody joins"
             time.sleep(0.02)
+            self._strategy._group.step_ended()
+
+
+def ended_file(plan: Dict[str, Any]) -> Path:
+    return Path(plan["folder"], "ended")
 
 
 def data(kind: str) -> Dict[str, Any]:
@@ -137,7 +138,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     fault = Fault(kind, moment)
     callbacks = [
         fault,
-        *([] if again or not plan["meet"] else [Meeting(strategy, plan["meet"], once=bool(plan["wrong"]))]),
+        *([] if again or not plan["meet"] else [Meeting(strategy, plan["meet"], ended_file(plan))]),
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
         make_schedule(),
@@ -166,7 +167,10 @@ def train(plan: Dict[str, Any], again: bool) -> None:
 
 
 if __name__ == "__main__":
+    plan, again = json.loads(sys.argv[1]), "again" in sys.argv
     try:
-        train(json.loads(sys.argv[1]), "again" in sys.argv)
+        train(plan, again)
     except (tf.errors.OpError, tfs.BootstrapError, ValueError, KeyError) as error:
+        if again:
+            ended_file(plan).touch()
         sys.exit(ended_with(error))

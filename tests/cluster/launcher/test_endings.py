@@ -212,10 +212,26 @@ while not (folder / "again").exists():
     assert status == 0
     assert re.search(
         r"worker 1 ended with status 9 after .* s; 2 of 3 go on \(--min-workers 2\), and it starts again in 1 s "
-        r"\(restart 1 of 1\)",
+        r"\(restarts left: 0\)",
         log,
     )
     assert len(re.findall(r"worker 1 \(\S+\) ended with status 0", log)) == 1
+
+
+def test_one_starts_again_although_a_descendant_of_it_still_runs(launcher):
+    code = """
+runs = len(list(folder.glob("run*")))
+if index == 1:
+    (folder / f"run{runs}").touch()
+    if runs < 2:
+        subprocess.Popen(["sleep", "61"], start_new_session=True)
+        sys.exit(9)
+while not (folder / "run2").exists():
+    time.sleep(0.02)
+"""
+    status, log = launcher.run("--workers", "2", "--min-workers", "1", "--restarts", "2", code=code)
+    assert status == 0, log
+    assert "restarts left: 0" in log
 
 
 def test_one_that_fails_when_the_others_have_ended_does_not_start_again(launcher):

@@ -126,6 +126,8 @@ def test_newcomers_join_when_the_group_is_in_their_fit(addresses):
         joining = [pool.submit(asking(addresses, rank).join, 1) for rank in (0, 3)]
         assert not concurrent.futures.wait(joining, 1.0).done
         group.admissions.admit(1)
+        assert not concurrent.futures.wait(joining, 0.5).done
+        wait_until(lambda: group.step_ended() or group._life.failure is not None, 10, "the end of the group")
         found = [each.result(10) for each in joining]
         failure = group._life.failure
     assert failure.joins == ("worker 0", "worker 3")
@@ -140,7 +142,10 @@ def test_nobody_joins_when_fit_is_ending(addresses):
             group.admissions.admit(1)
             group.admissions.admit(None)
             joining = pool.submit(asking(addresses, 2).join, 1)
-            time.sleep(1.0)
+            wait_until(lambda: group.admissions.has_waiting, 10, "the newcomer")
+            time.sleep(0.6)
+            group.step_ended()
+            time.sleep(0.3)
             assert group._life.failure is None
         with pytest.raises(BootstrapError, match="the others have ended their training, or were lost"):
             joining.result(20)
@@ -162,7 +167,8 @@ def test_a_newcomer_that_dies_while_it_waits_is_forgotten(addresses):
             wait_until(lambda: bool(group.admissions._waiting), 10, "the newcomer")
         wait_until(lambda: not group.admissions._waiting, 10, "its end")
         group.admissions.admit(1)
-        time.sleep(1.0)
+        group.step_ended()
+        time.sleep(0.5)
         assert group._life.failure is None
 
 

@@ -1,6 +1,7 @@
 """Lets tasks that were lost and have started again join a group that trains.
 
-The group ends for their sake, and forms again with them.
+The group ends for their sake, and forms again with them. It ends when rank 0 has just finished a step, because the other ranks
+are near then: newcomers do not wait for a long callback.
 """
 
 from __future__ import annotations
@@ -128,7 +129,10 @@ class Admissions:
         """Records that a newcomer knows that it joins."""
         for each in self._asked.values():
             each.comes = each.comes or each.connection is connection
-        self.watch()
+        with self._lock:
+            fit = self._fit
+        if fit is not None and self._asked and all(newcomer.comes for newcomer in self._asked.values()):
+            self._end_group(fit)
 
     def on_closed(self, connection: Connection) -> None:
         """Forgets a newcomer that has gone."""
@@ -137,8 +141,22 @@ class Admissions:
                 del self._waiting[task]
                 self._asked = {}
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether newcomers wait. Any thread may ask."""
+        return bool(self._waiting)
+
+    def on_step(self) -> None:
+        """Tells newcomers to come, which are ready, if the group is in their call of `fit`."""
+        with self._lock:
+            fit = self._fit
+        if fit is not None and self._life.running and not self._asked:
+            self._ask(
+                {task: each for task, each in self._waiting.items() if each.fit == fit}, time.monotonic()
+            )
+
     def watch(self) -> None:
-        """Ends the group for the sake of newcomers, when they are ready and the group is in their call of `fit`."""
+        """Refuses newcomers that come too late, and forgets those that do not answer."""
         now = time.monotonic()
         with self._lock:
             fit = self._fit
@@ -146,16 +164,12 @@ class Admissions:
             self._asked = {}
             return
         self._refuse_late(fit)
-        if self._asked and all(each.comes for each in self._asked.values()):
-            self._end_group(fit)
-        elif self._asked and now - self._asked_at > _COMING_SECONDS:
+        if self._asked and now - self._asked_at > _COMING_SECONDS:
             for task, each in self._asked.items():
                 if not each.comes:
                     self._waiting.pop(task, None)
                     each.connection.end()
             self._asked = {}
-        elif not self._asked:
-            self._ask({task: each for task, each in self._waiting.items() if each.fit == fit}, now)
 
     def _refuse_late(self, fit: int) -> None:
         for task, each in list(self._waiting.items()):

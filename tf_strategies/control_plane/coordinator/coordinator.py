@@ -94,6 +94,11 @@ class Coordinator:
         """Queues a message of a member, or None if its stream has ended. It is thread-safe and never blocks."""
         self._inbox.put(functools.partial(self._handle, connection, message))
 
+    def step_ended(self) -> None:
+        """Lets newcomers join now, if some are waiting. It is thread-safe and never blocks."""
+        if self.admissions.has_waiting:
+            self._inbox.put(self.admissions.on_step)
+
     def post_notice(self, rank: int, text: str) -> None:
         """Queues the reason for which a missing rank cannot join. It is thread-safe and never blocks."""
         self._inbox.put(functools.partial(self._joining.on_notice, rank, text))
@@ -188,8 +193,8 @@ class Coordinator:
             self._exchanges.watch()
             self._votes.watch()
             self._reports.watch()
-            self.admissions.watch()
             if self._life.running and not self._reports.pending:
+                self.admissions.watch()
                 found = self._stalls.inspect()
                 if found is not None:
                     self._life.fail(found)
