@@ -140,6 +140,9 @@ TEST_P(ChannelTest, ASendThatIsGivenUpIsTakenBackFromThePeer) {
     return abandoned->data;
   }();
   ExpectSound();
+  // The thread that has told the sender may hold the data for another moment.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!memory.expired() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   EXPECT_TRUE(memory.expired());
   EXPECT_EQ(worker_.stats().unclaimed, 0);
   worker_.GiveUp(12345678);
