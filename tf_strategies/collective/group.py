@@ -303,10 +303,10 @@ class ConnectedWorkers(CommunicatorWorkers):
         """Notes the end of a step of `fit`.
 
         Raises:
-            BootstrapError: the group has ended, although no collective of this worker has failed yet.
+            BootstrapError: another group follows this one, although no collective of this worker has failed yet.
         """
         self._communicator.step_ended()
-        if not self.usable:
+        if self.can_reform:
             raise BootstrapError(self.failure)
 
     def blame_newcomers(self, why: str) -> None:

@@ -251,8 +251,9 @@ class ControlPlane:
         self._coordinator.start()
         if self.size > 1 or newcomers is not None:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
+            streams = self.size if newcomers is None else self._cluster.whole.size
             self._server = ControlServer(
-                name, address, self.size, self._secret, self._coordinator.post, self._tls
+                name, address, streams, self._secret, self._coordinator.post, self._tls
             )
             missing = {
                 rank: self._cluster.address_of(task) for rank, task in enumerate(self._cluster.worker_tasks)

@@ -66,7 +66,7 @@ class Reformable(Protocol):
         """Joins the others in a call of `fit`."""
 
     def step_ended(self) -> None:
-        """Notes the end of a step. Raises BootstrapError if the group has ended."""
+        """Notes the end of a step. Raises BootstrapError if another group follows this one."""
 
     def blame_newcomers(self, why: str) -> None:
         """Ends a group whose workers differ, so that those that joined last leave it."""
@@ -180,7 +180,7 @@ class _Fit(Generic[Seed]):
         self._memory.on_ready = self._ready
         self._memory.on_caught_up = strategy.caught_up
         self._memory.on_step = self._step_ended
-        self._has_joined = self._took_step = False
+        self._on_trial = self._took_step = False
         self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
         self._appends: List[Tuple[CSVLogger, bool]] = []
@@ -214,21 +214,22 @@ class _Fit(Generic[Seed]):
             raise BootstrapError(f"{self.name} cannot join the others in fit: {self._obstacle}")
         self._memory.begin_nowhere()
         reformed = self._strategy.join_fit(self._number)
-        self._has_joined = True
+        self._on_trial = True
         return reformed
 
     @property
     def is_trial(self) -> bool:
         """Whether this worker has joined the others, but has not taken a step with them yet."""
-        return self._has_joined and not self._took_step
+        return self._on_trial
 
     def may_blame(self, reformed: Optional[Reformed]) -> bool:
         """Returns True if a difference between workers can be a fault of others that have just joined."""
-        return reformed is not None and bool(reformed.joined) and not self._has_joined and not self._took_step
+        return reformed is not None and bool(reformed.joined) and not self._on_trial and not self._took_step
 
     def _step_ended(self) -> None:
-        self._took_step = True
-        self._strategy.step_ended()
+        self._on_trial, self._took_step = False, True
+        if self.can_continue:
+            self._strategy.step_ended()
 
     def _ready(self) -> None:
         if self.can_continue:
@@ -251,7 +252,7 @@ class _Fit(Generic[Seed]):
         """Prepares the next attempt. A collective."""
         epoch = self._meet()
         self._memory.continues = True
-        self._took_step = self._took_step and self._has_joined
+        self._took_step = False
         self._replay.rewind()
         self._drawn = 0
         forget_loops(self._model)

@@ -196,6 +196,8 @@ class Supervisor:
             job = self._due.pop(0)[1]
             others_train = any(process.running for process in self._training())
             if job.start_again is not None and others_train and not self._deadlines:
+                self._restarted += 1
+                self.restarts_left -= 1
                 number = self._jobs.index(job)
                 self._former.append(self._processes[number])
                 self._processes[number] = job.start_again()
@@ -284,8 +286,9 @@ class Supervisor:
 
     def _on_end(self, process: LaunchedProcess) -> None:
         if process.status != 0 and not self._deadlines and self._others_go_on(process):
-            return
-        if process.status != 0 and self._status == 0 and not process.told_to_end:
+            if self._only_servers_left() and not self._due:
+                self._end_after(self._patience.grace)
+        elif process.status != 0 and self._status == 0 and not process.told_to_end:
             self._status = process.status
             others = sum(other.running for other in self._processes)
             wait = self._patience.survivor_wait
@@ -305,12 +308,13 @@ class Supervisor:
         running = sum(process.running for process in left)
         remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
         job = self._jobs[self._processes.index(failed)]
-        if running and job.start_again is not None and self.restarts_left > 0:
-            wait = min(_FIRST_RESTART_SECONDS * 2.0 ** min(self._restarted, 10), _LAST_RESTART_SECONDS)
-            self._restarted += 1
-            self.restarts_left -= 1
+        if running and job.start_again is not None and self.restarts_left > len(self._due):
+            before = min(self._restarted + len(self._due), 10)
+            wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
             self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
-            remark += f", and it starts again in {wait:g} s (restarts left: {self.restarts_left})"
+            remark += (
+                f", and it starts again in {wait:g} s (restarts left: {self.restarts_left - len(self._due)})"
+            )
         say(f"{failed.name} {failed.describe_end()}; {remark}")
         return True
 

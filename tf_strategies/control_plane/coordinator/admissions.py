@@ -82,6 +82,9 @@ class Admissions:
         task, fit = messages.text(message, "task"), messages.integer(message, "fit")
         first, terms = self._life.roster.names[0], valid_terms(message)
         known = self._newcomers
+        if self._life.failure is not None:
+            refuse(connection, f"the previous group of {first} has not ended yet", retry=True)
+            return
         first_forms = self._life.phase is Phase.JOINING and (known is None or known.is_first)
         if first_forms or self._has_left(
             task
