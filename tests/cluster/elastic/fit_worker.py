@@ -173,4 +173,6 @@ if __name__ == "__main__":
     except (tf.errors.OpError, tfs.BootstrapError, ValueError, KeyError) as error:
         if again:
             ended_file(plan).touch()
+        elif isinstance(error, (ValueError, KeyError)):
+            raise
         sys.exit(ended_with(error))
