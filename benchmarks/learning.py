@@ -1,11 +1,11 @@
-"""What compression does to learning: accuracy and perplexity against bytes, four workers, several seeds, in one run.
+"""What fewer bytes do to learning: accuracy and perplexity against bytes, four workers, several seeds, in one run.
 
     python -m benchmarks.learning [--tasks digits,language] [--systems ...] [--seeds 1,2,3] [--epochs N] [--folder learning]
 
 Trains handwritten digits (a convolutional network) and Python's manual (an LSTM that foretells letters) with Keras `fit`, SGD
-with momentum, once with each compressor and seed. Prints a table, and writes learning.csv and learning.png to the folder. The
-bytes are those that one worker sends in a step, on average over a training, warm-up included. Needs matplotlib. Takes two hours
-on two cores; started again with the same folder, it goes on with what is missing.
+with momentum, once with each system (a compressor, or local steps) and seed. Prints a table, and writes learning.csv and
+learning.png to the folder. The bytes are those that one worker sends in a step, on average over a training, warm-up included.
+Needs matplotlib. Takes two hours on two cores; started again with the same folder, it goes on with what is missing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SECONDS_A_TASK = 6 * 3600
 SYSTEMS = [
     "dense", "half", "quantize8", "ternary", "sign", "random_k_1%",
     "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
+    "local_sgd_8", "diloco_50", "diloco_50_8_bits",
 ]  # fmt: skip
 SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
 
@@ -95,7 +96,7 @@ def summary(results: list[dict], system: str) -> tuple[float, float, float, floa
 def table(task: str, results: list[dict], systems: list[str]) -> str:
     """Markdown."""
     lines = [
-        f"| {task}: compression | {SCORES[task]}, mean (least, greatest) | bytes sent a step |",
+        f"| {task}: system | {SCORES[task]}, mean (least, greatest) | bytes sent a step |",
         "|---|---|---|",
     ]
     for system in systems:

@@ -1,4 +1,4 @@
-"""One worker of benchmarks.learning, as TF_CONFIG says: trains a task with each compressor and each seed, one after the other.
+"""One worker of benchmarks.learning, as TF_CONFIG says: trains a task with each system and each seed, one after the other.
 
 The first worker appends a line of JSON to the results after each training.
 """
@@ -35,6 +35,11 @@ COMPRESSORS: dict[str, Callable[[int], tfs.compression.Compressor | None]] = {
     "dgc_0.1%": lambda warmup: tfs.compression.DeepGradientCompression(
         0.001, momentum=MOMENTUM, clip_norm=5.0, warmup_steps=warmup
     ),
+}
+LOCAL_STEPS: dict[str, tfs.LocalSGD] = {
+    "local_sgd_8": tfs.LocalSGD(sync_every=8),
+    "diloco_50": tfs.DiLoCo(sync_every=50),
+    "diloco_50_8_bits": tfs.DiLoCo(sync_every=50, quantize=8),
 }
 
 
@@ -108,8 +113,8 @@ def train(task: Task, system: str, seed: int) -> dict[str, Any]:
         seed
     )  # the same on all workers, so that they shuffle alike and split each batch
     steps = -(-len(task.train[0]) // task.batch_size)
-    compression = COMPRESSORS[system](steps * task.epochs // 8)
-    strategy = tfs.CollectiveAllReduceStrategy(compression=compression)
+    compression = COMPRESSORS[system](steps * task.epochs // 8) if system in COMPRESSORS else None
+    strategy = tfs.CollectiveAllReduceStrategy(compression=compression, local_steps=LOCAL_STEPS.get(system))
     with strategy.scope():
         model = keras.Sequential(task.layers())
         # Deep gradient compression brings its own momentum.

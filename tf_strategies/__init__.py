@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError, ClusterConfigError, DriftError, LaunchError, OptionsError
+from tf_strategies.local_sgd import DiLoCo, LocalSGD
 from tf_strategies.options import CommunicationOptions, Elastic, ParameterServerOptions
 
 if TYPE_CHECKING:
@@ -32,9 +33,11 @@ __all__ = [
     "ClusterConfigError",
     "CollectiveAllReduceStrategy",
     "CommunicationOptions",
+    "DiLoCo",
     "DriftError",
     "Elastic",
     "LaunchError",
+    "LocalSGD",
     "OptionsError",
     "ParameterServerOptions",
     "ServerLostError",

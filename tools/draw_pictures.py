@@ -37,6 +37,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
             ("tf_strategies/collective", "all-reduce strategy"),
             ("tf_strategies/parameter_server", "asynchronous, SyncReplicas"),
             ("tf_strategies/elastic", "fit after a loss"),
+            ("tf_strategies/local_steps", "averages of weights"),
             ("tf_strategies/callbacks", "backup, stop, summaries"),
         ),
     ),

@@ -137,9 +137,9 @@ def auto_sharded(dataset, workers, worker):
     return private._AutoShardDataset(dataset, workers, worker)
 
 
-def ask_who_has_data(distributed):
-    """Lets the iterators of a distributed dataset ask all workers which of them still have data."""
-    distributed._enable_get_next_as_optional = True
+def ask_who_has_data(distributed, ask):
+    """Lets the iterators of a distributed dataset ask all workers, before each batch, which of them still have data, or not."""
+    distributed._enable_get_next_as_optional = ask
 
 
 @functools.cache

@@ -34,6 +34,9 @@ class GroupBackup(Backup):
         self._chief = "this process" if strategy is None else strategy.name_of(0)
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
+        strategy = self._model.distribute_strategy
+        if isinstance(strategy, GroupStrategy):
+            strategy.make_equal(self._model)
         state = group_state.collect(self._strategy, {**training_variables(self._model), **metrics})
         facts = {**moment.facts, "variables": state.facts}
         failure = b""

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.input.datasets import DatasetDistributor
-from tf_strategies.collective.replica_reductions import ReplicaReductions
+from tf_strategies.collective.replica_reductions import ReplicaReductions, is_gradient, scaled
 from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.session_creator import GroupSessionCreator
 from tf_strategies.collective.sessions.session_input import EndsTogether
@@ -19,7 +19,9 @@ from tf_strategies.collective.variables.initial_value import initial_value_from_
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
 from tf_strategies.collective.variables.worker_variable import keep_saving_local
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.workers_of_step import WorkersOfStep
 from tf_strategies.compression import Compressor
+from tf_strategies.errors import OptionsError
 from tf_strategies.keras.types import Variable
 from tf_strategies.options import CommunicationOptions
 from tf_strategies.session_graphs.coordinator import in_session_graph, is_coordinated, make_sessions_with
@@ -39,6 +41,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         compressor: the compressor of gradients; None for no compression.
         devices: this worker's devices; None for all its GPUs, or its CPU.
         cluster_resolver: the value of `strategy.cluster_resolver`.
+        only_me: a group of this worker alone, for local steps; None if there are none.
     """
 
     # TensorFlow's coordinator must not start a server: the group already listens on this task's address.
@@ -53,23 +56,27 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         compressor: Optional[Compressor],
         devices: Optional[Sequence[str]],
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        only_me: Optional[WorkerGroup] = None,
     ) -> None:
         self._workers = group
         self._cluster_resolver = cluster_resolver
+        self._of_step = None if only_me is None else WorkersOfStep(group, only_me)
+        together = group if self._of_step is None else self._of_step
         super().__init__(
             strategy,
             devices=devices,
-            cross_device_ops=CollectiveCrossDeviceOps(group, options.bytes_per_pack, compressor),
+            cross_device_ops=CollectiveCrossDeviceOps(together, options.bytes_per_pack, compressor),
         )
         self._cross_device_ops.run_on(self._devices[0])
-        self._distributor = DatasetDistributor(group, len(self._devices))
+        self._distributor = DatasetDistributor(group, len(self._devices), counts_always=self._of_step is None)
         self._runs = ReplicaRuns(
             strategy,
-            group,
+            together,
             self._devices,
             sum_between_workers=self._cross_device_ops.sum_between_workers,
+            alone=self.alone_in_step,
         )
-        self._reductions = ReplicaReductions(group, self._devices, self._cross_device_ops, self._runs)
+        self._reductions = ReplicaReductions(together, self._devices, self._cross_device_ops, self._runs)
         self._alone = False
         self._is_coordinated = False
 
@@ -172,6 +179,15 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         """
         return self._runs.joint_steps(**how)
 
+    def alone_in_step(self):
+        """Opens a context in which reductions concern this worker's replicas alone, as in a local step."""
+        return contextlib.nullcontext() if self._of_step is None else self._of_step.alone()
+
+    @property
+    def sum_between_workers(self):
+        """The function that adds up tensors over workers; see `CollectiveCrossDeviceOps`."""
+        return self._cross_device_ops.sum_between_workers
+
     @contextlib.contextmanager
     def alone(self):
         """Opens a context in which variables start with this worker's own values.
@@ -242,7 +258,25 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
-        return self._reductions.batch_reduce(reduce_op, value_destination_pairs)
+        if self._of_step is None or self._runs.step is not None:
+            return self._reductions.batch_reduce(reduce_op, value_destination_pairs)
+        of_loop = [is_gradient(reduce_op, value, where) for value, where in value_destination_pairs]
+        if any(of_loop) and not self._runs.are_local:
+            raise OptionsError(
+                "this strategy has local_steps, but a loop with strategy.run, or an Estimator, applies gradients outside of "
+                "`with strategy.local_step(model):`; use that context for each step, or fit, or leave local_steps out"
+            )
+        # Losses of loops are divided by the rows of all workers.
+        workers = self._workers.size
+        pairs = [
+            (scaled(value, workers) if wanted else value, where)
+            for (value, where), wanted in zip(value_destination_pairs, of_loop)
+        ]
+        return self._reductions.batch_reduce(reduce_op, pairs)
+
+    def local_loop_step(self, count_rows):
+        """Opens a context in which this worker takes a step of a loop by itself; see `ReplicaRuns.counted`."""
+        return self._runs.counted(lambda rows: count_rows(tf.ones_like(rows)))
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, tf.distribute.DistributedValues):

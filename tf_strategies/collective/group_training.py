@@ -9,26 +9,27 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.local_training import LocalTraining
 from tf_strategies.collective.shared_seed import SharedSeed, draw_seed
-from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.elastic import ElasticFits
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
-from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.types import Optimizer
+from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.options import Elastic
 
 __all__ = ["GroupTraining"]
 
 
-class GroupTraining(GroupStrategy):
+class GroupTraining(LocalTraining):
     """The part of the collective strategy that Keras trains with."""
 
-    _group: WorkerGroup
-
-    def _init_training(self, step_losses: str, elastic: Optional[Elastic]) -> None:
+    def _init_training(
+        self, step_losses: str, elastic: Optional[Elastic], local_steps: Optional[LocalSGD]
+    ) -> None:
         self._step_losses = step_losses
+        self._init_local_steps(local_steps)
         self._fits: Optional[ElasticFits[SharedSeed]] = (
             None if elastic is None else ElasticFits(self, elastic.copy_every, lambda seed: SharedSeed(*seed))
         )
@@ -51,16 +52,26 @@ class GroupTraining(GroupStrategy):
         # would only cost a message.
         return self.extended.share_of_batch() if compat.is_differentiating() else None
 
-    def joint_steps(self, model, data, *, sums_logs):
+    @contextlib.contextmanager
+    def joint_steps(self, model, data, *, trains, sums_logs):
         if self._step_losses == "sum":
-            return contextlib.nullcontext()
-        return self.extended.joint_steps(
+            yield
+            return
+        counts = self.counts_of_local_step(model) if trains else None
+        steps = self.extended.joint_steps(
+            count_rows=counts,
             is_agreed=lambda part: part.ref() in self._agreed,
             sums_logs=sums_logs,
             results=lambda: results_of_step(self, model),
             postpones=self.compresses or _accumulates(model.optimizer),
             shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
         )
+        before, self._takes_local_step = self._takes_local_step, counts is not None
+        try:
+            with steps:
+                yield
+        finally:
+            self._takes_local_step = before
 
     @contextlib.contextmanager
     def reading_together(self, variables: Sequence[tf.Variable]) -> Iterator[None]:
@@ -162,8 +173,11 @@ class GroupTraining(GroupStrategy):
             finally:
                 self._stops = before
 
+    @contextlib.contextmanager
     def whole_data(self):
-        return self._naming_lost_workers()
+        with self._naming_lost_workers():
+            self.average_all_weights()
+            yield
 
     def stops_training(self, wanted):
         return self._stops(wanted)

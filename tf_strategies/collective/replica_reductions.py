@@ -10,10 +10,10 @@ from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps, checked_axis
 from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.replica_gradients import apart
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.types import Destinations, PerReplica, Structure, TensorLike, TensorOrSlices
 
-__all__ = ["ReplicaReductions"]
+__all__ = ["ReplicaReductions", "is_gradient", "scaled"]
 
 
 class ReplicaReductions:
@@ -28,7 +28,7 @@ class ReplicaReductions:
 
     def __init__(
         self,
-        group: WorkerGroup,
+        group: Collectives,
         devices: Sequence[str],
         cross_device_ops: CollectiveCrossDeviceOps,
         runs: ReplicaRuns,
@@ -143,7 +143,7 @@ class ReplicaReductions:
         """Returns the contribution of the local replicas to a sum."""
         value = self._runs.rows.contributions(value)
         step = self._runs.step
-        if step is None or not _is_gradient(reduce_op, value, where):
+        if step is None or not is_gradient(reduce_op, value, where):
             return value
         parts = _parts(value)
         if len(parts) != len(self._devices):
@@ -169,10 +169,19 @@ def _parts(value: PerReplica) -> Tuple[TensorOrSlices, ...]:
     return tuple(value.values) if isinstance(value, tf.distribute.DistributedValues) else (value,)
 
 
-def _is_gradient(reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Destinations) -> bool:
+def is_gradient(reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Destinations) -> bool:
     """Returns True for a sum that goes to a variable, and whose summands are not variables."""
     if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
         return False
     if compat.whole_variable(where) is None:
         return False
     return not any(compat.whole_variable(part) is not None for part in _parts(value))
+
+
+def scaled(value: PerReplica, factor: int) -> PerReplica:
+    """Returns the value of each replica times a factor."""
+    if isinstance(value, tf.distribute.DistributedValues):
+        return compat.per_replica(tuple(scaled(part, factor) for part in value.values))
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(value.values * tf.cast(factor, value.dtype), value.indices, value.dense_shape)
+    return value * tf.cast(factor, value.dtype)

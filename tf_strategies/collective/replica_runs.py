@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_o
 from tf_strategies.collective.input.uneven_batches import BatchRows
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.native.instances import replicas_run_here
 from tf_strategies.session_graphs.coordinator import in_session_graph
@@ -33,6 +33,7 @@ class ReplicaRuns:
         group: the workers.
         devices: this worker's devices, one for each local replica.
         sum_between_workers: as for `ReplicaStatistics`.
+        alone: opens a context in which this worker is the only one of the group.
 
     Attributes:
         rows: knows the number of rows of each replica's batch.
@@ -44,17 +45,20 @@ class ReplicaRuns:
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
-        group: WorkerGroup,
+        group: Collectives,
         devices: Sequence[str],
         sum_between_workers: Callable[..., List[tf.Tensor]],
+        alone: Callable[[], ContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._strategy = weakref.ref(strategy)
         self._group = group
         self._devices = devices
+        self._alone = alone
         self._lifted = LiftedFunctions(strategy)
         self._metrics: List[weakref.ref[tf.Variable]] = []
         self._make_step: Optional[Callable[[], JointStep]] = None
         self._shapes_are_agreed = False
+        self._count_rows: Optional[Callable[[tf.Tensor], None]] = None
         self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
             replicas=lambda: self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
@@ -89,22 +93,43 @@ class ReplicaRuns:
         fn = fn if for_session else compat.converted_by_autograph(fn)
         if self.are_running:
             return run(fn, args, kwargs)
+        if self._count_rows is None:
+            return self._run(run, fn, args, kwargs, for_session)
+        with self._alone():
+            return self._run(run, fn, args, kwargs, for_session)
+
+    def _run(
+        self,
+        run: _Run,
+        fn: Callable[..., Structure],
+        args: Sequence[Structure],
+        kwargs: Kwargs,
+        for_session: bool,
+    ) -> Structure:
         self.step = None if self._make_step is None else self._make_step()
         if self.step is not None:
             fn = self.step.within(fn)
         try:
-            if self._replicas == 1:
+            if self._replicas == 1 and self._count_rows is None:
                 return run(fn, args, kwargs)
             return self._run_with_other_replicas(run, fn, args, kwargs, for_session)
         finally:
             self.step = None
 
     @contextlib.contextmanager
-    def joint_steps(self, *, shapes_are_agreed: bool, **how: Any) -> Iterator[None]:
+    def joint_steps(
+        self,
+        *,
+        shapes_are_agreed: bool,
+        count_rows: Optional[Callable[[tf.Tensor], None]] = None,
+        **how: Any,
+    ) -> Iterator[None]:
         """Opens a context in which replica functions are steps of Keras.
 
         Args:
             shapes_are_agreed: whether batches of a static shape have this shape on all workers.
+            count_rows: takes the rows of a step, [] int64, which this worker then takes by itself. None for steps of all
+                workers.
             how: further arguments of `JointStep`.
         """
 
@@ -118,12 +143,26 @@ class ReplicaRuns:
                 **how,
             )
 
-        before = self._make_step, self._shapes_are_agreed
-        self._make_step, self._shapes_are_agreed = make_step, shapes_are_agreed
+        before = self._make_step, self._shapes_are_agreed, self._count_rows
+        self._make_step, self._shapes_are_agreed, self._count_rows = make_step, shapes_are_agreed, count_rows
         try:
             yield
         finally:
-            self._make_step, self._shapes_are_agreed = before
+            self._make_step, self._shapes_are_agreed, self._count_rows = before
+
+    @contextlib.contextmanager
+    def counted(self, count_rows: Callable[[tf.Tensor], None]) -> Iterator[None]:
+        """Opens a context in which this worker takes steps of a loop by itself; `count_rows` as for `joint_steps`."""
+        before, self._count_rows = self._count_rows, count_rows
+        try:
+            yield
+        finally:
+            self._count_rows = before
+
+    @property
+    def are_local(self) -> bool:
+        """Whether this worker takes steps by itself."""
+        return self._count_rows is not None
 
     def _run_with_other_replicas(
         self,
@@ -142,7 +181,7 @@ class ReplicaRuns:
                 counted = self.rows.watch(
                     fn,
                     (args, kwargs),
-                    [] if for_session else self._living_metrics(),
+                    [] if for_session else self._kept_finite(),
                     shapes_are_agreed=self._shapes_are_agreed or for_session,
                 )
                 watched = self.statistics.watch(counted)
@@ -151,11 +190,21 @@ class ReplicaRuns:
                 parts = self._strategy().experimental_local_results
                 return followed_by(result, parts, self.statistics.agree)
             self.statistics.agree()
+            if self._count_rows is not None:
+                self._count_rows(self.rows.of_worker())
             return result
         finally:
             self.are_running = False
             self.rows.forget()
             self.statistics.forget()
+
+    def _kept_finite(self) -> List[tf.Variable]:
+        """Returns the variables that a batch without rows must not change to NaN.
+
+        In a local step these are the statistics, too: no other replica has a value for them.
+        """
+        alone = [] if self._count_rows is None else self.statistics.known()
+        return [*self._living_metrics(), *alone]
 
     def _living_metrics(self) -> List[tf.Variable]:
         self._metrics = [reference for reference in self._metrics if reference() is not None]

@@ -10,13 +10,14 @@ from tf_strategies.collective.calls.subgroup import SubgroupCalls
 from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
-from tf_strategies.collective.group import form_group
+from tf_strategies.collective.group import SingleWorker, form_group
 from tf_strategies.collective.group_training import GroupTraining
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge, scope_check
 from tf_strategies.keras.joint_step import current_step
+from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated
@@ -57,6 +58,9 @@ class CollectiveAllReduceStrategy(
         cluster: the workers, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
         elastic: a `tfs.Elastic` lets `fit` go on in the same processes when workers are lost. The global batch, and so the
             result, stays as it was. See docs/elastic.md.
+        local_steps: a `tfs.LocalSGD` or `tfs.DiLoCo` lets each worker take several steps of `fit` by itself, after which the
+            workers average their weights. Far fewer bytes are sent, and the result is that of another algorithm. See
+            docs/local_steps.md.
 
     Raises:
         ClusterConfigError: TF_CONFIG or `cluster` is wrong, or this task is a parameter server.
@@ -87,6 +91,7 @@ class CollectiveAllReduceStrategy(
         devices: Optional[Sequence[str]] = None,
         cluster: Optional[ClusterOrResolver] = None,
         elastic: Optional[Elastic] = None,
+        local_steps: Optional[LocalSGD] = None,
     ) -> None:
         options = CommunicationOptions() if communication_options is None else communication_options
         if not isinstance(options, CommunicationOptions):
@@ -103,6 +108,7 @@ class CollectiveAllReduceStrategy(
         found, resolver = cluster_and_resolver(cluster)
         if elastic is not None and not isinstance(elastic, Elastic):
             raise OptionsError(f"elastic must be a tfs.Elastic; got {elastic!r}")
+        _check_local_steps(local_steps, compression=compression, step_losses=step_losses, elastic=elastic)
         self._group = form_group(found, options, elastic)
         extended = CollectiveAllReduceExtended(
             self,
@@ -111,13 +117,14 @@ class CollectiveAllReduceStrategy(
             compressor=compression,
             devices=devices,
             cluster_resolver=resolver,
+            only_me=None if local_steps is None else SingleWorker(self._group.name_of(self._group.rank)),
         )
         self._compression = compression
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
-        self._init_training(step_losses, elastic if self._group.size > 1 else None)
+        self._init_training(step_losses, elastic if self._group.size > 1 else None, local_steps)
         self._require_equal_replicas()
-        settings = f"compression={compression!r}, step_losses={step_losses!r}"
+        settings = f"compression={compression!r}, step_losses={step_losses!r}, local_steps={local_steps!r}"
         require_agreement(self._group, "CollectiveAllReduceStrategy", settings)
         self._teach_keras()
         scope_check.opened(self)
@@ -241,6 +248,12 @@ class CollectiveAllReduceStrategy(
             return parts[0]
         if axis == 0 and all(part.shape.rank == 0 for part in parts):
             axis = None
+        counts_workers = any(
+            part.shape.rank and part.dtype.is_integer for part in parts
+        )  # by TensorFlow's iterators
+        if self._takes_local_step and not counts_workers:
+            with self.extended.alone_in_step():
+                return super().reduce(reduce_op, value, axis)
         with self._naming_lost_workers():
             return super().reduce(reduce_op, value, axis)
 
@@ -249,3 +262,28 @@ class CollectiveAllReduceStrategy(
 
     def _require_equal_replicas(self) -> None:
         require_agreement(self._group, "the number of local replicas", str(len(self.extended.worker_devices)))
+
+
+def _check_local_steps(
+    local_steps: Optional[LocalSGD],
+    *,
+    compression: Optional[Compressor],
+    step_losses: str,
+    elastic: Optional[Elastic],
+) -> None:
+    """Raises an OptionsError if local steps cannot be used, or not with the other options."""
+    if local_steps is None:
+        return
+    if not isinstance(local_steps, LocalSGD):
+        raise OptionsError(f"local_steps must be a tfs.LocalSGD or a tfs.DiLoCo; got {local_steps!r}")
+    remedies = {
+        "compression": (compression, "gradients are not sent; use quantize= of local_steps"),
+        "elastic": (elastic, "lost workers cannot be replaced between two averages; leave one of them out"),
+        'step_losses="sum"': (
+            step_losses == "sum",
+            "a worker that trains by itself needs the mean over its rows; return means, and leave step_losses out",
+        ),
+    }
+    for name, (value, why) in remedies.items():
+        if value:
+            raise OptionsError(f"local_steps cannot be used with {name}: {why}")

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tf_strategies.types import Json, JsonObject
 
-__all__ = ["ConnectedGroup", "WorkerGroup", "WorkersOfSubgroup"]
+__all__ = ["Collectives", "ConnectedGroup", "WorkerGroup", "WorkersOfSubgroup"]
 
 
-class WorkerGroup(Protocol):
-    """The interface of the workers that train together.
+class Collectives(Protocol):
+    """The interface of workers that communicate.
 
     `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must make the same
     calls. Workers compare the names without digits, because Keras numbers layers, and compare `layout`
@@ -39,14 +39,6 @@ class WorkerGroup(Protocol):
     @property
     def usable(self) -> bool:
         """Whether the group is open and has not failed."""
-
-    @property
-    def is_newcomer(self) -> bool:
-        """Whether this worker has started while the others train, and has not joined them yet. It has no collectives."""
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether this worker has started while the others train, and still makes variables that they have already."""
 
     @property
     def failure(self) -> str:
@@ -81,6 +73,18 @@ class WorkerGroup(Protocol):
 
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
         """Returns the tensor of worker `root`."""
+
+
+class WorkerGroup(Collectives, Protocol):
+    """The interface of the workers that train together."""
+
+    @property
+    def is_newcomer(self) -> bool:
+        """Whether this worker has started while the others train, and has not joined them yet. It has no collectives."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this worker has started while the others train, and still makes variables that they have already."""
 
     def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
         """Returns a group of these workers, or None if this worker is not among them. A collective of the whole group."""

@@ -165,6 +165,8 @@ def _steps(
     if not isinstance(strategy, GroupStrategy):
         return own
     strategy.require_agreement("the number of batches of the data given to Keras", f"{own}")
+    if own is not None:
+        strategy.note_equal_length(distributed)
     return own
 
 

@@ -61,8 +61,9 @@ def logs_of_epoch(original: Callable[..., Logs], keras: ModuleType) -> Callable[
         strategy = workers_of(self)
         if strategy is None:
             return original(self, logs)
+        of_all_workers = strategy.epoch_trained(self)
         with strategy.counted_by_all(_state(self.metrics)):
-            return original(self, logs)
+            return of_all_workers(original(self, logs))
 
     return logs_of_all
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, ContextManager, List, Optional, Sequence
 
+from tf_strategies.keras.fit_types import Dataset
 from tf_strategies.keras.types import Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import Structure
@@ -34,6 +35,19 @@ class GroupStrategy(WorkerStrategy):
         """Returns the state of gradient compression for these variables."""
         del variables
         return ()
+
+    def note_equal_length(self, distributed: Dataset) -> None:
+        """Notes that distributed data have the same number of batches on all workers."""
+        del distributed
+
+    def state_of_local_steps(self, model: Model) -> Sequence[tf.Variable]:
+        """Returns the state by which local steps continue, beside the variables of the model and its optimizer."""
+        del model
+        return ()
+
+    def make_equal(self, model: Model) -> None:
+        """Makes the variables of a model equal on all workers, if local steps have changed them. A collective."""
+        del model
 
     def share_of_batch(self) -> Optional[tf.Tensor]:
         """Returns, in a replica function, its rows divided by the mean over all replicas, [] float64; None for 1."""

@@ -125,23 +125,28 @@ def _called_by_strategy(
         made = original(self, *args, **kwargs)
         function, strategy = getattr(self, name), self.distribute_strategy
         if isinstance(strategy, WorkerStrategy) and not getattr(function, "called_by_strategy", False):
-            function = _by(strategy, self, function, is_predicting=name == "predict_function")
+            function = _by(strategy, self, function, name)
             setattr(self, name, function)
         return made if made is None else function
 
     return make
 
 
-def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, is_predicting: bool) -> StepFunction:
+def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: str) -> StepFunction:
+    trains = name == "train_function"
+
     @functools.wraps(function)
     def call(*args: Any) -> Structure:
-        if is_predicting:
+        if name == "predict_function":
             return strategy.call(function, *args)
         (data,) = args
         if isinstance(strategy, GroupStrategy):
             data = _split_between_workers(strategy, function, data)
-        with strategy.joint_steps(model, data, sums_logs=_sums_logs(model)):
-            return strategy.call(function, data)
+        with strategy.joint_steps(model, data, trains=trains, sums_logs=_sums_logs(model)):
+            result = strategy.call(function, data)
+        if trains:
+            strategy.trained(model)
+        return result
 
     call.called_by_strategy = True  # type: ignore[attr-defined]
     return call

@@ -13,6 +13,7 @@ from tf_strategies.keras.types import Model, Optimizer, Variable
 __all__ = [
     "adds_up",
     "agreed_variables",
+    "averaged_variables",
     "build_optimizer",
     "follows_first_worker",
     "forget_loops",
@@ -28,11 +29,12 @@ __all__ = [
 
 
 def training_variables(model: Model) -> Dict[str, tf.Variable]:
-    """Returns weights, statistics, random states, and the state of the optimizer and of the compressor, by position."""
+    """Returns weights, statistics, random states, and the state of the optimizer, compressor and local steps, by position."""
     return {
         **_numbered("model", _model_variables(model)),
         **_numbered("optimizer", _optimizer_variables(model.optimizer)),
         **_numbered("compression", _compression_variables(model)),
+        **_numbered("local_steps", _variables_of_local_steps(model)),
     }
 
 
@@ -42,6 +44,24 @@ def agreed_variables(model: Model) -> List[tf.Variable]:
     return [
         each for each in _numbered("", [*_model_variables(model), *optimizers]).values() if is_agreed(each)
     ]
+
+
+def averaged_variables(model: Model) -> Tuple[List[tf.Variable], List[tf.Variable]]:
+    """Returns the weights that are trained, and the other floats that steps may change, such as moving statistics."""
+    weights = {id(each): each for each in map(_stored, model.trainable_variables) if _is_average(each)}
+    others = [
+        each
+        for each in _numbered("", _model_variables(model)).values()
+        if id(each) not in weights
+        and _is_average(each)
+        and not each.trainable  # of a frozen layer
+        and not follows_first_worker(each)
+    ]
+    return list(weights.values()), others
+
+
+def _is_average(variable: tf.Variable) -> bool:
+    return bool(variable.dtype.is_floating) and is_agreed(variable)
 
 
 def is_agreed(variable: tf.Variable) -> bool:
@@ -181,6 +201,11 @@ def _compression_variables(model: Model) -> Sequence[tf.Variable]:
     if not isinstance(strategy, GroupStrategy):
         return ()
     return strategy.state_of_gradients(model.trainable_variables)
+
+
+def _variables_of_local_steps(model: Model) -> Sequence[tf.Variable]:
+    strategy = model.distribute_strategy
+    return strategy.state_of_local_steps(model) if isinstance(strategy, GroupStrategy) else ()
 
 
 def _optimizer_variables(optimizer: Optional[Optimizer]) -> Iterable[Variable]:

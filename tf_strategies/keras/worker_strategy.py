@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
 
-from tf_strategies.keras.fit_types import Callback, StepFunction
+from tf_strategies.keras.fit_types import Callback, Logs, StepFunction
 from tf_strategies.keras.shared_progress import SharedProgress
 from tf_strategies.keras.types import Compression, Model, Variable
 from tf_strategies.types import Kwargs, Result, Structure
@@ -24,6 +24,7 @@ class WorkerStrategy:
         size: the number of workers.
         is_elastic: whether `fit` goes on when workers are lost.
         deals_batches: whether the batches of datasets are dealt out to workers that keep their own pace.
+        has_local_steps: whether workers take steps by themselves, and average their weights.
         sums_when_applied: whether gradients of several workers are added up when they are applied, after
             Keras has processed them.
     """
@@ -32,6 +33,7 @@ class WorkerStrategy:
     size = 1
     deals_batches = False
     is_elastic = False
+    has_local_steps = False
     sums_when_applied = False
     num_replicas_in_sync: int  # of tf.distribute.Strategy
     _compression: Optional[Compression] = None
@@ -105,18 +107,32 @@ class WorkerStrategy:
         return contextlib.nullcontext()
 
     def joint_steps(
-        self, model: Model, data: Iterator[Structure], *, sums_logs: bool
+        self, model: Model, data: Iterator[Structure], *, trains: bool, sums_logs: bool
     ) -> ContextManager[None]:
         """Opens a context in which replica functions are steps of `fit` or `evaluate`.
 
         Args:
             model: the model whose steps run.
             data: the iterator from which the steps take batches.
+            trains: whether they are steps of `fit`.
             sums_logs: whether Keras adds up the scalars that the replicas return. Otherwise it takes their
                 mean.
         """
-        del model, data, sums_logs
+        del model, data, trains, sums_logs
         return contextlib.nullcontext()
+
+    def trained(self, model: Model) -> None:
+        """Notes that steps of `fit` have run."""
+        del model
+
+    def epoch_trained(self, model: Model) -> Callable[[Logs], Logs]:
+        """Notes that the data of an epoch have ended, before its logs are computed. Does nothing in `evaluate`.
+
+        Returns:
+            A function that makes the logs of the last step those of all workers.
+        """
+        del model
+        return lambda logs: logs
 
     def call(self, function: StepFunction, *args: Structure) -> Structure:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
@@ -131,8 +147,9 @@ class WorkerStrategy:
 
 
 def workers_of(model: Optional[Model]) -> Optional[WorkerStrategy]:
-    """Returns the strategy of a model, if several workers train it, or did before some were lost."""
+    """Returns the strategy of a model, if several workers train it, or did before some were lost, or it averages weights."""
     strategy = getattr(model, "distribute_strategy", None)
     if not isinstance(strategy, WorkerStrategy):
         return None
-    return strategy if strategy.size > 1 or strategy.is_elastic else None
+    takes_part = strategy.size > 1 or strategy.is_elastic or strategy.has_local_steps
+    return strategy if takes_part else None

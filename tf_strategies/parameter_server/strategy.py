@@ -120,7 +120,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         """The number of gradients that make a step; 1 within a step of Keras, and for asynchronous updates."""
         return 1 if joint_step.current_step() is not None else self.extended._num_replicas_in_sync
 
-    def joint_steps(self, model, data, *, sums_logs):
+    def joint_steps(self, model, data, *, trains, sums_logs):
         del model, data, sums_logs
         return self.extended.joint_steps()
 

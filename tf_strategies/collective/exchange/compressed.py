@@ -8,7 +8,7 @@ from typing import Callable, Dict, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.collective.exchange.sparse_rows import HOST
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.gradient_compression import GradientCompression, is_broken, require_one_each
 from tf_strategies.session_graphs.program_order import in_program_order
@@ -33,7 +33,7 @@ class CompressedGradients:
 
     def __init__(
         self,
-        group: WorkerGroup,
+        group: Collectives,
         compressor: Compressor,
         add_up: Callable[[Sequence[TensorOrSlices], str], List[TensorOrSlices]],
     ) -> None:

@@ -22,7 +22,7 @@ from tf_strategies.collective.exchange.sparse_rows import (
     number_of_rows,
     to_dense,
 )
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.compression import Compressor
 from tf_strategies.slow_worker import BATCHES
 from tf_strategies.types import PerReplica, TensorOrSlices
@@ -51,7 +51,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
     """
 
     def __init__(
-        self, group: WorkerGroup, bytes_per_pack: int, compressor: Optional[Compressor] = None
+        self, group: Collectives, bytes_per_pack: int, compressor: Optional[Compressor] = None
     ) -> None:
         super().__init__()
         self._group = group

@@ -18,7 +18,7 @@ from tf_strategies.collective.exchange.sparse_rows import (
     row_shape,
     to_dense,
 )
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 
 __all__ = ["DENSE_FROM", "SMALL_TABLE_BYTES", "SparseExchange", "is_small_table"]
 
@@ -54,7 +54,7 @@ class SparseExchange:
         reducible: the dtypes that an all-reduce supports. Values of other dtypes are always gathered.
     """
 
-    def __init__(self, group: WorkerGroup, reducible: Sequence[tf.DType]) -> None:
+    def __init__(self, group: Collectives, reducible: Sequence[tf.DType]) -> None:
         self._group = group
         self._reducible = tuple(reducible)
 

@@ -27,15 +27,17 @@ class DatasetDistributor:
     Args:
         group: the workers.
         local_replicas: the number of replicas on each worker.
+        counts_always: whether workers also count those with data if their data are known to have the same length.
     """
 
-    def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
+    def __init__(self, group: WorkerGroup, local_replicas: int, *, counts_always: bool = True) -> None:
         if group.size > 1:
             from tf_strategies.native.release import keep_datasets_of_iterators
 
             keep_datasets_of_iterators()
         self._group = group
         self._local_replicas = local_replicas
+        self._counts_always = counts_always
         self._told: set[str] = set()
 
     @property
@@ -165,7 +167,9 @@ class DatasetDistributor:
         unknown = uneven and min(lengths) < 0
         compat.set_cardinality(distributed, tf.data.UNKNOWN_CARDINALITY if unknown else max(lengths))
         if uneven:
-            compat.ask_who_has_data(distributed)
+            compat.ask_who_has_data(distributed, True)
+        elif not self._counts_always and steps != tf.data.UNKNOWN_CARDINALITY:
+            compat.ask_who_has_data(distributed, False)
         if self._group.size == 1:
             return distributed
         from tf_strategies.native.release import with_iterators_released

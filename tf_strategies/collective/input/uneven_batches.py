@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.slow_worker import ROWS
 from tf_strategies.types import PerReplica, Result, Structure
 
@@ -34,7 +34,7 @@ class BatchRows:
         local_replicas: the number of replicas of this worker.
     """
 
-    def __init__(self, group: WorkerGroup, local_replicas: int) -> None:
+    def __init__(self, group: Collectives, local_replicas: int) -> None:
         self._group = group
         self._local_replicas = local_replicas
         self._rows: List[tf.Tensor] = []
@@ -116,9 +116,13 @@ class BatchRows:
             rows = [tf.cast(self._count(replica), tf.float64) for replica in range(self._local_replicas)]
             everywhere = self._group.all_reduce([tf.add_n(rows)], name=ROWS)[0]
             replicas = self._group.size * self._local_replicas
-            shares = [tf.math.divide_no_nan(count * replicas, everywhere) for count in rows]
+            shares = [_share(count * replicas, everywhere) for count in rows]
         self._shares.append((graph, shares))
         return shares
+
+    def of_worker(self) -> tf.Tensor:
+        """Returns the rows of all replicas of this worker, [] int64; 1 if all workers have the same number of rows."""
+        return tf.add_n(self._rows) if self._rows else tf.constant(1, tf.int64)
 
     def _in_function(self) -> bool:
         """Returns True in a function that the replica function calls and that is being traced."""
@@ -217,6 +221,11 @@ class _RowsForFunctions:
 
     def read(self, replica: int) -> tf.Tensor:
         return self._rows[replica].read_value()
+
+
+def _share(rows: tf.Tensor, everywhere: tf.Tensor) -> tf.Tensor:
+    """Returns `rows` / `everywhere`, or 1 where nobody has rows."""
+    return tf.where(everywhere > 0, tf.math.divide_no_nan(rows, everywhere), tf.ones_like(everywhere))
 
 
 def _current_graph() -> Optional[tf.Graph]:

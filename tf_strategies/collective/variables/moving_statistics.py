@@ -64,7 +64,7 @@ class ReplicaStatistics:
         def watched(*args: Any, **kwargs: Any) -> Result:
             result = fn(*args, **kwargs)
             if self._graph is not None:
-                for variable in self._graph.among(self._alive()):
+                for variable in self._graph.among(self.known()):
                     self.note(variable)
             self._shares.append(self._share() if self._written else None)
             return result
@@ -117,7 +117,8 @@ class ReplicaStatistics:
         self._written.clear()
         self._shares.clear()
 
-    def _alive(self) -> List[tf.Variable]:
+    def known(self) -> List[tf.Variable]:
+        """Returns the statistics of all models."""
         return [variable for variable in (known() for known in self._known) if variable is not None]
 
     def _local_sum(self, variable: tf.Variable) -> tf.Tensor:

@@ -1,0 +1,142 @@
+"""One worker of test_local_steps.py: trains the programs of task.py, given as a JSON list of names, on so many local replicas.
+
+"resumed" is a program, too: it trains with an interruption and without, and ends with an error unless the weights have equal
+bits.
+Prints the results as one line of JSON: for each program its history, its weights, and what was communicated in its last epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+from tests.cluster.local_steps.task import BATCH, EPOCHS, PROGRAMS, make_model, make_rows
+from tests.support.replicas import require_equal_everywhere
+
+
+class Collectives(tf.keras.callbacks.Callback):
+    """Notes the names of the collectives of the steps of the last epoch."""
+
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self.names: List[str] = []
+        self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._before = self._count()
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        recorded = self._strategy.recorded_collectives()
+        self.names = [each.name for each in recorded[len(recorded) - self._count() + self._before :]]
+
+    def _count(self) -> int:
+        return sum(each.calls for each in self._strategy.communication_stats().collectives)
+
+
+def run_loop(strategy: tfs.CollectiveAllReduceStrategy, model: tf.keras.Model) -> None:
+    """Trains as `fit` does."""
+
+    def on_replica(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            losses = tf.reduce_mean(tf.square(model(x, training=True) - y), axis=1)
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=tf.minimum(BATCH, left))
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    left = tf.Variable(0, dtype=tf.int32)
+    step = tf.function(lambda batch: strategy.run(on_replica, args=batch))
+    rows = make_rows()
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(rows).batch(BATCH))
+    for _ in range(EPOCHS):
+        left.assign(len(rows[0]))
+        for batch in data:
+            with strategy.local_step(model):
+                step(batch)
+            left.assign_sub(BATCH)
+    strategy.average_weights(model)
+
+
+def train(name: str, devices: List[str]) -> Dict[str, Any]:
+    program = PROGRAMS[name]
+    options = tfs.CommunicationOptions(timeout=60)
+    strategy = tfs.CollectiveAllReduceStrategy(options, devices=devices, local_steps=program.options)
+    with strategy.scope():
+        model = make_model(program)
+    collectives = Collectives(strategy)
+    x, y = make_rows()
+    if program.in_loop:
+        run_loop(strategy, model)
+        history = {"loss": []}
+    else:
+        given = {"batch_size": BATCH, "shuffle": False, "epochs": EPOCHS, "verbose": 0}
+        history = model.fit(x, y, callbacks=[collectives], **given).history
+    listed = model.optimizer.variables
+    require_equal_everywhere(
+        strategy, [*model.weights, *(listed() if callable(listed) else listed), *history["loss"]]
+    )
+    loss, mae = model.evaluate(x, y, batch_size=BATCH, verbose=0)
+    strategy.close()
+    return {
+        "history": history,
+        "evaluated": [loss, mae],
+        "weights": [np.ravel(each).tolist() for each in model.get_weights()],
+        "collectives": collectives.names,
+    }
+
+
+class Interruption(tf.keras.callbacks.Callback):
+    """Ends `fit` with an exception in its second epoch."""
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        if batch == 2 and self.model.optimizer.iterations.numpy() > 4:
+            raise InterruptedError
+
+
+def resume(devices: List[str]) -> Dict[str, Any]:
+    """Trains with a backup after every second batch, without an interruption and with one."""
+    folder = tempfile.mkdtemp()
+    strategy = tfs.CollectiveAllReduceStrategy(
+        devices=devices, local_steps=PROGRAMS["outer optimizer"].options
+    )
+    x, y = make_rows()
+
+    def fit(place: str, *callbacks: tf.keras.callbacks.Callback) -> tf.keras.Model:
+        with strategy.scope():
+            model = make_model(PROGRAMS["outer optimizer"])
+        backup = tfs.callbacks.BackupAndRestore(Path(folder, place), save_freq=2)
+        given = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        model.fit(x, y, epochs=EPOCHS, callbacks=[backup, *callbacks], **given)
+        return model
+
+    whole = fit("whole")
+    try:
+        fit("parts", Interruption())
+    except InterruptedError:
+        parts = fit("parts")
+    for one, other in zip(whole.get_weights(), parts.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    strategy.close()
+    return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
+
+
+def main(names: str, replicas: str) -> None:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * int(replicas)
+    )
+    devices = [f"CPU:{number}" for number in range(int(replicas))]
+    results = {
+        name: resume(devices) if name == "resumed" else train(name, devices) for name in json.loads(names)
+    }
+    print("results", json.dumps(results), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

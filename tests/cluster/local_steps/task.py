@@ -1,0 +1,61 @@
+"""The programs of test_local_steps.py, for its workers and for the process that compares."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+import tf_strategies as tfs
+
+BATCH, EPOCHS = 12, 2
+ROWS = 40  # the last batch of an epoch has 4 rows, so that some of 3 workers have none
+
+
+class Program(NamedTuple):
+    """How a model is trained.
+
+    Attributes:
+        options: of the local steps.
+        optimizer: "sgd", "momentum" or "adam".
+        normalizes: whether the model has batch normalization.
+        in_loop: whether a loop with `strategy.run` trains it, instead of `fit`.
+    """
+
+    options: tfs.LocalSGD
+    optimizer: str = "adam"
+    normalizes: bool = False
+    in_loop: bool = False
+
+
+PROGRAMS: Dict[str, Program] = {
+    "every step": Program(tfs.LocalSGD(sync_every=1), "sgd"),
+    "averages": Program(tfs.LocalSGD(sync_every=3), normalizes=True),
+    "after a warm-up": Program(tfs.LocalSGD(sync_every=2, warmup_steps=3), "momentum"),
+    "outer optimizer": Program(tfs.DiLoCo(sync_every=3)),
+    "loop": Program(tfs.LocalSGD(sync_every=1), "sgd", in_loop=True),
+    "in 8 bits": Program(tfs.DiLoCo(sync_every=3, quantize=8)),
+}
+
+
+def make_rows() -> Tuple[np.ndarray, np.ndarray]:
+    x = np.random.RandomState(0).randn(ROWS, 8).astype(np.float32)
+    return x, (np.sin(x).sum(axis=1, keepdims=True) + 1).astype(np.float32)
+
+
+def make_model(program: Program) -> tf.keras.Model:
+    def dense(units: int, seed: int, activation: str) -> tf.keras.layers.Layer:
+        kernel = tf.keras.initializers.GlorotUniform(seed=seed)
+        return tf.keras.layers.Dense(units, activation=activation, kernel_initializer=kernel)
+
+    middle = [tf.keras.layers.BatchNormalization()] if program.normalizes else []
+    layers = [tf.keras.layers.Input([8]), dense(160, 1, "tanh"), *middle, dense(1, 2, "linear")]
+    model = tf.keras.Sequential(layers)
+    optimizers = {
+        "sgd": lambda: tf.keras.optimizers.SGD(0.05),
+        "momentum": lambda: tf.keras.optimizers.SGD(0.02, momentum=0.9),
+        "adam": lambda: tf.keras.optimizers.Adam(0.01),
+    }
+    model.compile(optimizers[program.optimizer](), "mse", metrics=["mae"])
+    return model

@@ -1,0 +1,73 @@
+"""Local steps with one worker, and what they are refused with."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+import tf_strategies as tfs  # noqa: E402
+from tests.cluster.local_steps.oracle import weights_after  # noqa: E402
+from tests.cluster.local_steps.task import BATCH, EPOCHS, PROGRAMS, make_model, make_rows  # noqa: E402
+
+pytestmark = pytest.mark.keras
+
+
+def fit(name: str) -> Any:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"], local_steps=PROGRAMS[name].options)
+    with strategy.scope():
+        model = make_model(PROGRAMS[name])
+    x, y = make_rows()
+    model.fit(x, y, batch_size=BATCH, shuffle=False, epochs=EPOCHS, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize("name", ["averages", "outer optimizer"])
+def test_one_worker_is_a_special_case_of_many(name: str) -> None:
+    for found, wanted in zip(fit(name).get_weights(), weights_after(PROGRAMS[name], 1)):
+        np.testing.assert_allclose(found, wanted, atol=3e-5)
+
+
+def test_evaluation_comes_after_an_average() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.DiLoCo(sync_every=100, outer_momentum=0.0))
+    with strategy.scope():
+        model = make_model(PROGRAMS["every step"])
+    before = model.get_weights()
+    x, y = make_rows()
+    model.train_on_batch(x, y)
+    stepped = model.get_weights()
+    model.evaluate(x, y, verbose=0)
+    for start, local, found in zip(before, stepped, model.get_weights()):
+        np.testing.assert_allclose(found, start + 0.7 * (local - start), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"compression": tfs.compression.Half()}, "local_steps cannot be used with compression: gradients"),
+        ({"elastic": tfs.Elastic()}, "local_steps cannot be used with elastic: lost workers"),
+        ({"step_losses": "sum"}, 'local_steps cannot be used with step_losses="sum": a worker'),
+        ({"local_steps": 4}, "local_steps must be a tfs.LocalSGD or a tfs.DiLoCo; got 4"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(others: Dict[str, Any], message: str) -> None:
+    with pytest.raises(tfs.OptionsError, match=message):
+        tfs.CollectiveAllReduceStrategy(**{"local_steps": tfs.LocalSGD(sync_every=2), **others})
+
+
+def test_a_loop_that_applies_gradients_is_refused() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.LocalSGD(sync_every=2))
+    with strategy.scope():
+        model = make_model(PROGRAMS["every step"])
+
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(make_rows()[0]))
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    with pytest.raises(tfs.OptionsError, match=r"outside of `with strategy.local_step\(model\):`"):
+        strategy.run(step)

@@ -1,0 +1,116 @@
+"""The part of the collective strategy that lets workers take steps by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Callable, Iterator, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.weight_sums import WeightSums
+from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.types import Model
+from tf_strategies.local_sgd import LocalSGD
+from tf_strategies.local_steps import LocalSteps
+from tf_strategies.types import Structure
+
+__all__ = ["LocalTraining"]
+
+
+class LocalTraining(GroupStrategy):
+    """Takes local steps if the strategy has them, and averages weights."""
+
+    _group: WorkerGroup
+
+    def _init_local_steps(self, options: Optional[LocalSGD]) -> None:
+        self._local_steps: Optional[LocalSteps] = None
+        self._takes_local_step = False
+        if options is not None:
+            sums = WeightSums(self._group, self.extended.sum_between_workers, options.quantize)
+            self._local_steps = LocalSteps(options, self, sums)
+
+    @property
+    def has_local_steps(self):
+        return self._local_steps is not None
+
+    @contextlib.contextmanager
+    def local_step(self, model: Model) -> Iterator[None]:
+        """Opens a context for a step of a loop of your own: this worker takes it by itself.
+
+        Call your function with `strategy.run` within it. The loss follows the convention of tf.distribute: the sum over the
+        rows of a replica, divided by the rows of the global batch. Gradients are those of the mean over this worker's rows. At
+        the end of the context the workers average their weights, if it is time.
+
+        Args:
+            model: the Keras model that the step trains. It must have its variables.
+
+        Raises:
+            OptionsError: the strategy has no `local_steps`, or has steps of warm-up, or the model has no variables yet.
+        """
+        if self._local_steps is None:
+            raise OptionsError("strategy.local_step needs a strategy with local_steps=")
+        self._local_steps.require_loop(model)
+        count_rows = self.counts_of_local_step(model)
+        with self.extended.local_loop_step(count_rows):
+            yield
+        self.trained(model)
+
+    def average_weights(self, model: Model) -> None:
+        """Makes the weights of a model, and the state of its optimizer, equal on all workers after local steps. A collective.
+
+        `fit` does this at the end of each epoch. Call it on all workers after `train_on_batch` or a loop of your own, before you
+        save the model.
+        """
+        self.make_equal(model)
+
+    def average_all_weights(self) -> None:
+        """Makes the weights of all models equal on all workers after local steps. A collective."""
+        if self._local_steps is not None:
+            self._local_steps.average_all()
+
+    def counts_of_local_step(self, model: Model) -> Optional[Callable[[tf.Tensor], None]]:
+        """Begins a step. Returns what counts its rows if it is local, otherwise None."""
+        counts = None if self._local_steps is None else self.call(self._local_steps.begin_step, model)
+        return None if counts is None else counts.add
+
+    def note_equal_length(self, distributed):
+        if self._local_steps is not None:
+            compat.ask_who_has_data(distributed, False)
+
+    def trained(self, model):
+        if self._local_steps is not None:
+            self.call(self._local_steps.end_step, model)
+
+    def epoch_trained(self, model):
+        if self._local_steps is None or not self.call(self._local_steps.make_equal, model):
+            return super().epoch_trained(model)
+        return self._mean_logs
+
+    def make_equal(self, model):
+        if self._local_steps is not None:
+            self.call(self._local_steps.make_equal, model)
+
+    def state_of_local_steps(self, model):
+        return () if self._local_steps is None else self._local_steps.velocities(model)
+
+    def sums_over_workers(self, values: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Returns the sum of each tensor over workers. A collective."""
+        return self.extended.sum_between_workers(values)
+
+    def _mean_logs(self, logs: Structure) -> Structure:
+        """Returns logs in which numbers that differ between workers are replaced by their mean. A collective."""
+        flat = tf.nest.flatten(logs)
+        places = [
+            i for i, each in enumerate(flat) if np.ndim(each) == 0 and np.asarray(each).dtype.kind == "f"
+        ]
+        mine = [float(flat[i]) for i in places]
+        everyone = [json.loads(text) for text in self.exchange(json.dumps(mine), "logs of local steps")]
+        for i, values in zip(places, zip(*everyone)):
+            if len(set(values)) > 1:
+                flat[i] = float(np.mean(values))
+        return tf.nest.pack_sequence_as(logs, flat)

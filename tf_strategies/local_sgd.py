@@ -1,0 +1,135 @@
+"""Options of local steps: how often the workers average their weights, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tf_strategies.errors import OptionsError
+from tf_strategies.options import whole_number
+from tf_strategies.types import Unchecked
+
+_BITS = (4, 8)
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class LocalSGD:
+    """Lets each worker take several steps by itself. The workers then average their weights.
+
+    Each worker trains with its share of the batch. Weights are averaged after every `sync_every` steps, before `evaluate` and
+    `predict`, and at the end of each epoch, weighted by the rows that each worker has trained with. At the end of an epoch,
+    everything else that differs becomes equal, too: the mean of the optimizer's slots, and worker 0's counters. See
+    docs/local_steps.md.
+
+    Args:
+        sync_every: the number of steps between two averages. With 1, SGD trains as without local steps.
+        warmup_steps: the number of ordinary synchronous steps before the first local step ("post-local SGD").
+        quantize: the bits of each weight's change on the wire, 4 or 8, with unbiased rounding. None sends whole weights.
+
+    Raises:
+        OptionsError: an argument has a value that is not allowed. The message names both and what is accepted.
+
+    References:
+        Stich 2019, "Local SGD converges fast and communicates little". Lin et al. 2020, "Don't use large mini-batches, use local
+        SGD" (post-local SGD). Alistarh et al. 2017, "QSGD" (rounding).
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.LocalSGD(sync_every=16))
+    """
+
+    sync_every: int
+    warmup_steps: int
+    quantize: int | None
+
+    def __init__(self, *, sync_every: int, warmup_steps: int = 0, quantize: int | None = None) -> None:
+        values = {
+            "sync_every": _count("sync_every", sync_every, least=1),
+            "warmup_steps": _count("warmup_steps", warmup_steps, least=0),
+            "quantize": quantize,
+        }
+        if quantize is not None and (isinstance(quantize, bool) or quantize not in _BITS):
+            raise OptionsError(f"quantize must be None, 4 or 8 (bits); got {quantize!r}")
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def learning_rate(self) -> float:
+        """The part of the way to the average that the weights move."""
+        return 1.0
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of these moves."""
+        return 0.0
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class DiLoCo(LocalSGD):
+    """Takes local steps, after which SGD with Nesterov momentum, the outer optimizer, moves the weights of all workers.
+
+    The average change of the weights is the gradient of the outer optimizer. This allows hundreds of steps between two averages,
+    where plain averages train worse. Averages come at the same times as with `LocalSGD`.
+
+    Args:
+        sync_every: the number of steps between two averages.
+        outer_learning_rate: the learning rate of the outer optimizer. 1 with momentum 0 is `LocalSGD`.
+        outer_momentum: its momentum, at least 0 and below 1.
+        warmup_steps: as for `LocalSGD`.
+        quantize: as for `LocalSGD`.
+
+    Raises:
+        OptionsError: an argument has a value that is not allowed. The message names both and what is accepted.
+
+    References:
+        Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", algorithm 1.
+
+    Example:
+        >>> strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.DiLoCo(sync_every=100, quantize=8))
+    """
+
+    outer_learning_rate: float
+    outer_momentum: float
+
+    def __init__(
+        self,
+        *,
+        sync_every: int,
+        outer_learning_rate: float = 0.7,
+        outer_momentum: float = 0.9,
+        warmup_steps: int = 0,
+        quantize: int | None = None,
+    ) -> None:
+        super().__init__(sync_every=sync_every, warmup_steps=warmup_steps, quantize=quantize)
+        rate, momentum = _number(outer_learning_rate), _number(outer_momentum)
+        if not rate > 0:
+            raise OptionsError(
+                f"outer_learning_rate must be a finite number above 0; got {outer_learning_rate!r}"
+            )
+        if not 0 <= momentum < 1:
+            raise OptionsError(f"outer_momentum must be at least 0 and below 1; got {outer_momentum!r}")
+        object.__setattr__(self, "outer_learning_rate", rate)
+        object.__setattr__(self, "outer_momentum", momentum)
+
+    @property
+    def learning_rate(self) -> float:
+        return self.outer_learning_rate
+
+    @property
+    def momentum(self) -> float:
+        return self.outer_momentum
+
+
+def _count(name: str, value: Unchecked, *, least: int) -> int:
+    number = whole_number(value)
+    if number is None or number < least:
+        raise OptionsError(f"{name} must be a whole number, at least {least}; got {value!r}")
+    return number
+
+
+def _number(value: Unchecked) -> float:
+    """Returns a finite number as a float, or NaN for anything else."""
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    return number if math.isfinite(number) else math.nan
