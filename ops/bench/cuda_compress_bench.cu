@@ -155,6 +155,7 @@ int Main(const Options& options) {
     Method method;
     const char *name, *name_of_sum;
   } kinds[] = {{Method::kStochastic8, "stochastic8", "sum_stochastic8"},
+               {Method::kStochastic4, "stochastic4", "sum_stochastic4"},
                {Method::kTernary, "ternary", "sum_ternary"},
                {Method::kSign, "sign", "sum_sign"}};
   for (const auto& kind : kinds) {

@@ -30,8 +30,9 @@ TFS_HOST_DEVICE inline double MeanOf(const double (&sums)[kMeanSums], int64_t n)
 TFS_HOST_DEVICE inline float ScaleOf(Method method, int32_t largest, double mean) {
   if (largest >= kInfinityBits) return MagnitudeOf(kNaNBits);
   if (method == Method::kSign) return ScaleOrZero(static_cast<float>(mean));
-  return method == Method::kStochastic8 ? ScaleOf127(MagnitudeOf(largest))
-                                        : ScaleOrZero(MagnitudeOf(largest));
+  if (method == Method::kStochastic8) return ScaleOf127(MagnitudeOf(largest));
+  if (method == Method::kStochastic4) return ScaleOf7(MagnitudeOf(largest));
+  return ScaleOrZero(MagnitudeOf(largest));
 }
 
 // In [0, 1), a multiple of 2^-24.
@@ -41,13 +42,21 @@ TFS_HOST_DEVICE inline float Uniform(uint32_t word) {
 
 TFS_HOST_DEVICE inline float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
 
-TFS_HOST_DEVICE inline int8_t StochasticLevel(float value, uint32_t word, float inverse) {
+// The largest level of stochastic8 and stochastic4.
+TFS_HOST_DEVICE inline constexpr int32_t LargestLevel(Method method) {
+  return method == Method::kStochastic4 ? 7 : 127;
+}
+
+TFS_HOST_DEVICE inline int8_t StochasticLevel(float value, uint32_t word, float inverse,
+                                              int32_t largest_level) {
   const float scaled = value * inverse;
   const auto whole = static_cast<int32_t>(scaled);  // towards zero
   const float part = scaled - static_cast<float>(whole);
   const float chance = Uniform(word);
   const int32_t level = whole + (chance < part) - (part < -chance);
-  return static_cast<int8_t>(level < -127 ? -127 : level > 127 ? 127 : level);
+  return static_cast<int8_t>(level < -largest_level  ? -largest_level
+                             : level > largest_level ? largest_level
+                                                     : level);
 }
 
 TFS_HOST_DEVICE inline int8_t TernaryLevel(float value, uint32_t word, float scale) {

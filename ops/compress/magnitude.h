@@ -48,6 +48,9 @@ TFS_HOST_DEVICE inline float ScaleOf127(float largest) {
   return ScaleOrZero(scale < kLargestScale ? scale : kLargestScale);
 }
 
+// The scale of 7 levels. 7 times the scale is always finite: FLT_MAX / 7 is exact, because 7 divides 2^24 - 1.
+TFS_HOST_DEVICE inline float ScaleOf7(float largest) { return ScaleOrZero(largest / 7); }
+
 }  // namespace tf_strategies::compress
 
 #endif  // OPS_COMPRESS_MAGNITUDE_H_

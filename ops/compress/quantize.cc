@@ -47,9 +47,10 @@ int32_t LargestBits(const float* values, int64_t n) {
   return largest;
 }
 
-void StochasticLevels(const float* values, const uint32_t* words, int64_t n, float scale, int8_t* levels) {
+void StochasticLevels(const float* values, const uint32_t* words, int64_t n, float scale,
+                      int32_t largest_level, int8_t* levels) {
   const float inverse = InverseOf(scale);
-  for (int64_t i = 0; i < n; ++i) levels[i] = StochasticLevel(values[i], words[i], inverse);
+  for (int64_t i = 0; i < n; ++i) levels[i] = StochasticLevel(values[i], words[i], inverse, largest_level);
 }
 
 void TernaryLevels(const float* values, const uint32_t* words, int64_t n, float scale, int8_t* levels) {
@@ -70,8 +71,8 @@ void Levels(Method method, const float* values, int64_t first, int64_t n, float 
   }
   if (method == Method::kSign) return SignLevels(values, n, levels);
   RandomWords(seed, first, n, words);
-  if (method == Method::kStochastic8) return StochasticLevels(values, words, n, scale, levels);
-  TernaryLevels(values, words, n, scale, levels);
+  if (method == Method::kTernary) return TernaryLevels(values, words, n, scale, levels);
+  StochasticLevels(values, words, n, scale, LargestLevel(method), levels);
 }
 
 void QuantizeBucket(Method method, const QuantizedLayout& layout, int64_t i, const float* gradient, Seed seed,
@@ -113,7 +114,7 @@ QuantizedLayout LayoutOf(const Header& header) {
 
 Status Check(const Message& message) {
   const Header& header = message.header;
-  if (static_cast<Method>(header.form) > Method::kSign) {
+  if (static_cast<Method>(header.form) > kLastMethod) {
     return Damaged(message, "is quantized by method " + std::to_string(header.form) + ", which is not known");
   }
   if (header.bucket < 1 || header.bucket > kMaxBucket) {

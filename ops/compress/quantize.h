@@ -4,6 +4,7 @@
 //
 //   stochastic8  8 bits  scale = largest magnitude / 127; |level| is |g| / scale, rounded up with the probability of its
 //                        fraction: the mean is g. QSGD with 127 levels and the maximum norm, Alistarh et al. 2017, section 3.2.
+//   stochastic4  4 bits  scale = largest magnitude / 7; level as of stochastic8: QSGD with 7 levels.
 //   ternary      2 bits  scale = largest magnitude; level = sign(g) with probability |g| / scale, else 0: the mean is g.
 //                        TernGrad, Wen et al. 2017, section 3.
 //   sign         1 bit   scale = mean magnitude; level = -1 where g < 0, else 1. The mean is not g: it needs error feedback.
@@ -25,7 +26,9 @@
 
 namespace tf_strategies::compress {
 
-enum class Method : uint8_t { kStochastic8 = 0, kTernary = 1, kSign = 2 };
+enum class Method : uint8_t { kStochastic8 = 0, kTernary = 1, kSign = 2, kStochastic4 = 3 };
+
+inline constexpr Method kLastMethod = Method::kStochastic4;
 
 inline constexpr int64_t kMaxBucket = INT32_MAX;
 

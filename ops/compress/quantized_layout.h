@@ -13,6 +13,7 @@ namespace tf_strategies::compress {
 TFS_HOST_DEVICE inline constexpr int BitsOf(Method method) {
   switch (method) {
     case Method::kStochastic8: return 8;
+    case Method::kStochastic4: return 4;
     case Method::kTernary: return 2;
     case Method::kSign: return 1;
   }

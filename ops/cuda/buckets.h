@@ -73,6 +73,7 @@ TFS_DEVICE void LevelsOfChunk(const Block& block, compress::Method method, const
     return;
   }
   const float inverse = compress::InverseOf(scale);
+  const int32_t largest_level = compress::LargestLevel(method);
   const int64_t end = ((first + n - 1) / kWordGroup + 1) * kPhiloxLanes;
   for (int64_t counter = first / kWordGroup * kPhiloxLanes + block.Thread(); counter < end;
        counter += block.Threads()) {
@@ -83,8 +84,9 @@ TFS_DEVICE void LevelsOfChunk(const Block& block, compress::Method method, const
           counter / kPhiloxLanes * kWordGroup + w * kPhiloxLanes + counter % kPhiloxLanes - first;
       if (i < 0 || i >= n) continue;
       const float value = gradient[first + i];
-      levels[i] = method == compress::Method::kTernary ? compress::TernaryLevel(value, words[w], scale)
-                                                       : compress::StochasticLevel(value, words[w], inverse);
+      levels[i] = method == compress::Method::kTernary
+                      ? compress::TernaryLevel(value, words[w], scale)
+                      : compress::StochasticLevel(value, words[w], inverse, largest_level);
     }
   }
 }

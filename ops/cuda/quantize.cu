@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
 
 Status CheckArguments(Method method, int64_t count, int64_t bucket) {
   TFS_RETURN_IF_ERROR(compress::CheckCount(count));
-  if (method > Method::kSign) {
+  if (method > compress::kLastMethod) {
     return InvalidArgument("method " + std::to_string(static_cast<int>(method)) + " is not known");
   }
   if (bucket < 1 || bucket > compress::kMaxBucket) {

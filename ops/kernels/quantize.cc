@@ -23,7 +23,7 @@ REGISTER_OP("TfStrategies>Quantize")
     .Input("gradient: float")
     .Input("seed: int64")
     .Output("message: uint8")
-    .Attr("method: {'stochastic8', 'ternary', 'sign'}")
+    .Attr("method: {'stochastic8', 'ternary', 'sign', 'stochastic4'}")
     .Attr("bucket: int = 512")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle gradient, seed;
@@ -42,14 +42,14 @@ REGISTER_OP("TfStrategies>Quantize")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Writes a vector in 8, 2 or 1 bits an element as one message. Its length is a function of n, method and bucket.
+Writes a vector in 8, 4, 2 or 1 bits an element as one message. Its length is a function of n, method and bucket.
 
 gradient: [n].
 seed: [2]. The message is a function of gradient and seed: another seed for every step and worker. 'sign' needs none.
 message: [m]: a scale for each bucket, then the levels.
-method: 'stochastic8': 127 levels of either sign, randomly rounded (QSGD, Alistarh et al. 2017). 'ternary': -1, 0 or 1 times the
-  largest magnitude, at random (TernGrad, Wen et al. 2017). Of both the mean is the gradient. 'sign': 1 or -1 times the mean
-  magnitude; needs error feedback (Karimireddy et al. 2019).
+method: 'stochastic8': 127 levels of either sign, randomly rounded (QSGD, Alistarh et al. 2017). 'stochastic4': the same with 7
+  levels. 'ternary': -1, 0 or 1 times the largest magnitude, at random (TernGrad, Wen et al. 2017). Of these three the mean is the
+  gradient. 'sign': 1 or -1 times the mean magnitude; needs error feedback (Karimireddy et al. 2019).
 bucket: Elements that share a scale. One that is not finite makes all of its bucket NaN for every reader.
 )doc");
 

@@ -16,9 +16,10 @@ template <typename Context>
 absl::Status ReadQuantizeAttributes(Context* context, compress::Method* method, int64_t* bucket) {
   std::string name;
   TF_RETURN_IF_ERROR(context->GetAttr("method", &name));
-  *method = name == "ternary" ? compress::Method::kTernary
-            : name == "sign"  ? compress::Method::kSign
-                              : compress::Method::kStochastic8;
+  *method = name == "ternary"       ? compress::Method::kTernary
+            : name == "sign"        ? compress::Method::kSign
+            : name == "stochastic4" ? compress::Method::kStochastic4
+                                    : compress::Method::kStochastic8;
   TF_RETURN_IF_ERROR(context->GetAttr("bucket", bucket));
   if (1 <= *bucket && *bucket <= compress::kMaxBucket) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""Encodes a dense vector with 8, 2 or 1 bits for each element, and adds up the messages of all workers."""
+"""Encodes a dense vector with 8, 4, 2 or 1 bits for each element, and adds up the messages of all workers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ def quantize(gradient: tf.Tensor, seed: tf.Tensor, method: str, *, bucket: int =
         gradient: [n] float32.
         seed: [2] int64. It must differ for every step and worker. The same gradient and seed give the same
             message.
-        method: "stochastic8": 127 levels of either sign, with random rounding. "ternary": -1, 0 or 1 times
-            the largest magnitude, with random rounding. "sign": 1 or -1 times the mean magnitude, without
-            randomness. The first two are unbiased; the third needs error feedback.
+        method: "stochastic8": 127 levels of either sign, with random rounding. "stochastic4": the same with 7
+            levels. "ternary": -1, 0 or 1 times the largest magnitude, with random rounding. "sign": 1 or -1
+            times the mean magnitude, without randomness. The first three are unbiased; "sign" needs error
+            feedback.
         bucket: the number of elements that share a scale. An element that is not finite makes its whole
             bucket NaN.
 

@@ -6,11 +6,14 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
 
 #include "ops/compress/level_packing.h"
+#include "ops/compress/levels.h"
+#include "ops/compress/magnitude.h"
 #include "ops/compress/message.h"
 #include "tests/core/compress/damage.h"
 
@@ -19,7 +22,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign};
+constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign, Method::kStochastic4};
 
 std::vector<float> Random(int64_t count, int seed) {
   std::mt19937 generator(seed);
@@ -52,7 +55,10 @@ std::vector<float> SentOf(Method method, const std::vector<float>& gradient, int
 
 // Reads one message element by element, as the header of quantize.h describes it.
 std::vector<float> Naive(const Bytes& message, Method method, int64_t count, int64_t bucket) {
-  const int bits = method == Method::kStochastic8 ? 8 : method == Method::kTernary ? 2 : 1;
+  const int bits = method == Method::kStochastic8   ? 8
+                   : method == Method::kStochastic4 ? 4
+                   : method == Method::kTernary     ? 2
+                                                    : 1;
   const int64_t buckets = (count + bucket - 1) / bucket;
   std::vector<float> values(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -62,12 +68,17 @@ std::vector<float> Naive(const Bytes& message, Method method, int64_t count, int
     const int64_t at = i % bucket * bits;
     const int code = levels[at / 8] >> at % 8 & ((1 << bits) - 1);
     const int level = bits == 8   ? static_cast<int8_t>(code)
+                      : bits == 4 ? (code < 8 ? code : code - 16)
                       : bits == 1 ? 1 - 2 * code
                       : code == 3 ? -1
                                   : code;
     values[i] = static_cast<float>(level) * scale;
   }
   return values;
+}
+
+int LevelsOf(Method method) {
+  return method == Method::kStochastic8 ? 127 : method == Method::kStochastic4 ? 7 : 1;
 }
 
 float LargestOf(const std::vector<float>& values, size_t begin, size_t end) {
@@ -106,11 +117,12 @@ TEST(Philox, GivesThePublishedWords) {
 }
 
 TEST(Levels, AreUnpackedFromAnywhere) {
-  for (const int bits : {1, 2, 8}) {
+  for (const int bits : {1, 2, 4, 8}) {
+    const int largest = bits == 1 ? 1 : (1 << (bits - 1)) - 1;
     std::vector<int8_t> levels(203);
-    for (size_t i = 0; i < levels.size(); ++i)
-      levels[i] =
-          static_cast<int8_t>(bits == 1 ? (i * i % 3 == 0 ? -1 : 1) : static_cast<int>(i * i % 3) - 1);
+    for (int i = 0; i < 203; ++i)
+      levels[i] = static_cast<int8_t>(bits == 1 ? (i * i % 3 == 0 ? -1 : 1)
+                                                : i * i % 17 % (2 * largest + 1) - largest);
     Bytes packed(PackedBytes(bits, 203));
     PackLevels(bits, levels.data(), 203, packed.data());
     for (int64_t first = 0; first < 203; ++first) {
@@ -120,6 +132,20 @@ TEST(Levels, AreUnpackedFromAnywhere) {
         ASSERT_TRUE(std::equal(found.begin(), found.end(), levels.begin() + first)) << bits << " " << first;
       }
     }
+  }
+}
+
+// The inverse of a scale is rounded, so that the largest magnitude may come out above the largest level.
+TEST(Levels, AreNotAboveTheLargest) {
+  for (const Method method : {Method::kStochastic8, Method::kStochastic4}) {
+    const int32_t largest = LargestLevel(method);
+    int above = 0;
+    for (const float magnitude : Random(1000, 11)) {
+      const float inverse = InverseOf(ScaleOf(method, MagnitudeBits(magnitude), 0));
+      above += std::abs(magnitude) * inverse > static_cast<float>(largest);
+      EXPECT_LE(std::abs(StochasticLevel(magnitude, 0, inverse, largest)), largest) << magnitude;
+    }
+    EXPECT_GT(above, 10);
   }
 }
 
@@ -146,7 +172,7 @@ TEST(Quantize, ThreadsChangeNothing) {
 
 TEST(Quantize, RandomnessComesFromTheSeedAndTheIndexAlone) {
   std::vector<float> gradient = Random(3000, 3);
-  for (const Method method : {Method::kStochastic8, Method::kTernary}) {
+  for (const Method method : {Method::kStochastic8, Method::kStochastic4, Method::kTernary}) {
     EXPECT_NE(Quantized(method, gradient, 512, {1, 2}), Quantized(method, gradient, 512, {1, 3}));
     EXPECT_NE(Quantized(method, gradient, 512, {1, 2}), Quantized(method, gradient, 512, {2, 2}));
     const std::vector<float> one_bucket = SentOf(method, std::vector<float>(3000, 0.3f), 3000);
@@ -162,7 +188,7 @@ TEST(Quantize, StochasticAndTernaryAreUnbiased) {
   std::vector<float> gradient = Random(kCount, 4);
   gradient[5] = 0;
   gradient[6] = 1e-3f;
-  for (const Method method : {Method::kStochastic8, Method::kTernary}) {
+  for (const Method method : {Method::kStochastic8, Method::kStochastic4, Method::kTernary}) {
     std::vector<double> total(kCount);
     for (int seed = 0; seed < kSeeds; ++seed) {
       const std::vector<float> sent = SentOf(method, gradient, kBucket, {static_cast<uint64_t>(seed), 7});
@@ -170,7 +196,7 @@ TEST(Quantize, StochasticAndTernaryAreUnbiased) {
     }
     for (int i = 0; i < kCount; ++i) {
       const double largest = LargestOf(gradient, i / kBucket * kBucket, (i / kBucket + 1) * kBucket);
-      const double step = method == Method::kTernary ? largest : largest / 127;
+      const double step = largest / LevelsOf(method);
       const double part = std::fmod(std::abs(gradient[i]) / step, 1.0);
       const double deviation = step * std::sqrt(part * (1 - part) / kSeeds);
       EXPECT_NEAR(total[i] / kSeeds, gradient[i], 5 * deviation + 1e-6 * largest) << i;
@@ -180,12 +206,23 @@ TEST(Quantize, StochasticAndTernaryAreUnbiased) {
 
 TEST(Quantize, StochasticIsOneOfTheTwoNeighbours) {
   const std::vector<float> gradient = Random(5000, 5);
-  const std::vector<float> sent = SentOf(Method::kStochastic8, gradient, 512);
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    const double step = LargestOf(gradient, i / 512 * 512, i / 512 * 512 + 512) / 127;
-    EXPECT_LT(std::abs(sent[i] - gradient[i]), step * 1.0001);
-    EXPECT_NEAR(sent[i] / step, std::round(sent[i] / step), 1e-4);
+  for (const Method method : {Method::kStochastic8, Method::kStochastic4}) {
+    const std::vector<float> sent = SentOf(method, gradient, 512);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      const double step = LargestOf(gradient, i / 512 * 512, i / 512 * 512 + 512) / LevelsOf(method);
+      EXPECT_LT(std::abs(sent[i] - gradient[i]), step * 1.0001);
+      EXPECT_NEAR(sent[i] / step, std::round(sent[i] / step), 1e-4);
+    }
   }
+}
+
+TEST(Quantize, Stochastic4PutsTwoLevelsIntoAByte) {
+  const std::vector<float> gradient = {7, -7, 1, -14, 0, 6, 3.5f};
+  const Bytes message = Quantized(Method::kStochastic4, gradient, 3);
+  const Bytes one = {0, 0, 0x80, 0x3F}, two = {0, 0, 0, 0x40}, half = {0, 0, 0, 0x3F};
+  const Bytes levels = {0x97, 0x01, 0x09, 0x03, 0x07};
+  EXPECT_EQ(Bytes(message.begin() + 32, message.end()), one + two + half + levels);
+  EXPECT_EQ(SentOf(Method::kStochastic4, gradient, 3), gradient);
 }
 
 TEST(Quantize, TernaryIsZeroOrTheLargestMagnitude) {
@@ -210,6 +247,8 @@ TEST(Quantize, SignIsTheMeanMagnitude) {
 
 TEST(Quantize, TakesFewBits) {
   EXPECT_EQ(QuantizedBytes(Method::kStochastic8, 1 << 20, 512), 32 + 2048 * 4 + (1 << 20));
+  EXPECT_EQ(QuantizedBytes(Method::kStochastic4, 1 << 20, 512), 32 + 2048 * 4 + (1 << 19));
+  EXPECT_EQ(QuantizedBytes(Method::kStochastic4, 10, 3), 32 + 4 * 4 + 3 * 2 + 1);
   EXPECT_EQ(QuantizedBytes(Method::kTernary, 1 << 20, 512), 32 + 2048 * 4 + (1 << 18));
   EXPECT_EQ(QuantizedBytes(Method::kSign, 1 << 20, 512), 32 + 2048 * 4 + (1 << 17));
   EXPECT_EQ(QuantizedBytes(Method::kSign, 0, 512), 32);
@@ -223,6 +262,7 @@ TEST(Quantize, LargestAndLeastStayFinite) {
       }
     }
   }
+  EXPECT_EQ(SentOf(Method::kStochastic4, {FLT_MAX, -FLT_MAX}, 2), (std::vector<float>{FLT_MAX, -FLT_MAX}));
 }
 
 TEST(Quantize, WhatIsNotFiniteMakesItsBucketNaN) {
@@ -251,8 +291,9 @@ TEST(SumQuantized, AddsInTheOrderOfTheMessagesWhateverTheThreads) {
     std::vector<float> gradient = Random(kCount, 10 + rank);
     for (float& value : gradient) value *= rank % 2 == 0 ? 1e7f : 1;
     const int64_t bucket = 100 + 333 * rank;
-    const Bytes message = Quantized(kMethods[rank % 3], gradient, bucket, {5, static_cast<uint64_t>(rank)});
-    const std::vector<float> sent = Naive(message, kMethods[rank % 3], kCount, bucket);
+    const Method method = kMethods[rank % std::size(kMethods)];
+    const Bytes message = Quantized(method, gradient, bucket, {5, static_cast<uint64_t>(rank)});
+    const std::vector<float> sent = Naive(message, method, kCount, bucket);
     for (int64_t i = 0; i < kCount; ++i) expected[i] += sent[i];
     bytes = bytes + message;
   }
@@ -274,7 +315,8 @@ TEST(DamagedQuantized, IsRefusedWithWhatIsWrong) {
   const std::string first = "message 0, at byte 0, ";
   EXPECT_EQ(with(0, 199), "");
   EXPECT_EQ(with(2, 1), first + "holds entries, not quantized values");
-  EXPECT_EQ(with(3, 3), first + "is quantized by method 3, which is not known");
+  EXPECT_EQ(with(3, 4), first + "is quantized by method 4, which is not known");
+  EXPECT_EQ(with(3, 3), first + "should have 508 bytes for 1000 elements; it has 258 for 1000");
   EXPECT_EQ(with(3, 2), first + "should have 133 bytes for 1000 elements; it has 258 for 1000");
   EXPECT_EQ(with(5, 0), first + "has buckets of 0 elements");
   EXPECT_EQ(with(7, 255), first + "has buckets of 4278190592 elements");

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ using compress::QuantizedLayout;
 using compress::Seed;
 using Bytes = std::vector<uint8_t>;
 
-constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign};
+constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign, Method::kStochastic4};
 constexpr int64_t kHeader = sizeof(compress::Header);
 
 Bytes Message(Method method, const std::vector<float>& gradient, int64_t bucket, Seed seed) {
@@ -98,8 +99,8 @@ TEST(EmulatedSum, IsThatOfTheCpu) {
   for (int rank = 0; rank < 6; ++rank) {
     std::vector<float> gradient = Random(kCount, 10 + rank, rank == 0 ? "some not finite" : "normal");
     for (float& value : gradient) value *= rank % 2 == 0 ? 1e7f : -1;
-    const Method method = kMethods[rank % 3];
-    const int64_t bucket = 1 + 333 * rank;
+    const Method method = kMethods[rank % std::size(kMethods)];
+    const int64_t bucket = 1 + 334 * rank;
     const Bytes message = Message(method, gradient, bucket, {5, static_cast<uint64_t>(rank)});
     messages.insert(messages.end(), message.begin(), message.end());
     Emulate(2, 32, [&](const EmulatedBlock& block) {

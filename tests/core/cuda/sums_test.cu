@@ -1,6 +1,7 @@
 // Quantization and both sums on the device, against the CPU's.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ using compress::Method;
 using compress::Seed;
 using Bytes = std::vector<uint8_t>;
 
-constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign};
+constexpr Method kMethods[] = {Method::kStochastic8, Method::kTernary, Method::kSign, Method::kStochastic4};
 constexpr int64_t kHeader = sizeof(compress::Header);
 
 void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
@@ -83,8 +84,8 @@ TEST(SumBodies, IsThatOfTheCpu) {
     for (int rank = 0; rank < 6; ++rank) {
       std::vector<float> gradient = Random(count, 10 + rank, rank == 0 ? "some not finite" : "normal");
       for (float& value : gradient) value *= rank % 2 == 0 ? 1e7f : -1;
-      const Method method = kMethods[rank % 3];
-      const int64_t bucket = 1 + 333 * rank;
+      const Method method = kMethods[rank % std::size(kMethods)];
+      const int64_t bucket = 1 + 334 * rank;
       const Bytes message = Message(method, gradient, bucket, {5, static_cast<uint64_t>(rank)});
       messages.insert(messages.end(), message.begin(), message.end());
       Bytes shifted(message.begin() + kHeader - rank % 4, message.end());
@@ -141,8 +142,8 @@ TEST(Arguments, ThatCannotBeAreRefused) {
             "list 1 must have 0 to 10 entries; it goes from 5 to 4");
   EXPECT_EQ(SumLists(ends, 2, nullptr, nullptr, 4, nullptr, nullptr).message(),
             "list 0 must have 0 to 4 entries; it goes from 0 to 5");
-  EXPECT_EQ(Quantize(static_cast<Method>(3), nullptr, 10, 512, {}, nullptr, nullptr).message(),
-            "method 3 is not known");
+  EXPECT_EQ(Quantize(static_cast<Method>(4), nullptr, 10, 512, {}, nullptr, nullptr).message(),
+            "method 4 is not known");
   EXPECT_EQ(Quantize(Method::kSign, nullptr, 10, 0, {}, nullptr, nullptr).message(),
             "a bucket must have 1 to 2147483647 elements; it has 0");
   const Body body = {Method::kSign, int64_t{1} << 31, nullptr};

@@ -24,7 +24,7 @@ constexpr uint32_t kMostElements = 1 << 12;
 
 bool Same(float a, float b) { return std::isnan(a) ? std::isnan(b) : std::memcmp(&a, &b, sizeof(a)) == 0; }
 
-int BitsOf(uint8_t method) { return method == 0 ? 8 : method == 1 ? 2 : 1; }
+int BitsOf(uint8_t method) { return method == 0 ? 8 : method == 1 ? 2 : method == 2 ? 1 : 4; }
 
 // As the comment of quantize.h says it: scales, then the levels of each bucket from a new byte on.
 void AddByTheBook(const compress::Message& message, std::vector<float>* sum) {
@@ -42,6 +42,7 @@ void AddByTheBook(const compress::Message& message, std::vector<float>* sum) {
     TFS_CHECK_LT(at, message.body_bytes);
     const int code = message.body[at] >> within % 8 & ((1 << bits) - 1);
     const int level = bits == 8   ? static_cast<int8_t>(code)
+                      : bits == 4 ? (code < 8 ? code : code - 16)
                       : bits == 2 ? (code == 3 ? -1 : code & 1)
                                   : 1 - 2 * code;
     values[static_cast<size_t>(i)] = static_cast<float>(level) * scale;
@@ -68,7 +69,7 @@ std::string SeedOf(Method method, int64_t count, int64_t bucket, int workers) {
 
 std::vector<std::string> Seeds() {
   std::vector<std::string> seeds{Script().Put(uint32_t{0}).bytes(), Script().Put(uint32_t{5}).bytes()};
-  for (const Method method : {Method::kStochastic8, Method::kTernary, Method::kSign}) {
+  for (const Method method : {Method::kStochastic8, Method::kTernary, Method::kSign, Method::kStochastic4}) {
     seeds.push_back(SeedOf(method, 0, 1, 1));
     seeds.push_back(SeedOf(method, 1, compress::kMaxBucket, 1));
     seeds.push_back(SeedOf(method, 100, 7, 3));

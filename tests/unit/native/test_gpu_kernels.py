@@ -59,7 +59,7 @@ def test_top_k_leaves_its_inputs_as_they_are() -> None:
 
 
 @on_a_gpu
-@pytest.mark.parametrize("method", ["stochastic8", "ternary", "sign"])
+@pytest.mark.parametrize("method", ["stochastic8", "stochastic4", "ternary", "sign"])
 @pytest.mark.parametrize("count", [0, 1, 1000, 1_000_003])
 def test_quantizers(method: str, count: int) -> None:
     generator = np.random.default_rng(5)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies.native.quantize import quantize, sum_quantized
 
-METHODS = ["stochastic8", "ternary", "sign"]
+METHODS = ["stochastic8", "stochastic4", "ternary", "sign"]
 
 
 def normal(count: int, seed: int) -> np.ndarray:
@@ -21,6 +21,7 @@ def scales(gradient: np.ndarray, method: str, bucket: int) -> np.ndarray:
     buckets = padded.reshape(-1, bucket)
     of_bucket = {
         "stochastic8": lambda: np.nanmax(buckets, axis=1) / 127,
+        "stochastic4": lambda: np.nanmax(buckets, axis=1) / 7,
         "ternary": lambda: np.nanmax(buckets, axis=1),
         "sign": lambda: np.nanmean(buckets, axis=1),
     }[method]()
@@ -41,7 +42,7 @@ def test_what_is_read_are_multiples_of_the_scale(
     scale = scales(gradient, method, bucket)
     levels = found / scale
     np.testing.assert_allclose(levels, np.round(levels), atol=1e-4)
-    if method == "stochastic8":
+    if method in ("stochastic8", "stochastic4"):
         assert np.all(np.abs(found - gradient) < scale * 1.0001)
     elif method == "ternary":
         assert set(np.round(levels)) <= {-1, 0, 1}
@@ -59,7 +60,7 @@ def test_messages_add_up_in_rank_order(method: str) -> None:
     np.testing.assert_array_equal(sum_quantized(tf.concat(messages, axis=0), 100_000), expected)
 
 
-@pytest.mark.parametrize("method", ["stochastic8", "ternary"])
+@pytest.mark.parametrize("method", ["stochastic8", "stochastic4", "ternary"])
 def test_the_mean_is_the_gradient(method: str) -> None:
     gradient = normal(512, 2)
     draws = [sum_quantized(quantize(gradient, [seed, 0], method), 512).numpy() for seed in range(1000)]
@@ -67,7 +68,7 @@ def test_the_mean_is_the_gradient(method: str) -> None:
     np.testing.assert_allclose(np.mean(draws, axis=0), gradient, atol=float(scale[0]) * 0.5 * 5 / 1000**0.5)
 
 
-@pytest.mark.parametrize("method", ["stochastic8", "ternary"])
+@pytest.mark.parametrize("method", ["stochastic8", "stochastic4", "ternary"])
 def test_the_seed_decides(method: str) -> None:
     gradient = normal(5000, 3)
     first, again, other = (quantize(gradient, seed, method).numpy() for seed in ([1, 2], [1, 2], [1, -3]))
@@ -83,7 +84,9 @@ def test_what_is_not_finite_is_seen_by_all(method: str) -> None:
     np.testing.assert_array_equal(np.isfinite(found), np.arange(1000) // 100 != 6)
 
 
-@pytest.mark.parametrize(("method", "bits"), [("stochastic8", 8), ("ternary", 2), ("sign", 1)])
+@pytest.mark.parametrize(
+    ("method", "bits"), [("stochastic8", 8), ("stochastic4", 4), ("ternary", 2), ("sign", 1)]
+)
 def test_the_length_is_known_in_graphs(method: str, bits: int) -> None:
     @tf.function
     def trace(gradient: tf.Tensor) -> tf.Tensor:
