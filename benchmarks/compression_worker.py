@@ -24,6 +24,7 @@ def make_strategy(system: str) -> tf.distribute.Strategy:
         "dense": lambda: None,
         "half": tfs.compression.Half,
         "quantize8": tfs.compression.Quantize8,
+        "quantize4": tfs.compression.Quantize4,
         "ternary": tfs.compression.Ternary,
         "sign": tfs.compression.SignSGD,
         "random_k": lambda: tfs.compression.RandomK(0.01),

@@ -24,9 +24,9 @@ from tf_strategies.launcher.ports import ReservedPorts
 
 _SECONDS_A_TASK = 6 * 3600
 SYSTEMS = [
-    "dense", "half", "quantize8", "ternary", "sign", "random_k_1%",
-    "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
-    "local_sgd_8", "diloco_50", "diloco_50_8_bits",
+    "dense", "half", "quantize8", "quantize4", "ternary", "sign",
+    "random_k_1%", "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
+    "local_sgd_8", "diloco_50", "diloco_50_4_bits",
 ]  # fmt: skip
 SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
 

@@ -26,6 +26,7 @@ COMPRESSORS: dict[str, Callable[[int], tfs.compression.Compressor | None]] = {
     "dense": lambda warmup: None,
     "half": lambda warmup: tfs.compression.Half(),
     "quantize8": lambda warmup: tfs.compression.Quantize8(),
+    "quantize4": lambda warmup: tfs.compression.Quantize4(),
     "ternary": lambda warmup: tfs.compression.Ternary(),
     "sign": lambda warmup: tfs.compression.SignSGD(),
     "random_k_1%": lambda warmup: tfs.compression.RandomK(0.01),
@@ -39,7 +40,7 @@ COMPRESSORS: dict[str, Callable[[int], tfs.compression.Compressor | None]] = {
 LOCAL_STEPS: dict[str, tfs.LocalSGD] = {
     "local_sgd_8": tfs.LocalSGD(sync_every=8),
     "diloco_50": tfs.DiLoCo(sync_every=50),
-    "diloco_50_8_bits": tfs.DiLoCo(sync_every=50, quantize=8),
+    "diloco_50_4_bits": tfs.DiLoCo(sync_every=50, quantize=4),
 }
 
 

@@ -29,7 +29,7 @@ from sklearn.model_selection import train_test_split
 
 import tf_strategies as tfs
 
-KINDS = ["none", "half", "top_k", "random_k", "quantize8", "ternary", "sign", "dgc"]
+KINDS = ["none", "half", "top_k", "random_k", "quantize8", "quantize4", "ternary", "sign", "dgc"]
 
 
 def make_compression(kind: str, ratio: float, warmup_steps: int):
@@ -39,6 +39,7 @@ def make_compression(kind: str, ratio: float, warmup_steps: int):
         "top_k": lambda: tfs.compression.TopK(ratio),
         "random_k": lambda: tfs.compression.RandomK(ratio),
         "quantize8": tfs.compression.Quantize8,
+        "quantize4": tfs.compression.Quantize4,
         "ternary": tfs.compression.Ternary,
         "sign": tfs.compression.SignSGD,
         "dgc": lambda: tfs.compression.DeepGradientCompression(

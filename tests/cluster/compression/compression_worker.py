@@ -126,7 +126,11 @@ def check_nothing_is_lost(plain: Any) -> None:
 
 
 def check_what_is_rounded_at_random_is_right_on_average(plain: Any) -> None:
-    for compressor, largest in ((compression.Quantize8(), 1 / 127), (compression.Ternary(), 1.0)):
+    for compressor, largest in (
+        (compression.Quantize8(), 1 / 127),
+        (compression.Quantize4(), 1 / 7),
+        (compression.Ternary(), 1.0),
+    ):
         training = Training(with_compression(plain, compressor))
         for number in range(STEPS):
             training.step(number)
@@ -187,6 +191,7 @@ def check_bytes(plain: Any) -> None:
     elements = ROWS * COLUMNS
     for compressor, size in (
         (compression.Quantize8(), elements),
+        (compression.Quantize4(), elements * 4.5 / 8),
         (compression.Ternary(), elements / 4),
         (compression.SignSGD(), elements / 8),
         (compression.TopK(entries / elements, value_format="int8"), 2 * entries),

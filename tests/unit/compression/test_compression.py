@@ -138,6 +138,7 @@ def test_how_many_entries_are_sent(given: float, elements: int, count: int) -> N
         ),
         (lambda: compression.DeepGradientCompression(exchange=None), "exchange must be one of .* got None"),
         (lambda: compression.SignSGD(bucket=0), "bucket must be a whole number, at least 1 .*; got 0"),
+        (lambda: compression.Quantize4(bucket=0), "bucket must be a whole number, at least 1 .*; got 0"),
         (
             lambda: compression.Quantize8(error_feedback=None),
             "error_feedback must be True or False; got None",
