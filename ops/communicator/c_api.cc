@@ -230,13 +230,14 @@ int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, c
   return found == nullptr ? -1 : CopyOut(found->DescribeInstance(instance), text, capacity);
 }
 
-int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds, char* text,
-                                        int64_t capacity) {
+int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds, double* quiet,
+                                        char* text, int64_t capacity) {
   const auto found = FindCommunicator(communicator);
   if (found == nullptr) return -1;
   const auto waiting = found->OldestWaiting();
   *instance = waiting.instance;
   *seconds = waiting.seconds;
+  *quiet = waiting.quiet;
   return CopyOut(waiting.description, text, capacity);
 }
 

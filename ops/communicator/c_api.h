@@ -67,9 +67,9 @@ TFS_EXPORT void tfs_communicator_end_failures(int64_t communicator);
 TFS_EXPORT int64_t tfs_communicator_describe_instance(int64_t communicator, int instance, char* text,
                                                       int64_t capacity);
 
-// The oldest outstanding collective; instance is -1 when there is none.
+// The oldest outstanding collective; instance is -1 when there is none. `quiet` are the seconds since data last moved.
 TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* instance, double* seconds,
-                                                   char* text, int64_t capacity);
+                                                   double* quiet, char* text, int64_t capacity);
 
 // A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received",
 // "bytes_staged", "seconds_outstanding", "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...]}: seconds in which at least

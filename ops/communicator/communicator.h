@@ -123,10 +123,12 @@ class Communicator {
   // "nothing".
   std::string DescribeInstance(int instance) const;
 
-  // The oldest outstanding collective and the seconds it has waited; instance -1 when idle.
+  // The oldest outstanding collective, the seconds it has waited, and the seconds since data last moved, which are
+  // as exact as the calls are frequent; instance -1 when idle.
   struct Waiting {
     int instance = -1;
     double seconds = 0;
+    double quiet = 0;
     std::string description;
   };
   Waiting OldestWaiting() const;

@@ -1,5 +1,7 @@
 #include "ops/communicator/engine.h"
 
+#include <algorithm>
+
 #include "ops/base/cores.h"
 #include "ops/schedule/choose.h"
 
@@ -122,8 +124,12 @@ std::string Engine::DescribeInstance(int instance) const {
 
 Communicator::Waiting Engine::OldestWaiting() const {
   std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t moves = moves_.load(std::memory_order_relaxed);
+  if (moves != seen_.count) seen_ = {moves, Clock::now()};
   if (oldest_.instance < 0) return {};
-  return {oldest_.instance, SecondsSince(oldest_.since), oldest_.collective->Describe()};
+  const auto quiet_since = std::max(seen_.at, oldest_.since);
+  return {oldest_.instance, SecondsSince(oldest_.since), SecondsSince(quiet_since),
+          oldest_.collective->Describe()};
 }
 
 CommunicatorStats Engine::stats() const {
@@ -147,6 +153,7 @@ bool Engine::Poll() {
   bool busy = StartSubmitted();
   busy = transport_->Progress() || busy;
   busy = AdvanceAll() || busy;
+  if (busy) moves_.fetch_add(1, std::memory_order_relaxed);
   CheckForFailure();
   return busy;
 }

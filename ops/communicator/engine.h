@@ -80,6 +80,11 @@ class Engine : private ProgressThread::Work {
     std::shared_ptr<const Collective> collective;
   };
 
+  struct Moves {
+    int64_t count = 0;
+    Clock::time_point at;
+  };
+
   // Called by the progress thread. All of these except HasNews, and the functions below, need its mutex.
   bool Poll() override;
   bool HasNews() const override;
@@ -122,13 +127,15 @@ class Engine : private ProgressThread::Work {
   bool ended_ = false;
 
   std::atomic<bool> stopping_{false};
+  std::atomic<int64_t> moves_{0};  // the polls in which something happened
   mutable std::mutex mutex_;
   std::vector<Job> submitted_;  // guarded by mutex_, as is what follows
   Recorder recorder_;
   Oldest oldest_;
-  Failure reported_;  // by Report
-  Status verdict_;    // what Abort said
-  Status cause_;      // why the communicator is poisoned
+  mutable Moves seen_;  // by the last call of OldestWaiting
+  Failure reported_;    // by Report
+  Status verdict_;      // what Abort said
+  Status cause_;        // why the communicator is poisoned
   CommunicatorStats stats_;
 
   std::once_flag closed_;

@@ -62,6 +62,12 @@ class TwoHosts:
         """Returns the name of a host's namespace, for `enter`."""
         return self._names[index]
 
+    def slow_down(self, rate: str) -> None:
+        """Lets each host send no faster than the rate, as `tc` writes it: "4mbit"."""
+        for index, name in enumerate(self._names):
+            shaping = ["tbf", "rate", rate, "burst", "16kb", "latency", "200ms"]
+            run_ip("netns", "exec", name, "tc", "qdisc", "add", "dev", f"tfs{index}", "root", *shaping)
+
     def cut(self) -> None:
         """Takes the link between the hosts down."""
         run_ip("-n", self._names[0], "link", "set", "tfs0", "down")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Callable, NamedTuple
 
-from tf_strategies.control_plane.messages import Failure, Pace
+from tf_strategies.control_plane.messages import Failure, Pace, Wait
 from tf_strategies.types import JsonObject
 
 __all__ = ["Callbacks"]
@@ -18,14 +18,18 @@ class Callbacks(NamedTuple):
 
     on_abort: Callable[[int, str], None]
     describe: Callable[[int], str]
-    waiting: Callable[[], tuple[int, float, str] | None]
+    waiting: Callable[[], Wait | None]
     pace: Callable[[], Pace | None] = lambda: None
     waited_for_batches: Callable[[float], float | None] = lambda seconds: None
 
     def answer(self, instance: int) -> JsonObject:
         """Returns what this rank knows of a collective, and how long it has waited in its oldest one; -1 if it does not wait."""
         state = self.waiting()
-        return {"instance": instance, "text": self.describe(instance), "waited": state[1] if state else -1.0}
+        return {
+            "instance": instance,
+            "text": self.describe(instance),
+            "waited": state.seconds if state else -1.0,
+        }
 
     def tell_of(self, failure: Failure, name: str) -> None:
         """Calls `on_abort`, which ends all waits. If it raises, calls it again with an ASCII message.

@@ -12,7 +12,7 @@ from tf_strategies.control_plane.distrust import DistrustError
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.member import Member
-from tf_strategies.control_plane.messages import Failure, Pace, encode
+from tf_strategies.control_plane.messages import Failure, Pace, Wait, encode
 from tf_strategies.control_plane.notices import NoticeWatch, give_notice
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
@@ -52,7 +52,7 @@ class ControlPlane:
         secret: bytes,
         on_abort: Callable[[int, str], None],
         describe: Callable[[int], str],
-        waiting: Callable[[], tuple[int, float, str] | None],
+        waiting: Callable[[], Wait | None],
         pace: Callable[[], Pace | None] = lambda: None,
         waited_for_batches: Callable[[float], float | None] = lambda seconds: None,
         tls: TlsFiles | None = None,
@@ -71,8 +71,7 @@ class ControlPlane:
             on_abort: is called once when the group fails, with a Code and a message of one line. A group fails if
                 a member is lost, if a member reports a failure, or if a wait cannot end.
             describe: returns a description of the last collective of this rank on an instance, for messages.
-            waiting: returns the collective in which this rank waits, as its instance, the seconds so far and a
-                description; None if it does not wait.
+            waiting: returns the collective in which this rank waits; None if it does not wait.
             pace: returns how far this rank is; None if this is not known.
             waited_for_batches: returns the share of the last seconds in which this rank waited for others to have their next
                 batch; None if this is not known.

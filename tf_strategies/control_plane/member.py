@@ -15,7 +15,7 @@ from tf_strategies.control_plane.exchanging import EXTRA_SECONDS, Exchanging
 from tf_strategies.control_plane.joining import Setback
 from tf_strategies.control_plane.leavers import LEFT_SECONDS, left_while_waiting
 from tf_strategies.control_plane.link import Link, Opener
-from tf_strategies.control_plane.messages import Failure, Message
+from tf_strategies.control_plane.messages import Failure, Message, Wait
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.errors import BootstrapError, Code
@@ -273,13 +273,13 @@ class Member:
 
     # ---- on the monitor's thread
 
-    def _report_wait(self, instance: int, seconds: float, text: str) -> None:
+    def _report_wait(self, wait: Wait) -> None:
         with self._changed:
-            self._send({"type": "waiting", "instance": instance, "seconds": seconds, "text": text})
+            self._send({"type": "waiting", **wait._asdict()})
             alone = self._alone()
             why = self._left.get(0, "")
-        if alone and instance >= 0 and (why or seconds > LEFT_SECONDS):
-            self._fail(left_while_waiting(0, self._names[0], why, self._names[self._rank], text))
+        if alone and wait.instance >= 0 and (why or wait.quiet > LEFT_SECONDS):
+            self._fail(left_while_waiting(0, self._names[0], why, self._names[self._rank], wait.text))
 
     def _report_pace(self) -> None:
         pace = self._callbacks.pace()

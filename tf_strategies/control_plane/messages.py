@@ -4,7 +4,7 @@ Messages from a member to rank 0:
 
     hello        rank, task, process, terms: asks to join
     exchange     sequence, what, payload
-    waiting      instance (-1: idle), seconds, text
+    waiting      instance (-1: idle), seconds, quiet, text
     pace         sent (nanoseconds on the clock of the member), and the fields of Pace
     report       code, message, instance, peer: a failure
     described    instance, text, waited (seconds; -1: idle): the answer to describe
@@ -69,6 +69,22 @@ class Pace(NamedTuple):
 
     ended: int
     outstanding: float
+
+
+class Wait(NamedTuple):
+    """The collective in which a member waits.
+
+    Attributes:
+        instance: its number; -1 if the member does not wait.
+        seconds: how long the member has waited.
+        quiet: the seconds since it last sent or received data.
+        text: the collective in words.
+    """
+
+    instance: int = -1
+    seconds: float = 0.0
+    quiet: float = 0.0
+    text: str = ""
 
 
 class Failure(NamedTuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Callable
 
+from tf_strategies.control_plane.messages import Wait
+
 __all__ = ["Monitor"]
 
 _REPORT_SECONDS = 1.0
-_IDLE = (-1, 0.0, "")
 
 
 class Monitor:
@@ -17,15 +18,15 @@ class Monitor:
     All functions are called on the thread of the monitor.
 
     Args:
-        waiting: returns the instance of the collective, the seconds so far and a description; None if idle.
-        report: is called with these values, or with -1, 0 and "" if idle.
+        waiting: returns the wait of this rank; None if idle.
+        report: is called with the wait, or with an empty one if idle.
         report_pace: is called once a second.
     """
 
     def __init__(
         self,
-        waiting: Callable[[], tuple[int, float, str] | None],
-        report: Callable[[int, float, str], None],
+        waiting: Callable[[], Wait | None],
+        report: Callable[[Wait], None],
         report_pace: Callable[[], None],
     ) -> None:
         self._waiting, self._report, self._report_pace = waiting, report, report_pace
@@ -62,8 +63,8 @@ class Monitor:
             self._look.clear()
             if self._stopped.is_set():
                 return
-            instance, seconds, text = self._waiting() or _IDLE
-            if instance >= 0 or not said_idle:
-                self._report(instance, seconds, text)
-            said_idle = instance < 0
+            wait = self._waiting() or Wait()
+            if wait.instance >= 0 or not said_idle:
+                self._report(wait)
+            said_idle = wait.instance < 0
             self._report_pace()

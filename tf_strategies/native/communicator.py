@@ -16,6 +16,7 @@ from tf_strategies import at_exit
 from tf_strategies._version import __version__
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, Pace
+from tf_strategies.control_plane.messages import Wait
 from tf_strategies.control_plane.succession import FIRST, Succession
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core, host, record_file
@@ -343,14 +344,16 @@ class Communicator:
     def _describe(self, instance: int) -> str:
         return core.describe_instance(self.id, instance)
 
-    def _waiting(self) -> tuple[int, float, str] | None:
+    def _waiting(self) -> Wait | None:
         waiting = core.oldest_waiting(self.id) if self.id >= 0 else None
         if waiting is None and self._control is not None:
             # A subgroup that a worker has left cannot go on. Otherwise its waits do not concern the group.
             with self._lock:
                 ids = [part.id for part in self._parts if not self._control.left.isdisjoint(part.ranks)]
             waiting = next(filter(None, map(core.oldest_waiting, ids)), None)
-        return None if waiting is None else (waiting.instance, waiting.seconds, waiting.description)
+        if waiting is None:
+            return None
+        return Wait(waiting.instance, waiting.seconds, waiting.quiet, waiting.description)
 
     def _pace(self) -> Pace | None:
         return core.pace(self.id) if self.id >= 0 else None

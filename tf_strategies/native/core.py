@@ -29,10 +29,18 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """The oldest outstanding collective of a communicator."""
+    """The oldest outstanding collective of a communicator.
+
+    Attributes:
+        instance: its number.
+        seconds: how long it has waited.
+        quiet: the seconds since the communicator last moved data.
+        description: the collective in words.
+    """
 
     instance: int
     seconds: float
+    quiet: float
     description: str
 
 
@@ -206,16 +214,17 @@ def describe_instance(communicator: int, instance: int) -> str:
 
 
 def oldest_waiting(communicator: int) -> Waiting | None:
-    instance, seconds = ctypes.c_int(-1), ctypes.c_double()
+    instance, seconds, quiet = ctypes.c_int(-1), ctypes.c_double(), ctypes.c_double()
     text = c_text.read(
         _core().tfs_communicator_oldest_waiting,
         ctypes.c_int64(communicator),
         ctypes.byref(instance),
         ctypes.byref(seconds),
+        ctypes.byref(quiet),
     )
     if text is None or instance.value < 0:
         return None
-    return Waiting(instance.value, seconds.value, text.decode(errors="replace"))
+    return Waiting(instance.value, seconds.value, quiet.value, text.decode(errors="replace"))
 
 
 def stats(communicator: int) -> JsonObject:

@@ -59,6 +59,19 @@ def start(
         )
 
 
+@pytest.mark.waits
+def test_collectives_in_different_orders_may_take_long_on_a_slow_link(
+    hosts: TwoHosts, tmp_path: Path
+) -> None:
+    hosts.slow_down("4mbit")
+    with ProcessGroup(tmp_path) as group:
+        start(group, hosts, "tests.cluster.collective.crossed_worker", str(1 << 19))
+        group.require_success(_START_SECONDS)
+        for index in range(2):
+            seconds = float(re.search("^seconds (.*)$", group[f"worker{index}"].log(), re.M)[1])
+            assert seconds > 6  # all workers have waited longer in different collectives than an error takes
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("transport", "wire"), [("auto", "tcp\n"), ("tcp", "tcp\n"), ("ucx", "tcp (between hosts)\n")]

@@ -23,6 +23,7 @@ from pathlib import Path
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import ControlPlane, agreement
 from tf_strategies.control_plane.coordinator import failure_decision
+from tf_strategies.control_plane.messages import Wait
 from tf_strategies.errors import BootstrapError
 from tf_strategies.secret import read_secret
 from tf_strategies.tls import read_tls
@@ -58,10 +59,11 @@ class Worker:
         say(f"ASKED {instance}")
         return self.descriptions.get(str(instance), "nothing")
 
-    def waiting(self) -> tuple[int, float, str] | None:
+    def waiting(self) -> Wait | None:
         if self.waits_in is None:
             return None
-        return (self.waits_in[0], time.monotonic() - self.waits_since, self.waits_in[1])
+        seconds = time.monotonic() - self.waits_since
+        return Wait(self.waits_in[0], seconds, seconds, self.waits_in[1])
 
     def run(self) -> int:
         gc.disable()  # what only the collector would free counts as remaining

@@ -248,6 +248,31 @@ TEST(Communicator, BarrierHoldsUntilTheLastRankCame) {
   EXPECT_TRUE(outcomes[2].Wait().ok());
 }
 
+TEST(Communicator, ARankIsQuietWhileNoDataMove) {
+  Group group(2, SmallChunks("auto"));
+  std::vector<Outcome> outcomes(2), others(2);
+  std::vector<float> unused, data[2] = {std::vector<float>(100, 1), std::vector<float>(100, 2)};
+  const auto request = [&](int rank) {
+    Communicator::Request made = RequestFor(&data[rank], &others[rank]);
+    made.instance = 1;
+    return made;
+  };
+  group[0].Barrier(RequestFor(&unused, &outcomes[0]));
+  EXPECT_EQ(outcomes[0].Wait(0.2).code(), Code::kInternal);
+  group[0].OldestWaiting();
+  EXPECT_EQ(outcomes[0].Wait(0.2).code(), Code::kInternal);
+  const Communicator::Waiting before = group[0].OldestWaiting();
+  EXPECT_GE(before.quiet, 0.15);
+  for (int rank : {0, 1}) group[rank].AllReduce(ReduceOp::kSum, request(rank));
+  EXPECT_TRUE(others[0].Wait().ok());
+  const Communicator::Waiting after = group[0].OldestWaiting();
+  EXPECT_EQ(after.instance, 0);
+  EXPECT_GE(after.seconds, before.seconds);
+  EXPECT_LT(after.quiet, before.quiet);
+  group[1].Barrier(RequestFor(&unused, &outcomes[1]));
+  EXPECT_TRUE(outcomes[0].Wait().ok());
+}
+
 TEST(Communicator, CountsCallsByAlgorithmAndBytesOnTheWire) {
   Group group(3, SmallChunks("binary_blocks"));
   ExpectAllReduce<float>(group, ReduceOp::kSum, 3000, SumOf<float>(3, 3000));

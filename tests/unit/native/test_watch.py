@@ -28,7 +28,7 @@ class Core:
 
     def oldest_waiting(self, communicator: int) -> object:
         seconds = self.waits.pop(0)
-        return None if seconds is None else core.Waiting(3, seconds, "all_reduce 'x'")
+        return None if seconds is None else core.Waiting(3, seconds, 0.0, "all_reduce 'x'")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tf_strategies.control_plane.coordinator.stall_inspector import StallInspect
 from tf_strategies.control_plane.coordinator.stop_votes import StopVotes
 from tf_strategies.control_plane.coordinator.straggler_watch import StragglerWatch
 from tf_strategies.control_plane.link import Connection, refuse
-from tf_strategies.control_plane.messages import Failure, Message, Pace
+from tf_strategies.control_plane.messages import Failure, Message, Pace, Wait
 from tf_strategies.errors import Code
 from tf_strategies.texts import described
 
@@ -174,8 +174,9 @@ class Coordinator:
             refuse(connection, f"{first} refuses {connection.peer}: {error}")
 
     def _on_waiting(self, rank: int, message: Message) -> None:
-        instance, text = messages.integer(message, "instance"), messages.text(message, "text")
-        self._life.roster.note_waiting(rank, instance, messages.number(message, "seconds"), text)
+        seconds, quiet = messages.number(message, "seconds"), messages.number(message, "quiet")
+        wait = Wait(messages.integer(message, "instance"), seconds, quiet, messages.text(message, "text"))
+        self._life.roster.note_waiting(rank, wait)
 
     def _on_pace(self, rank: int, message: Message) -> None:
         sent = messages.integer(message, "sent")

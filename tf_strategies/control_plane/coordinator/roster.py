@@ -8,7 +8,7 @@ from typing import Iterator
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane.link import Connection
-from tf_strategies.control_plane.messages import Message
+from tf_strategies.control_plane.messages import Message, Wait
 
 
 @dataclasses.dataclass
@@ -18,6 +18,7 @@ class Waiting:
     Attributes:
         instance: the number of the collective.
         seconds: how long the member had waited when it sent its last message.
+        quiet: how long it had neither sent nor received data then.
         text: the description of the collective.
         heard: time.monotonic() of the last message.
         since: time.monotonic() of the first message about this wait.
@@ -25,6 +26,7 @@ class Waiting:
 
     instance: int
     seconds: float
+    quiet: float
     text: str
     heard: float
     since: float
@@ -100,15 +102,15 @@ class Roster:
         for _, entry in self.present():
             entry.connection.send(message)
 
-    def note_waiting(self, rank: int, instance: int, seconds: float, text: str) -> None:
+    def note_waiting(self, rank: int, wait: Wait) -> None:
         """Records the collective in which a member waits; instance -1 means that it does not wait."""
         entry = self.entries[rank]
-        if instance < 0:
+        if wait.instance < 0:
             entry.waiting = None
             return
         now = time.monotonic()
         before = entry.waiting
         # If the wait is shorter than before, it is a new wait in the same instance.
-        continued = before is not None and before.instance == instance and seconds >= before.seconds
+        continued = before is not None and before.instance == wait.instance and wait.seconds >= before.seconds
         since = before.since if before is not None and continued else now
-        entry.waiting = Waiting(instance, seconds, text, heard=now, since=since)
+        entry.waiting = Waiting(*wait, heard=now, since=since)

@@ -48,17 +48,17 @@ class StallInspector:
                 # A member that left with an error may not have sent everything.
                 patience = 0.0 if why else LEFT_SECONDS
                 heard_since = left is not None and state.heard > left and now - left > patience
-                if heard_since and state.seconds > patience:
+                if heard_since and state.quiet >= patience:
                     return left_while_waiting(leaver, names[leaver], why, names[rank], state.text)
         return None
 
     def _waits_crosswise(self, waiting: dict[int, Waiting]) -> Failure | None:
         # A wait counts only if several messages confirm it. The last message alone may be outdated: the member may
-        # have continued since, or may be stopped.
+        # have continued since, or may be stopped. While data move, collectives of a slow network may still end.
         if len(waiting) < self._roster.size or len({state.instance for state in waiting.values()}) < 2:
             return None
         if any(
-            _seconds(state) <= CROSSED_SECONDS or state.heard - state.since <= CROSSED_SECONDS
+            min(_seconds(state), state.quiet, state.heard - state.since) <= CROSSED_SECONDS
             for state in waiting.values()
         ):
             return None

@@ -14,7 +14,7 @@ from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.coordinator import failure_decision, roster, stall_inspector
 from tf_strategies.control_plane.coordinator.comparisons import FirstPayloads
 from tf_strategies.control_plane.coordinator.exchanges import Gathering
-from tf_strategies.control_plane.messages import Failure
+from tf_strategies.control_plane.messages import Failure, Wait
 from tf_strategies.errors import Code
 
 NAMES = ("worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (c:1)")
@@ -146,14 +146,19 @@ def test_a_broken_connection_to_one_that_said_farewell_is_told_as_its_leave(cloc
 # ---- stalls
 
 
-def wait(found, clock, seconds, states, step=1.0):
-    """Lets members report, each second, waits in the instances of `states` by rank; the first failure."""
+def wait(found, clock, seconds, states, step=1.0, moving=()):
+    """Lets members report, each second, waits in the instances of `states` by rank; the first failure.
+
+    Data move on the ranks `moving`.
+    """
     inspector = stall_inspector.StallInspector(found)
     start = clock.now
     while clock.now - start < seconds:
         clock.now += step
         for rank, instance in states.items():
-            found.note_waiting(rank, instance, clock.now - start, f"reduce {instance}")
+            waited = clock.now - start
+            quiet = 0.3 if rank in moving else waited
+            found.note_waiting(rank, Wait(instance, waited, quiet, f"reduce {instance}"))
         failure = inspector.inspect()
         if failure is not None:
             return failure
@@ -174,27 +179,31 @@ def test_all_waiting_crosswise_is_one(clock):
     )
 
 
+def test_different_collectives_on_a_slow_network_are_no_stall_while_data_move(clock):
+    assert wait(members(), clock, 100, {0: 5, 1: 6, 2: 5}, moving=[2]) is None
+
+
 def test_a_member_that_goes_on_is_not_compared_by_what_it_said_before(clock):
     found = members()
     inspector = stall_inspector.StallInspector(found)
     for instance in range(40):  # each collective takes 2.5 s, and the ranks pass from one to the next in turn
         for rank in range(3):
             clock.now += 2.5 / 3
-            found.note_waiting(rank, instance, 0.1, "reduce")
+            found.note_waiting(rank, Wait(instance, 0.1, 0.1, "reduce"))
             assert inspector.inspect() is None
 
 
 def test_a_stopped_member_is_not_compared_by_its_last_words(clock):
     found = members()
-    found.note_waiting(1, 5, 0.01, "reduce 5")
+    found.note_waiting(1, Wait(5, 0.01, 0.01, "reduce 5"))
     assert wait(found, clock, 10, {0: 6, 2: 6}) is None
 
 
 def test_the_same_instance_waited_for_again_is_a_new_wait(clock):
     found = members()
-    found.note_waiting(0, 5, 3.0, "reduce")
+    found.note_waiting(0, Wait(5, 3.0, 3.0, "reduce"))
     clock.now += 1
-    found.note_waiting(0, 5, 0.2, "reduce")
+    found.note_waiting(0, Wait(5, 0.2, 0.2, "reduce"))
     assert found.entries[0].waiting.since == clock.now
 
 
