@@ -36,6 +36,7 @@ PROGRAMS: Dict[str, Program] = {
     "outer optimizer": Program(tfs.DiLoCo(sync_every=3)),
     "loop": Program(tfs.LocalSGD(sync_every=1), "sgd", in_loop=True),
     "in 8 bits": Program(tfs.DiLoCo(sync_every=3, quantize=8)),
+    "in 4 bits": Program(tfs.DiLoCo(sync_every=3, quantize=4)),
 }
 
 
