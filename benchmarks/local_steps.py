@@ -3,9 +3,9 @@
     python -m benchmarks.local_steps [--workers 4] [--rate 100mbit] [--sync-every 100] [--averages 2] [--rounds 3]
 
 The model is an MLP of 15.0 million weights. The hosts are network namespaces of this machine, one for each worker, which may
-send so many bits per second. "no network" are local steps without an average. Printed are milliseconds of a step (median of the
-rounds, least and greatest), the share of the step rate without a network, and the bytes that a worker sends in a step. Needs root
-and iproute2.
+send so many bits per second. "no network" are local steps without an average. Printed are milliseconds of a step of the slowest
+worker (median of the rounds, least and greatest), the share of the step rate without a network, and the bytes that a worker sends
+in a step. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PORT = 22199
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
-    """Returns for each system, and each round, the seconds and the bytes of a step.
+    """Returns for each system, and each round, the seconds and the bytes of a step of the slowest worker.
 
     Raises:
         RuntimeError: a worker failed; its output is in the message.
@@ -42,7 +42,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]
         addresses = [f"{address}:{_PORT}" for address in hosts.addresses]
         prefixes = [hosts.command(host, []) for host in range(arguments.workers)]
         run_workers(argv, addresses, Path(folder), seconds=_SECONDS, prefixes=prefixes)
-        return json.loads(Path(folder, "steps.json").read_text())
+        of_workers = [json.loads(path.read_text()) for path in Path(folder).glob("steps-*.json")]
+    return {
+        system: [max(of_round) for of_round in zip(*(each[system] for each in of_workers))]
+        for system in of_workers[0]
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

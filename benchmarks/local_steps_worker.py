@@ -75,8 +75,8 @@ def main() -> None:
         for name, system in systems.items():
             found[name].append(run(*system))
             print(name, found[name][-1], flush=True)
-    if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
-        Path(given.results, "steps.json").write_text(json.dumps(found))
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    Path(given.results, f"steps-{index}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
