@@ -105,6 +105,7 @@ class GroupTraining(LocalTraining):
         return self._fits is not None
 
     def keep_fitting(self, model, arguments, fit):
+        self.make_equal(model)
         return fit() if self._fits is None else self._fits.keep_fitting(model, arguments, fit)
 
     @property

@@ -50,10 +50,15 @@ class LocalTraining(GroupStrategy):
             model: the Keras model that the step trains. It must have its variables.
 
         Raises:
-            OptionsError: the strategy has no `local_steps`, or has steps of warm-up, or the model has no variables yet.
+            OptionsError: the strategy has no `local_steps`, or has steps of warm-up, or the model has no variables yet, or this
+                is called in a tf.function.
         """
         if self._local_steps is None:
             raise OptionsError("strategy.local_step needs a strategy with local_steps=")
+        if not tf.executing_eagerly():
+            raise OptionsError(
+                "strategy.local_step counts steps in Python, so it cannot be used in a tf.function; put the tf.function into it"
+            )
         self._local_steps.require_loop(model)
         count_rows = self.counts_of_local_step(model)
         with self.extended.local_loop_step(count_rows):

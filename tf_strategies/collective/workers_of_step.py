@@ -34,11 +34,6 @@ class WorkersOfStep:
             self._now = before
 
     @property
-    def is_alone(self) -> bool:
-        """Whether this worker takes a step by itself."""
-        return self._now is self._only_me
-
-    @property
     def rank(self) -> int:
         return self._everyone.rank
 

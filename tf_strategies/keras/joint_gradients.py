@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import ownership
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import JointStep, current_step
 from tf_strategies.types import Structure, TensorLike
 
@@ -75,7 +76,7 @@ def compute_average_loss(original: Callable[..., tf.Tensor], keras: ModuleType) 
     def average_of_own_rows(per_example_loss: TensorLike, *args: Any, **kwargs: Any) -> tf.Tensor:
         step = current_step()
         given = kwargs.get("global_batch_size", args[1] if len(args) > 1 else None)
-        if step is not None and step.replicas > 1 and given is not None:
+        if step is not None and _several_replicas() and given is not None:
             raise OptionsError(
                 f"a train_step calls tf.nn.compute_average_loss with global_batch_size={given}. That is for loops with "
                 "strategy.run. In fit the loss of a step is the mean over the rows that the step sees, and the strategy "
@@ -85,6 +86,12 @@ def compute_average_loss(original: Callable[..., tf.Tensor], keras: ModuleType) 
         return original(per_example_loss, *args, **kwargs)
 
     return average_of_own_rows
+
+
+def _several_replicas() -> bool:
+    """Returns True if the model's rows are split between replicas, also in a step that this worker takes by itself."""
+    strategy = tf.distribute.get_strategy()
+    return isinstance(strategy, GroupStrategy) and strategy.replicas > 1
 
 
 def _variables(step: JointStep, sources: Structure) -> Optional[List[tf.Variable]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Optional
+from typing import Callable, Optional
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.model_state import averaged_variables
-from tf_strategies.keras.types import Model
+from tf_strategies.keras.types import Model, Optimizer
 from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.local_steps.averages import Averages, Sums
 from tf_strategies.local_steps.leveling import Workers, make_equal
@@ -50,6 +50,7 @@ class _Progress:
 
     Attributes:
         are_local: whether steps are local; None before the first one.
+        optimizer: the one that has trained the model so far.
         differ: whether variables of the optimizer may differ between workers.
         in_round: whether a round has begun.
     """
@@ -57,6 +58,7 @@ class _Progress:
     def __init__(self) -> None:
         self.counts = Counts()
         self.are_local: Optional[bool] = None
+        self.optimizer: Callable[[], Optional[Optimizer]] = lambda: None
         self.differ = self.in_round = False
         self.calls = 0
         self.averages: Optional[Averages] = None
@@ -91,6 +93,11 @@ class LocalSteps:
     def begin_step(self, model: Model) -> Optional[Counts]:
         """Returns what counts the steps that follow if they are local, or None for ordinary steps."""
         progress = self._models.setdefault(model, _Progress())
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None and progress.optimizer() is not optimizer:
+            self.average(model)
+            progress.optimizer = weakref.ref(optimizer)
+            progress.are_local = None  # `compile` has also dropped the train function
         if progress.are_local is None:
             has_variables = bool(model.built and model.trainable_variables)
             progress.are_local = has_variables and self._is_warm(model, progress)
@@ -172,5 +179,5 @@ class LocalSteps:
 
 def _steps_of(model: Model, progress: _Progress) -> int:
     """Returns the steps that the optimizer has taken, or the calls of the train function if there is no optimizer."""
-    iterations = getattr(model.optimizer, "iterations", None)
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
     return progress.calls if iterations is None else int(iterations.numpy())

@@ -1,7 +1,7 @@
 """One worker of test_local_steps.py: trains the programs of task.py, given as a JSON list of names, on so many local replicas.
 
-"resumed" is a program, too: it trains with an interruption and without, and ends with an error unless the weights have equal
-bits.
+Two programs compare for themselves, and end with an error if something is wrong: "resumed" trains with an interruption and
+without, and "batches" mixes train_on_batch, fit and compile.
 Prints the results as one line of JSON: for each program its history, its weights, and what was communicated in its last epoch.
 """
 
@@ -127,13 +127,58 @@ def resume(devices: List[str]) -> Dict[str, Any]:
     return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
 
 
+class DividesByBatch(tf.keras.Model):
+    """A model whose step divides by the rows of all workers, as loops do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(1)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.dense(x)
+
+    def train_step(self, data: Any) -> Dict[str, tf.Tensor]:
+        x, y = data
+        return {"loss": tf.nn.compute_average_loss(tf.abs(self(x) - y)[:, 0], global_batch_size=BATCH)}
+
+
+def mix(devices: List[str]) -> Dict[str, Any]:
+    """Trains on batches that differ between workers, then in `fit`, which begins with equal weights, and compiles between."""
+    strategy = tfs.CollectiveAllReduceStrategy(
+        devices=devices, local_steps=tfs.LocalSGD(sync_every=3, warmup_steps=2)
+    )
+    x, y = make_rows()
+    with strategy.scope():
+        model = make_model(PROGRAMS["outer optimizer"])
+    for _ in range(4):
+        model.train_on_batch(x[:BATCH], y[:BATCH] + strategy.rank)
+    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+    model.train_on_batch(x[:BATCH], y[:BATCH])
+    with strategy.scope():
+        model.compile(tf.keras.optimizers.SGD(0.01), "mse")
+        wrong = DividesByBatch()
+        wrong.compile("sgd")
+    model.fit(x, y, batch_size=BATCH, epochs=1, verbose=0)
+    require_equal_everywhere(strategy, model.weights)
+    try:
+        wrong.fit(x, y, batch_size=BATCH, verbose=0)
+        raise AssertionError("a step that divides by the global batch size was not refused")
+    except tfs.OptionsError as error:
+        assert "tf.nn.compute_average_loss" in str(error)
+    strategy.close()
+    return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
+
+
+CHECKS = {"resumed": resume, "batches": mix}
+
+
 def main(names: str, replicas: str) -> None:
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * int(replicas)
     )
     devices = [f"CPU:{number}" for number in range(int(replicas))]
     results = {
-        name: resume(devices) if name == "resumed" else train(name, devices) for name in json.loads(names)
+        name: CHECKS[name](devices) if name in CHECKS else train(name, devices) for name in json.loads(names)
     }
     print("results", json.dumps(results), flush=True)
 

@@ -69,5 +69,12 @@ def test_a_loop_that_applies_gradients_is_refused() -> None:
         variables = model.trainable_variables
         model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
+    @tf.function
+    def in_function() -> None:
+        with strategy.local_step(model):
+            strategy.run(step)
+
+    with pytest.raises(tfs.OptionsError, match=r"cannot be used in a tf\.function"):
+        in_function()
     with pytest.raises(tfs.OptionsError, match=r"outside of `with strategy.local_step\(model\):`"):
         strategy.run(step)
