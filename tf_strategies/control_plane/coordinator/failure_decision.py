@@ -71,7 +71,7 @@ class FailureDecision:
         late = self._late()
         if code == Code.DEADLINE_EXCEEDED and late:
             return Failure(code, self._not_there(late, names), frozenset(late))
-        if code == Code.MISMATCH and len(set(self.texts.values())) > 1:
+        if code == Code.MISMATCH and self.instance >= 0 and len(set(self.texts.values())) > 1:
             return Failure(code, f"workers disagree about collective {self.instance}: {described}; {remedy}")
         head = f"{names[self.reporter]} reports: {message}"
         if 0 <= self.peer < len(names) and names[self.peer] not in message:

@@ -143,6 +143,13 @@ def test_a_broken_connection_to_one_that_said_farewell_is_told_as_its_leave(cloc
     assert found.conclude(NAMES, {0: why}).message.startswith(f"{NAMES[1]} reports: UCX says no")
 
 
+def test_a_difference_outside_of_collectives_keeps_its_reason():
+    why = Failure(Code.MISMATCH, "the rows of worker 2 differ")
+    found = failure_decision.FailureDecision(1, why, -1, -1, asked=[0, 1])
+    found.texts = {0: "all_reduce 'g'", 1: "nothing"}
+    assert found.conclude(NAMES).message.startswith(f"{NAMES[1]} reports: the rows of worker 2 differ; ")
+
+
 # ---- stalls
 
 
