@@ -88,8 +88,11 @@ class LocalTraining(GroupStrategy):
             compat.ask_who_has_data(distributed, False)
 
     def trained(self, model):
-        if self._local_steps is not None:
-            self.call(self._local_steps.end_step, model)
+        if self._local_steps is None:
+            return
+        if not self._group.usable:  # a collective raises the reason at once, and the next average may be far
+            self.call(self.sums_over_workers, [tf.zeros([1])])
+        self.call(self._local_steps.end_step, model)
 
     def epoch_trained(self, model):
         if self._local_steps is None or not self.call(self._local_steps.make_equal, model):

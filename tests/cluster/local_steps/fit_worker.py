@@ -1,15 +1,18 @@
 """One worker of test_local_steps.py: trains the programs of task.py, given as a JSON list of names, on so many local replicas.
 
-Two programs compare for themselves, and end with an error if something is wrong: "resumed" trains with an interruption and
-without, and "batches" mixes train_on_batch, fit and compile.
+Some programs compare for themselves, and end with an error if something is wrong: "resumed" trains with an interruption and
+without, "batches" mixes train_on_batch, fit and compile, and in "lost" the last worker is killed.
 Prints the results as one line of JSON: for each program its history, its weights, and what was communicated in its last epoch.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -169,7 +172,36 @@ def mix(devices: List[str]) -> Dict[str, Any]:
     return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
 
 
-CHECKS = {"resumed": resume, "batches": mix}
+class Killed(tf.keras.callbacks.Callback):
+    """Kills the last worker in the middle of a round."""
+
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy) -> None:
+        super().__init__()
+        self._is_victim = strategy.rank == strategy.size - 1
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        if batch == 5 and self._is_victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def lose_one(devices: List[str]) -> Dict[str, Any]:
+    """Trains without an average, until the strategy tells that a worker is lost."""
+    strategy = tfs.CollectiveAllReduceStrategy(
+        devices=devices, local_steps=tfs.LocalSGD(sync_every=1_000_000)
+    )
+    with strategy.scope():
+        model = make_model(PROGRAMS["outer optimizer"])
+    x, y = make_rows()
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).repeat()
+    try:
+        model.fit(data, steps_per_epoch=1000, verbose=0, callbacks=[Killed(strategy)])
+    except tfs.WorkerLostError as error:
+        return {"lost": str(error), "steps": int(model.optimizer.iterations.numpy())}
+    raise AssertionError("nobody was lost")
+
+
+CHECKS = {"resumed": resume, "batches": mix, "lost": lose_one}
 
 
 def main(names: str, replicas: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any, Dict
 
@@ -78,3 +79,16 @@ def test_replicas_of_a_worker_take_their_steps_together_and_resume(tmp_path: Pat
     for name, size in (("outer optimizer", 2), ("every step", 1), ("loop", 1)):
         for one, wanted in zip(found[name]["weights"], weights_after(PROGRAMS[name], size, 2)):
             np.testing.assert_allclose(one, wanted.ravel(), atol=3e-5)
+
+
+@pytest.mark.any_line
+@pytest.mark.waits
+def test_a_lost_worker_is_noticed_between_averages(tmp_path: Path) -> None:
+    with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
+        worker = "tests.cluster.local_steps.fit_worker"
+        first, second = group.start_workers(ports.addresses, worker, json.dumps(["lost"]), "1")
+        assert second.wait(_SECONDS) == -signal.SIGKILL
+        assert first.wait(_SECONDS) == 0, first.log()
+    found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])["lost"]
+    assert f"worker 1 ({ports.addresses[1]})" in found["lost"]
+    assert found["steps"] < 6 + 100  # of at least 0.05 s: 5 seconds
