@@ -17,13 +17,12 @@ class LocalSGD:
     """Lets each worker take several steps by itself. The workers then average their weights.
 
     Each worker trains with its share of the batch. Weights are averaged after every `sync_every` steps, before `evaluate` and
-    `predict`, and at the end of each epoch, weighted by the rows that each worker has trained with. At the end of an epoch,
-    everything else that differs becomes equal, too: the mean of the optimizer's slots, and worker 0's counters. See
-    docs/local_steps.md.
+    `predict`, and at the end of each epoch, weighted by the rows that each worker has trained with. At the end of an epoch the
+    optimizer's slots become their mean, too, and counters those of worker 0. See docs/local_steps.md.
 
     Args:
         sync_every: the number of steps between two averages. With 1, SGD trains as without local steps.
-        warmup_steps: the number of ordinary synchronous steps before the first local step ("post-local SGD").
+        warmup_steps: the number of ordinary synchronous steps of an optimizer before the first local step ("post-local SGD").
         quantize: the bits of each weight's change on the wire, 4 or 8, with unbiased rounding. None sends whole weights.
 
     Raises:

@@ -10,7 +10,12 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.cross_device import CollectiveCrossDeviceOps
 from tf_strategies.collective.input.datasets import DatasetDistributor
-from tf_strategies.collective.replica_reductions import ReplicaReductions, is_gradient, scaled
+from tf_strategies.collective.replica_reductions import (
+    ReplicaReductions,
+    is_float,
+    is_gradient,
+    scaled,
+)
 from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.session_creator import GroupSessionCreator
 from tf_strategies.collective.sessions.session_input import EndsTogether
@@ -78,6 +83,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         )
         self._reductions = ReplicaReductions(together, self._devices, self._cross_device_ops, self._runs)
         self._alone = False
+        self._averaged = None
         self._is_coordinated = False
 
     @property
@@ -260,23 +266,51 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         del options
         if self._of_step is None or self._runs.step is not None:
             return self._reductions.batch_reduce(reduce_op, value_destination_pairs)
-        of_loop = [is_gradient(reduce_op, value, where) for value, where in value_destination_pairs]
-        if any(of_loop) and not self._runs.are_local:
+        pairs = [self._of_loop(reduce_op, value, where) for value, where in value_destination_pairs]
+        return self._reductions.batch_reduce(reduce_op, pairs)
+
+    def _of_loop(self, reduce_op, value, where):
+        """Returns what a loop adds up, and where it goes.
+
+        In a local step a sum of floats counts this worker's part once for each worker, because losses of loops are divided by the
+        rows of all workers.
+        """
+        if is_gradient(reduce_op, value, where):
+            self._require_averaged(compat.whole_variable(where))
+        is_part = reduce_op == tf.distribute.ReduceOp.SUM and is_float(value)
+        return (scaled(value, self._workers.size) if is_part and self.is_in_local_step else value), where
+
+    def _require_averaged(self, variable):
+        if not self.is_in_local_step:
             raise OptionsError(
                 "this strategy has local_steps, but a loop with strategy.run, or an Estimator, applies gradients outside of "
                 "`with strategy.local_step(model):`; use that context for each step, or fit, or leave local_steps out"
             )
-        # Losses of loops are divided by the rows of all workers.
-        workers = self._workers.size
-        pairs = [
-            (scaled(value, workers) if wanted else value, where)
-            for (value, where), wanted in zip(value_destination_pairs, of_loop)
-        ]
-        return self._reductions.batch_reduce(reduce_op, pairs)
+        if not any(variable is each for each in self._averaged):
+            raise OptionsError(
+                f"a local step trains variable {variable.name!r}, which belongs to no model that strategy.local_step was given, "
+                "so it would not be averaged; give it all models that the step trains, local_step(a, b)"
+            )
 
-    def local_loop_step(self, count_rows):
-        """Opens a context in which this worker takes a step of a loop by itself; see `ReplicaRuns.counted`."""
-        return self._runs.counted(lambda rows: count_rows(tf.ones_like(rows)))
+    @property
+    def is_in_local_step(self):
+        """Whether this worker takes a step of a loop by itself."""
+        return self._averaged is not None
+
+    @contextlib.contextmanager
+    def local_loop_step(self, count_run, averaged):
+        """Opens a context in which this worker takes a step of a loop by itself.
+
+        Args:
+            count_run: is called for each call of `strategy.run`, with the rows.
+            averaged: the variables that the step may train.
+        """
+        self._averaged = list(averaged)
+        try:
+            with self._runs.counted(count_run):
+                yield
+        finally:
+            self._averaged = None
 
     def _update(self, var, fn, args, kwargs, group):
         if not isinstance(var, tf.distribute.DistributedValues):

@@ -175,9 +175,8 @@ class GroupTraining(LocalTraining):
                 self._stops = before
 
     @contextlib.contextmanager
-    def whole_data(self):
-        with self._naming_lost_workers():
-            self.average_all_weights()
+    def whole_data(self, model):
+        with self._naming_lost_workers(), super().whole_data(model):
             yield
 
     def stops_training(self, wanted):

@@ -29,7 +29,7 @@ class LocalTraining(GroupStrategy):
 
     def _init_local_steps(self, options: Optional[LocalSGD]) -> None:
         self._local_steps: Optional[LocalSteps] = None
-        self._takes_local_step = False
+        self._takes_local_step = self._is_evaluating = False
         if options is not None:
             sums = WeightSums(self._group, self.extended.sum_between_workers, options.quantize)
             self._local_steps = LocalSteps(options, self, sums)
@@ -39,19 +39,20 @@ class LocalTraining(GroupStrategy):
         return self._local_steps is not None
 
     @contextlib.contextmanager
-    def local_step(self, model: Model) -> Iterator[None]:
+    def local_step(self, *models: Model) -> Iterator[None]:
         """Opens a context for a step of a loop of your own: this worker takes it by itself.
 
         Call your function with `strategy.run` within it. The loss follows the convention of tf.distribute: the sum over the
-        rows of a replica, divided by the rows of the global batch. Gradients are those of the mean over this worker's rows. At
-        the end of the context the workers average their weights, if it is time.
+        rows of a replica, divided by the rows of the global batch. Gradients are those of the mean over this worker's rows, and
+        other sums over replicas count this worker's part once for each worker. At the end of the context the workers average
+        their weights, if it is time.
 
         Args:
-            model: the Keras model that the step trains. It must have its variables.
+            models: the Keras models that the step trains. They must have their variables.
 
         Raises:
-            OptionsError: the strategy has no `local_steps`, or has steps of warm-up, or the model has no variables yet, or this
-                is called in a tf.function.
+            OptionsError: the strategy has no `local_steps`, or has steps of warm-up, or a model has no variables yet, or this
+                is called in a tf.function or in another `local_step`.
         """
         if self._local_steps is None:
             raise OptionsError("strategy.local_step needs a strategy with local_steps=")
@@ -59,24 +60,38 @@ class LocalTraining(GroupStrategy):
             raise OptionsError(
                 "strategy.local_step counts steps in Python, so it cannot be used in a tf.function; put the tf.function into it"
             )
-        self._local_steps.require_loop(model)
-        count_rows = self.counts_of_local_step(model)
-        with self.extended.local_loop_step(count_rows):
+        if self.extended.is_in_local_step:
+            raise OptionsError(
+                "strategy.local_step is open already; give all models to one, local_step(a, b)"
+            )
+        counts = [self.call(self._local_steps.begin_loop_step, model) for model in models]
+        weights = [weight for model in models for weight in self._local_steps.weights_of(model)]
+
+        def count_run(rows: tf.Tensor) -> None:
+            del rows
+            for each in counts:
+                each.add_run()
+
+        with self.extended.local_loop_step(count_run, weights):
             yield
-        self.trained(model)
+        for each, model in zip(counts, models):
+            each.end_loop_step()
+            self.trained(model)
 
     def average_weights(self, model: Model) -> None:
         """Makes the weights of a model, and the state of its optimizer, equal on all workers after local steps. A collective.
 
         `fit` does this at the end of each epoch. Call it on all workers after `train_on_batch` or a loop of your own, before you
-        save the model.
-        """
-        self.make_equal(model)
+        save the model, or set its weights.
 
-    def average_all_weights(self) -> None:
-        """Makes the weights of all models equal on all workers after local steps. A collective."""
-        if self._local_steps is not None:
-            self._local_steps.average_all()
+        Raises:
+            OptionsError: the model has not been trained, or took a step outside of `local_step`.
+        """
+        if self._local_steps is not None and not self._local_steps.knows(model):
+            raise OptionsError(
+                f"model {model.name!r} has not been trained by this strategy; give the model that fit or local_step was given"
+            )
+        self.make_equal(model)
 
     def counts_of_local_step(self, model: Model) -> Optional[Callable[[tf.Tensor], None]]:
         """Begins a step. Returns what counts its rows if it is local, otherwise None."""
@@ -95,9 +110,20 @@ class LocalTraining(GroupStrategy):
         self.call(self._local_steps.end_step, model)
 
     def epoch_trained(self, model):
-        if self._local_steps is None or not self.call(self._local_steps.make_equal, model):
+        if self._local_steps is None or self._is_evaluating:
             return super().epoch_trained(model)
-        return self._mean_logs
+        has_changed = self.call(self._local_steps.make_equal, model)
+        return self._mean_logs if has_changed else super().epoch_trained(model)
+
+    @contextlib.contextmanager
+    def whole_data(self, model):
+        if self._local_steps is not None:
+            self.call(self._local_steps.average_for, model)
+        before, self._is_evaluating = self._is_evaluating, True
+        try:
+            yield
+        finally:
+            self._is_evaluating = before
 
     def make_equal(self, model):
         if self._local_steps is not None:

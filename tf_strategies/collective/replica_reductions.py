@@ -13,7 +13,7 @@ from tf_strategies.collective.sessions.replica_gradients import apart
 from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.types import Destinations, PerReplica, Structure, TensorLike, TensorOrSlices
 
-__all__ = ["ReplicaReductions", "is_gradient", "scaled"]
+__all__ = ["ReplicaReductions", "is_float", "is_gradient", "scaled"]
 
 
 class ReplicaReductions:
@@ -176,6 +176,14 @@ def is_gradient(reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Des
     if compat.whole_variable(where) is None:
         return False
     return not any(compat.whole_variable(part) is not None for part in _parts(value))
+
+
+def is_float(value: PerReplica) -> bool:
+    """Returns True for a value of floats that is not a variable."""
+    parts = _parts(value)
+    return all(
+        compat.whole_variable(part) is None and getattr(part, "dtype", tf.int32).is_floating for part in parts
+    )
 
 
 def scaled(value: PerReplica, factor: int) -> PerReplica:

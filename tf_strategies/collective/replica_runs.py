@@ -159,11 +159,6 @@ class ReplicaRuns:
         finally:
             self._count_rows = before
 
-    @property
-    def are_local(self) -> bool:
-        """Whether this worker takes steps by itself."""
-        return self._count_rows is not None
-
     def _run_with_other_replicas(
         self,
         run: _Run,
@@ -178,13 +173,13 @@ class ReplicaRuns:
             replicas_run_here()
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
-                counted = self.rows.watch(
-                    fn,
+                watched = self.rows.watch(
+                    self.statistics.watch(fn),
                     (args, kwargs),
                     [] if for_session else self._kept_finite(),
                     shapes_are_agreed=self._shapes_are_agreed or for_session,
+                    may_have_changed=self.statistics.may_have_changed,
                 )
-                watched = self.statistics.watch(counted)
                 result = run(watched, args, kwargs)
             if for_session:
                 parts = self._strategy().experimental_local_results

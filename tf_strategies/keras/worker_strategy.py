@@ -138,11 +138,12 @@ class WorkerStrategy:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 
-    def whole_data(self) -> ContextManager[None]:
+    def whole_data(self, model: Model) -> ContextManager[None]:
         """Opens a context in which workers that keep their own pace see all data.
 
         The context is open while `evaluate` and `predict` run.
         """
+        del model
         return contextlib.nullcontext()
 
 

@@ -27,7 +27,7 @@ class Averages:
 
     Args:
         weights: the variables that the outer optimizer moves.
-        statistics: variables of which plain means are taken, such as those of batch normalization.
+        statistics: variables that move to the mean, such as those of batch normalization.
         rows: the number of rows that this worker has trained with in the round, [] float64. It is reset.
         options: the outer optimizer.
         sums: adds up over workers.
@@ -47,6 +47,7 @@ class Averages:
         before: Optional[Averages],
     ) -> None:
         self.weights, self.statistics = list(weights), list(statistics)
+        self._all = [*self.weights, *self.statistics]
         self._rows, self._options, self._sums = rows, options, sums
         self._changes_nothing = size == 1 and options.learning_rate == 1 and not options.momentum
         known = {} if before is None else dict(zip(map(id, before.weights), before.velocities))
@@ -62,7 +63,11 @@ class Averages:
 
     def fits(self, weights: Sequence[tf.Variable], statistics: Sequence[tf.Variable]) -> bool:
         """Returns True if these are the variables that are averaged."""
-        return list(map(id, (*weights, *statistics))) == list(map(id, (*self.weights, *self.statistics)))
+        return list(map(id, (*weights, *statistics))) == list(map(id, self._all))
+
+    def shares_with(self, other: Averages) -> bool:
+        """Returns True if some variable belongs to both."""
+        return not set(map(id, self._all)).isdisjoint(map(id, other._all))
 
     def begin_round(self) -> None:
         """Keeps the weights, which are equal on all workers now."""
@@ -70,7 +75,7 @@ class Averages:
             return
         if self._begin is None:
             self._starts = [
-                _slot_of(each, f"start_of_round_{number}") for number, each in enumerate(self.weights)
+                _slot_of(each, f"start_of_round_{number}") for number, each in enumerate(self._all)
             ]
             self._begin = _traced(self._note_start)
         self._begin()
@@ -85,26 +90,24 @@ class Averages:
         self._end()
 
     def _note_start(self) -> None:
-        for start, weight in zip(self._starts, self.weights):
-            start.assign(wide_value(weight), read_value=False)
+        for start, variable in zip(self._starts, self._all):
+            start.assign(wide_value(variable), read_value=False)
 
     def _average(self) -> None:
         rows = self._rows.read_value()
         changes = [
-            (start - wide_value(weight)) * tf.cast(rows, start.dtype)
-            for start, weight in zip(self._starts, self.weights)
+            _difference(start, wide_value(variable)) * tf.cast(rows, start.dtype)
+            for start, variable in zip(self._starts, self._all)
         ]
-        statistics = [wide_value(each) for each in self.statistics]
-        weighted = [each * tf.cast(rows, each.dtype) for each in statistics]
-        changes, (total, *weighted) = self._sums(changes, [rows, *weighted])
-        for number, (weight, start, change) in enumerate(zip(self.weights, self._starts, changes)):
+        count = len(self.weights)
+        of_weights, (total, *of_statistics) = self._sums(changes[:count], [rows, *changes[count:]])
+        for number, change in enumerate([*of_weights, *of_statistics]):
+            start = self._starts[number]
             with tf.device(start.device):
-                gradient = tf.math.divide_no_nan(change, tf.cast(total, change.dtype))
-                step = self._step(number, gradient)
-                assign_all(weight, start - self._options.learning_rate * step)
-        for variable, value, each in zip(self.statistics, statistics, weighted):
-            mean = tf.math.divide_no_nan(each, tf.cast(total, each.dtype))
-            assign_all(variable, tf.where(total > 0, mean, value))
+                step = tf.math.divide_no_nan(change, tf.cast(total, change.dtype))
+                if number < count:
+                    step = self._options.learning_rate * self._step(number, step)
+                assign_all(self._all[number], start - step)
         self._rows.assign(0.0, read_value=False)
 
     def _step(self, number: int, gradient: tf.Tensor) -> tf.Tensor:
@@ -120,6 +123,11 @@ class Averages:
 def _traced(function: Callable[[], None]) -> Callable[[], None]:
     concrete: Callable[[], None] = tf.function(function, autograph=False).get_concrete_function()
     return concrete
+
+
+def _difference(start: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    """Returns `start` - `value`, and 0 where they are equal, also if they are infinite."""
+    return tf.where(tf.equal(start, value), tf.zeros_like(value), start - value)
 
 
 def _slot_of(variable: tf.Variable, name: str) -> tf.Variable:

@@ -10,6 +10,7 @@ from tf_strategies.keras.drift import checksum
 from tf_strategies.keras.model_state import (
     agreed_variables,
     follows_first_worker,
+    learning_rates,
     replicas_of,
 )
 from tf_strategies.keras.types import Model
@@ -39,13 +40,20 @@ class Workers(Protocol):
 def make_equal(workers: Workers, model: Model) -> None:
     """Makes all variables equal that differ between workers. A collective.
 
-    Floats become the mean over workers, which all compute from the same bytes. Integers, and variables that follow the first
-    worker, become those of worker 0.
+    Floats become the mean over workers, which all compute from the same bytes. Integers, single numbers such as a loss scale,
+    and variables that follow the first worker, become those of worker 0. Learning rates stay: the comparison at the end of the
+    epoch refuses different ones.
     """
     if workers.size == 1:
         return
-    differing = _differing(workers, agreed_variables(model))
-    means = [each for each in differing if each.dtype.is_floating and not follows_first_worker(each)]
+    rates = set(map(id, learning_rates(model)))
+    compared = [each for each in agreed_variables(model) if id(each) not in rates]
+    differing = _differing(workers, compared)
+    means = [
+        each
+        for each in differing
+        if each.dtype.is_floating and each.shape.rank and not follows_first_worker(each)
+    ]
     sums = workers.sums_over_workers([wide_value(each) for each in means])
     for variable, total in zip(means, sums):
         assign_all(variable, total / workers.size)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.errors import OptionsError
-from tf_strategies.keras.model_state import averaged_variables
+from tf_strategies.keras.fit_types import StepFunction
+from tf_strategies.keras.model_state import averaged_variables, optimizers_of
 from tf_strategies.keras.types import Model, Optimizer
 from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.local_steps.averages import Averages, Sums
@@ -19,30 +20,39 @@ from tf_strategies.local_steps.leveling import Workers, make_equal
 __all__ = ["LocalSteps"]
 
 _log = logging.getLogger("tf_strategies")
+_CPU = "/device:CPU:0"
 
 
 class Counts:
-    """Counts what this worker has done since the last average. Steps write it, also within graphs.
+    """Counts what this worker has done since the last average. Steps of `fit` write it, also within graphs.
 
     Attributes:
         rows: the rows that it has trained with, [] float64.
         steps: the steps that it has taken, [] int64.
+        runs: the calls of `strategy.run` in the current step of a loop, [] int64.
     """
 
     def __init__(self) -> None:
-        with tf.init_scope(), tf.device("/device:CPU:0"):
-            self.rows = compat.ResourceVariable(
-                0.0, dtype=tf.float64, trainable=False, name="rows_since_average"
-            )
-            self.steps = compat.ResourceVariable(
-                0, dtype=tf.int64, trainable=False, name="steps_since_average"
-            )
+        with tf.init_scope(), tf.device(_CPU):
+            self.rows = _variable(0.0, tf.float64, "rows_since_average")
+            self.steps = _variable(0, tf.int64, "steps_since_average")
+            self.runs = _variable(0, tf.int64, "runs_in_local_step")
 
     def add(self, rows: tf.Tensor) -> None:
         """Counts a step with so many rows."""
-        with tf.device("/device:CPU:0"):
+        with tf.device(_CPU):
             self.rows.assign_add(tf.cast(rows, tf.float64), read_value=False)
             self.steps.assign_add(1, read_value=False)
+
+    def add_run(self) -> None:
+        """Counts a call of `strategy.run`."""
+        with tf.device(_CPU):
+            self.runs.assign_add(1, read_value=False)
+
+    def end_loop_step(self) -> None:
+        """Counts a step of a loop, whatever it has run."""
+        self.runs.assign(0)
+        self.add(tf.ones([], tf.int64))
 
 
 class _Progress:
@@ -51,14 +61,17 @@ class _Progress:
     Attributes:
         are_local: whether steps are local; None before the first one.
         optimizer: the one that has trained the model so far.
+        function: the train function whose variables `averages` has.
         differ: whether variables of the optimizer may differ between workers.
         in_round: whether a round has begun.
+        calls: how often the train function has run with this optimizer.
     """
 
     def __init__(self) -> None:
         self.counts = Counts()
         self.are_local: Optional[bool] = None
         self.optimizer: Callable[[], Optional[Optimizer]] = lambda: None
+        self.function: Optional[StepFunction] = None
         self.differ = self.in_round = False
         self.calls = 0
         self.averages: Optional[Averages] = None
@@ -77,8 +90,12 @@ class LocalSteps:
         self._options, self._workers, self._sums = options, workers, sums
         self._models: weakref.WeakKeyDictionary[Model, _Progress] = weakref.WeakKeyDictionary()
 
-    def require_loop(self, model: Model) -> None:
-        """Raises an OptionsError if the local steps of a model cannot be those of a loop."""
+    def begin_loop_step(self, model: Model) -> Counts:
+        """Begins a local step of a loop.
+
+        Raises:
+            OptionsError: the model cannot take one, or took one outside of `strategy.local_step`.
+        """
         if self._options.warmup_steps:
             raise OptionsError(
                 f"warmup_steps={self._options.warmup_steps} is for fit: a function of your own is traced once, and cannot change "
@@ -89,6 +106,16 @@ class LocalSteps:
                 f"model {model.name!r} has no variables yet; give it a keras.layers.Input, or call model.build(...), before "
                 "strategy.local_step"
             )
+        self._require_context(model)
+        counts = self.begin_step(model)
+        if counts is None:
+            raise OptionsError(f"model {model.name!r} takes synchronous steps; train it in fit first")
+        return counts
+
+    def weights_of(self, model: Model) -> List[tf.Variable]:
+        """Returns the weights that are averaged in the running round."""
+        averages = self._models[model].averages
+        return [] if averages is None else averages.weights
 
     def begin_step(self, model: Model) -> Optional[Counts]:
         """Returns what counts the steps that follow if they are local, or None for ordinary steps."""
@@ -97,15 +124,20 @@ class LocalSteps:
         if optimizer is not None and progress.optimizer() is not optimizer:
             self.average(model)
             progress.optimizer = weakref.ref(optimizer)
+            progress.calls = 0
             progress.are_local = None  # `compile` has also dropped the train function
         if progress.are_local is None:
             has_variables = bool(model.built and model.trainable_variables)
             progress.are_local = has_variables and self._is_warm(model, progress)
         if not progress.are_local:
             return None
+        if progress.function is not getattr(model, "train_function", None):
+            self.average(model)  # layers may be frozen since
         if not progress.in_round:
-            self._averages(model, progress).begin_round()
-            progress.in_round = True
+            averages = self._averages(model, progress)
+            self._average_others(progress, averages)
+            averages.begin_round()
+            progress.in_round = progress.differ = True
         return progress.counts
 
     def end_step(self, model: Model) -> None:
@@ -113,7 +145,6 @@ class LocalSteps:
         progress = self._models[model]
         progress.calls += 1
         if progress.are_local:
-            progress.differ = True
             if int(progress.counts.steps.numpy()) >= self._options.sync_every:
                 self.average(model)
         elif self._is_warm(model, progress):
@@ -126,39 +157,71 @@ class LocalSteps:
     def average(self, model: Model) -> None:
         """Makes the weights equal on all workers, if one of them has taken a local step. A collective."""
         progress = self._models.get(model)
-        if progress is None or not progress.in_round:
+        if progress is None or not progress.in_round or progress.averages is None:
             return
-        self._averages(model, progress).end_round()
+        progress.averages.end_round()
         progress.counts.steps.assign(0)
         progress.in_round = False
 
-    def average_all(self) -> None:
-        """Makes the weights of all models equal on all workers. A collective."""
-        for model in list(self._models):
-            self.average(model)
+    def average_for(self, model: Model) -> None:
+        """Makes the weights of a model equal on all workers, also those that it shares with other models. A collective."""
+        self.average(model)
+        progress = self._models.get(model)
+        if progress is None and not any(each.in_round for each in self._models.values()):
+            return
+        progress = self._models.setdefault(model, _Progress())
+        self._average_others(progress, self._averages(model, progress))
 
     def make_equal(self, model: Model) -> bool:
         """Makes all variables of the model and its optimizer equal on all workers. A collective.
 
         Returns:
             Whether the model has taken local steps since the last call.
+
+        Raises:
+            OptionsError: the model took a local step outside of `strategy.local_step`.
         """
+        self.average_for(model)
         progress = self._models.get(model)
-        if progress is None or not progress.differ:
+        if progress is None:
             return False
-        self.average(model)
+        self._require_context(model)
+        if not progress.differ:
+            return False
         make_equal(self._workers, model)
         progress.differ = False
         return True
 
-    def velocities(self, model: Model) -> list[tf.Variable]:
+    def knows(self, model: Model) -> bool:
+        """Returns True if the model has been trained."""
+        return model in self._models
+
+    def velocities(self, model: Model) -> List[tf.Variable]:
         """Returns the velocities of the outer optimizer. Makes them if they are missing."""
         return self._averages(model, self._models.setdefault(model, _Progress())).velocities
 
+    def _require_context(self, model: Model) -> None:
+        progress = self._models.get(model)
+        if progress is not None and int(progress.counts.runs.numpy()):
+            raise OptionsError(
+                f"a function that trains model {model.name!r} was traced in `with strategy.local_step(model):`, but called "
+                "outside of it, or ended with an exception, so the weights of the workers differ; use the context for each step"
+            )
+
+    def _average_others(self, progress: _Progress, averages: Averages) -> None:
+        """Averages other models in a round that share variables. A round begins with equal weights."""
+        for other, theirs in list(self._models.items()):
+            if theirs is progress or not theirs.in_round or theirs.averages is None:
+                continue
+            if averages.shares_with(theirs.averages):
+                self.average(other)
+
     def _averages(self, model: Model, progress: _Progress) -> Averages:
-        """Returns what averages the variables of the model. They may change between rounds, when layers are frozen."""
-        found = progress.averages
-        if found is not None and progress.in_round:
+        """Returns what averages the variables of the model: those that its train function has been made for."""
+        found, function = progress.averages, getattr(model, "train_function", None)
+        if found is not None and (
+            progress.in_round or (function is not None and progress.function is function)
+        ):
             return found
         weights, statistics = averaged_variables(model)
         if found is None or not found.fits(weights, statistics):
@@ -171,13 +234,18 @@ class LocalSteps:
                 size=self._workers.size,
                 before=found,
             )
+        progress.function = function
         return found
 
     def _is_warm(self, model: Model, progress: _Progress) -> bool:
         return _steps_of(model, progress) >= self._options.warmup_steps
 
 
+def _variable(initial: float, dtype: tf.DType, name: str) -> tf.Variable:
+    return compat.ResourceVariable(initial, dtype=dtype, trainable=False, name=name)
+
+
 def _steps_of(model: Model, progress: _Progress) -> int:
-    """Returns the steps that the optimizer has taken, or the calls of the train function if there is no optimizer."""
-    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
-    return progress.calls if iterations is None else int(iterations.numpy())
+    """Returns the steps that the model has taken: those of its optimizers, which a backup restores, or of this process."""
+    counters = (getattr(each, "iterations", None) for each in optimizers_of(model))
+    return max(progress.calls, *(int(each.numpy()) for each in counters if each is not None), 0)

@@ -182,7 +182,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         return context.num_input_pipelines > 1 and context.num_replicas_in_sync == 1
 
     @contextlib.contextmanager
-    def whole_data(self):
+    def whole_data(self, model):
+        del model
         before, self._sums = self._sums, None
         try:
             with self._servers.detecting_failures(), self.extended.distributor.whole():

@@ -1,7 +1,8 @@
 """One worker of test_local_steps.py: trains the programs of task.py, given as a JSON list of names, on so many local replicas.
 
 Some programs compare for themselves, and end with an error if something is wrong: "resumed" trains with an interruption and
-without, "batches" mixes train_on_batch, fit and compile, and in "lost" the last worker is killed.
+without, "batches" mixes train_on_batch, fit and compile, "shared" has two models with a common layer, and in "lost" the last
+worker is killed.
 Prints the results as one line of JSON: for each program its history, its weights, and what was communicated in its last epoch.
 """
 
@@ -172,6 +173,49 @@ def mix(devices: List[str]) -> Dict[str, Any]:
     return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
 
 
+class Constant(tf.keras.layers.Layer):
+    """Has a weight that no step changes, as large as a mask of attention."""
+
+    def build(self, shape: Any) -> None:
+        self.mask = self.add_weight(
+            name="mask", shape=[3], trainable=False, initializer=tf.keras.initializers.Constant(-3.4e38)
+        )
+        super().build(shape)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+
+def share(devices: List[str]) -> Dict[str, Any]:
+    """Trains two models that share a layer in turn, and freezes another layer now and then, within rounds."""
+    strategy = tfs.CollectiveAllReduceStrategy(devices=devices, local_steps=tfs.LocalSGD(sync_every=2))
+    x, y = make_rows()
+    with strategy.scope():
+        shared, constant = tf.keras.layers.Dense(8), Constant()
+        models = []
+        for _ in range(2):
+            layers = [tf.keras.layers.Input([8]), shared, constant, tf.keras.layers.Dense(1)]
+            models.append(tf.keras.Sequential(layers))
+            models[-1].compile(tf.keras.optimizers.SGD(0.01), "mse")
+    for number in (1, 0, 1, 0):
+        models[number].train_on_batch(x[:BATCH], y[:BATCH] + strategy.rank)
+    for model in models:
+        strategy.average_weights(model)
+        require_equal_everywhere(strategy, model.weights)
+    models[0].train_on_batch(x[:BATCH], y[:BATCH])
+    models[1].fit(x, y, batch_size=BATCH, verbose=0)
+    for number in range(3):
+        shared.trainable = number % 2 == 0
+        with strategy.scope():
+            models[0].compile(models[0].optimizer, "mse")
+        models[0].train_on_batch(x[:BATCH], y[:BATCH])
+    strategy.average_weights(models[0])
+    require_equal_everywhere(strategy, models[0].weights)
+    np.testing.assert_array_equal(constant.mask.numpy(), np.float32(-3.4e38))
+    strategy.close()
+    return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
+
+
 class Killed(tf.keras.callbacks.Callback):
     """Kills the last worker in the middle of a round."""
 
@@ -201,7 +245,7 @@ def lose_one(devices: List[str]) -> Dict[str, Any]:
     raise AssertionError("nobody was lost")
 
 
-CHECKS = {"resumed": resume, "batches": mix, "lost": lose_one}
+CHECKS = {"resumed": resume, "batches": mix, "shared": share, "lost": lose_one}
 
 
 def main(names: str, replicas: str) -> None:

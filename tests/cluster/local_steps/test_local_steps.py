@@ -75,7 +75,9 @@ def test_nothing_is_sent_between_averages(trained: Dict[str, Any]) -> None:
 @pytest.mark.keras
 @pytest.mark.quick
 def test_replicas_of_a_worker_take_their_steps_together_and_resume(tmp_path: Path) -> None:
-    found = run(tmp_path, ["outer optimizer", "every step", "loop", "resumed", "batches"], 2, replicas=2)
+    found = run(
+        tmp_path, ["outer optimizer", "every step", "loop", "resumed", "batches", "shared"], 2, replicas=2
+    )
     for name, size in (("outer optimizer", 2), ("every step", 1), ("loop", 1)):
         for one, wanted in zip(found[name]["weights"], weights_after(PROGRAMS[name], size, 2)):
             np.testing.assert_allclose(one, wanted.ravel(), atol=3e-5)

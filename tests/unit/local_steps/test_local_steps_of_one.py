@@ -78,3 +78,69 @@ def test_a_loop_that_applies_gradients_is_refused() -> None:
         in_function()
     with pytest.raises(tfs.OptionsError, match=r"outside of `with strategy.local_step\(model\):`"):
         strategy.run(step)
+
+
+def test_local_steps_of_loops_that_would_not_be_averaged_are_refused() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"], local_steps=tfs.LocalSGD(sync_every=2))
+    with strategy.scope():
+        first, second = (make_model(PROGRAMS["every step"]) for _ in range(2))
+
+    def train(model: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(make_rows()[0]))
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    with pytest.raises(tfs.OptionsError, match="belongs to no model that"), strategy.local_step(first):
+        strategy.run(train, args=(second,))
+    with pytest.raises(tfs.OptionsError, match="has not been trained by this strategy"):
+        strategy.average_weights(second)
+    with (
+        pytest.raises(tfs.OptionsError, match="give all models to one"),
+        strategy.local_step(second),
+        strategy.local_step(second),
+    ):
+        pass
+    step = tf.function(lambda: strategy.run(train, args=(second,)))
+    with strategy.local_step(second):
+        step()
+    step()
+    with pytest.raises(tfs.OptionsError, match="called outside of it"):
+        strategy.average_weights(second)
+
+
+def test_the_warm_up_counts_the_optimizer_that_steps() -> None:
+    class TwoOptimizers(tf.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = tf.keras.layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def compile(self, other: Any) -> None:
+            super().compile()  # with an optimizer that takes no step
+            self.other = other
+
+        def train_step(self, data: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(data[0]) - data[1]))
+            variables = self.trainable_variables
+            self.other.apply_gradients(zip(tape.gradient(loss, variables), variables))
+            return {"loss": loss}
+
+    options = tfs.DiLoCo(sync_every=100, warmup_steps=2, outer_learning_rate=0.5, outer_momentum=0.0)
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"], local_steps=options)
+    with strategy.scope():
+        model = TwoOptimizers()
+        model.build([None, 8])
+        model.compile(tf.keras.optimizers.SGD(0.01))
+    x, y = make_rows()
+    for _ in range(2):
+        model.train_on_batch(x, y)
+    before = model.get_weights()
+    model.train_on_batch(x, y)
+    after = model.get_weights()
+    strategy.average_weights(model)
+    for start, local, found in zip(before, after, model.get_weights()):
+        np.testing.assert_allclose(found, (start + local) / 2, atol=1e-6)

@@ -50,6 +50,7 @@ class BatchRows:
         state: Iterable[tf.Variable],
         *,
         shapes_are_agreed: bool,
+        may_have_changed: Callable[[tf.Variable], bool] = lambda variable: True,
     ) -> Callable[..., Result]:
         """Returns the replica function `fn`, watched until `forget`.
 
@@ -58,6 +59,7 @@ class BatchRows:
             arguments: the arguments, per replica.
             state: variables that each replica writes by itself. They are kept finite.
             shapes_are_agreed: whether a batch with a static number of rows has this number on all workers.
+            may_have_changed: returns False, after `fn` has run, for a variable of the state that it has not written.
         """
         replicas = [_of_replica(replica, arguments) for replica in range(self._local_replicas)]
         rows = _rows(replicas, shapes_are_agreed)
@@ -81,8 +83,9 @@ class BatchRows:
             for variable in state:
                 self._before[replica, id(variable)] = variable.read_value()
             result = fn(*args, **kwargs)
-            if state:
-                _unless(self._has_rows(replica), lambda: self._settle(state, replica))
+            changed = [variable for variable in state if may_have_changed(variable)]
+            if changed:
+                _unless(self._has_rows(replica), lambda: self._settle(changed, replica))
             return result
 
         return watched
@@ -160,7 +163,9 @@ class BatchRows:
 
     def _settle(self, state: List[tf.Variable], replica: int) -> bool:
         for variable in state:
-            variable.assign(self._settled(variable.read_value(), replica, variable))
+            # Directly, so that it does not count as a write of the replica function.
+            part = variable.values[replica] if hasattr(variable, "values") else variable
+            part.assign(self._settled(part.read_value(), replica, variable))
         return True
 
     def _settled(self, value: tf.Tensor, replica: int, variable: tf.Variable) -> tf.Tensor:

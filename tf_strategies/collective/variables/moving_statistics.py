@@ -111,6 +111,11 @@ class ReplicaStatistics:
                     assigned.append(part.assign(mean, read_value=False))
         return assigned
 
+    def may_have_changed(self, variable: tf.Variable) -> bool:
+        """Returns False for a statistic that the replica function has not written."""
+        is_known = any(variable is each for each in self.known())
+        return id(variable) in self._written or not is_known
+
     def forget(self) -> None:
         """Ends the watch of the replica function."""
         self._watching, self._graph = False, None
