@@ -51,7 +51,7 @@ def test_python_blocks_run_on_two_workers(tmp_path: Path) -> None:
     )
     assert text.count(PORT) == 1
     with consecutive_ports(2) as first:
-        log = run_with_tfs_run(tmp_path, text.replace(PORT, str(first)), "--workers", "2", timeout=240)
+        log = run_with_tfs_run(tmp_path, text.replace(PORT, str(first)), "--workers", "2", timeout=400)
     for name, _ in programs:
         assert log.count(f"ran {name}") == 2 * [each for each, _ in programs].count(name)
 
