@@ -105,7 +105,7 @@ def optimizers_of(model: Model) -> List[Optimizer]:
 
 def learning_rates(model: Model) -> List[tf.Variable]:
     """Returns the learning rates of the model's optimizer that can be set; a LearningRateSchedule is none."""
-    optimizer = model.optimizer
+    optimizer = getattr(model, "optimizer", None)
     parts = (optimizer, *getattr(optimizer, "optimizers", ()))
     rates = [getattr(part, "learning_rate", None) for part in parts]
     return [_stored(rate) for rate in rates if hasattr(rate, "assign")]
