@@ -1,4 +1,4 @@
-"""What fewer bytes do to learning: accuracy and perplexity against bytes, four workers, several seeds, in one run.
+"""Measures what fewer bytes do to learning: accuracy and perplexity, four workers, several seeds, in one run.
 
     python -m benchmarks.learning [--tasks digits,language] [--systems ...] [--seeds 1,2,3] [--epochs N] [--folder learning]
 

@@ -175,8 +175,8 @@ class GroupTraining(LocalTraining):
                 self._stops = before
 
     @contextlib.contextmanager
-    def whole_data(self, model):
-        with self._naming_lost_workers(), super().whole_data(model):
+    def whole_data(self):
+        with self._naming_lost_workers(), super().whole_data():
             yield
 
     def stops_training(self, wanted):

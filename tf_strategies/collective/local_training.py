@@ -115,10 +115,12 @@ class LocalTraining(GroupStrategy):
         has_changed = self.call(self._local_steps.make_equal, model)
         return self._mean_logs if has_changed else super().epoch_trained(model)
 
-    @contextlib.contextmanager
-    def whole_data(self, model):
+    def evaluates(self, model):
         if self._local_steps is not None:
             self.call(self._local_steps.average_for, model)
+
+    @contextlib.contextmanager
+    def whole_data(self):
         before, self._is_evaluating = self._is_evaluating, True
         try:
             yield

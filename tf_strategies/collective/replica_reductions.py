@@ -11,6 +11,7 @@ from tf_strategies.collective.exchange.cross_device import CollectiveCrossDevice
 from tf_strategies.collective.replica_runs import ReplicaRuns
 from tf_strategies.collective.sessions.replica_gradients import apart
 from tf_strategies.collective.worker_group import Collectives
+from tf_strategies.keras.joint_step import times
 from tf_strategies.types import Destinations, PerReplica, Structure, TensorLike, TensorOrSlices
 
 __all__ = ["ReplicaReductions", "is_float", "is_gradient", "scaled"]
@@ -189,7 +190,5 @@ def is_float(value: PerReplica) -> bool:
 def scaled(value: PerReplica, factor: int) -> PerReplica:
     """Returns the value of each replica times a factor."""
     if isinstance(value, tf.distribute.DistributedValues):
-        return compat.per_replica(tuple(scaled(part, factor) for part in value.values))
-    if isinstance(value, tf.IndexedSlices):
-        return tf.IndexedSlices(value.values * tf.cast(factor, value.dtype), value.indices, value.dense_shape)
-    return value * tf.cast(factor, value.dtype)
+        return compat.per_replica(tuple(times(part, factor) for part in value.values))
+    return times(value, factor)

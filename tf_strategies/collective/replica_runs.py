@@ -93,28 +93,16 @@ class ReplicaRuns:
         fn = fn if for_session else compat.converted_by_autograph(fn)
         if self.are_running:
             return run(fn, args, kwargs)
-        if self._count_rows is None:
-            return self._run(run, fn, args, kwargs, for_session)
-        with self._alone():
-            return self._run(run, fn, args, kwargs, for_session)
-
-    def _run(
-        self,
-        run: _Run,
-        fn: Callable[..., Structure],
-        args: Sequence[Structure],
-        kwargs: Kwargs,
-        for_session: bool,
-    ) -> Structure:
-        self.step = None if self._make_step is None else self._make_step()
-        if self.step is not None:
-            fn = self.step.within(fn)
-        try:
-            if self._replicas == 1 and self._count_rows is None:
-                return run(fn, args, kwargs)
-            return self._run_with_other_replicas(run, fn, args, kwargs, for_session)
-        finally:
-            self.step = None
+        with contextlib.nullcontext() if self._count_rows is None else self._alone():
+            self.step = None if self._make_step is None else self._make_step()
+            if self.step is not None:
+                fn = self.step.within(fn)
+            try:
+                if self._replicas == 1 and self._count_rows is None:
+                    return run(fn, args, kwargs)
+                return self._run_with_other_replicas(run, fn, args, kwargs, for_session)
+            finally:
+                self.step = None
 
     @contextlib.contextmanager
     def joint_steps(

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tf_strategies.keras.step_results import StepResults
 from tf_strategies.types import Kwargs, PerReplica, Structure, TensorOrSlices
 
-__all__ = ["JointStep", "current_step"]
+__all__ = ["JointStep", "current_step", "times"]
 
 _this_thread = threading.local()
 
@@ -163,7 +163,7 @@ class JointStep:
             return list(parts)
         shares = self._shares()
         weights = [1.0 if shares is None else share for share in shares or [None] * len(parts)]
-        return [_times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
+        return [times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
 
     def _as_part_of_logs(self, value: object) -> object:
         if not isinstance(value, tf.Tensor) or value.shape.rank != 0 or not value.dtype.is_floating:
@@ -191,8 +191,9 @@ def _identity(gradient: TensorOrSlices) -> tf.Tensor:
     return tensor
 
 
-def _times(gradient: TensorOrSlices, factor: Union[float, tf.Tensor]) -> TensorOrSlices:
+def times(gradient: TensorOrSlices, factor: Union[float, tf.Tensor]) -> TensorOrSlices:
+    """Returns a gradient times a factor."""
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_times(gradient.values, factor), gradient.indices, gradient.dense_shape)
+        return tf.IndexedSlices(times(gradient.values, factor), gradient.indices, gradient.dense_shape)
     gradient = tf.convert_to_tensor(gradient)
     return gradient * tf.cast(factor, gradient.dtype)

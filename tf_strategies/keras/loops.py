@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from types import ModuleType
-from typing import Any, Callable, ContextManager, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
@@ -34,7 +34,7 @@ _ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
 def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.fit`, which tells the strategy that training runs."""
     signature = inspect.signature(original)
-    loop = _within(refusals.before_training(original, keras), lambda strategy, model: strategy.training())
+    loop = _within(refusals.before_training(original, keras), "training")
 
     @functools.wraps(original)
     def fit_noted(self: Model, *args: Any, **kwargs: Any) -> Result:
@@ -58,14 +58,14 @@ def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Res
 def evaluate(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.evaluate`, which tells the strategy that the model is only evaluated."""
     del keras
-    return _within(refusals.before_testing(original), _whole_data)
+    return _within(refusals.before_testing(original), "whole_data")
 
 
 def predict(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.predict`, which does the same, and returns rows in the order of the dataset."""
     # Keras 2 keeps the order itself.
     in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found
-    return in_order(_within(original, _whole_data))
+    return in_order(_within(original, "whole_data"))
 
 
 def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
@@ -75,11 +75,9 @@ def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> C
     @functools.wraps(original)
     def predict_split(self: Model, x: Structure) -> Structure:
         strategy = self.distribute_strategy
-        if not isinstance(strategy, GroupStrategy) or strategy.replicas == 1:
-            return original(self, x)
-        with strategy.whole_data(self):
+        if isinstance(strategy, GroupStrategy) and strategy.replicas > 1:
             (x,) = strategy.call(own_rows, strategy, (x,))
-            return original(self, x)
+        return original(self, x)
 
     return predict_split
 
@@ -107,19 +105,13 @@ def predict_function(
     return _called_by_strategy(original, "predict_function")
 
 
-def _whole_data(strategy: WorkerStrategy, model: Model) -> ContextManager[None]:
-    return strategy.whole_data(model)
-
-
-def _within(
-    original: Callable[..., Result], context: Callable[[WorkerStrategy, Model], ContextManager[None]]
-) -> Callable[..., Result]:
+def _within(original: Callable[..., Result], context: str) -> Callable[..., Result]:
     @functools.wraps(original)
     def loop(self: Model, *args: Any, **kwargs: Any) -> Result:
         strategy = self.distribute_strategy
         if not isinstance(strategy, WorkerStrategy):
             return original(self, *args, **kwargs)
-        with context(strategy, self):
+        with getattr(strategy, context)():
             return original(self, *args, **kwargs)
 
     return loop
@@ -145,6 +137,8 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
 
     @functools.wraps(function)
     def call(*args: Any) -> Structure:
+        if not trains:
+            strategy.evaluates(model)
         if name == "predict_function":
             return strategy.call(function, *args)
         (data,) = args

@@ -125,6 +125,10 @@ class WorkerStrategy:
         """Notes that steps of `fit` have run."""
         del model
 
+    def evaluates(self, model: Model) -> None:
+        """Prepares the model for steps of `evaluate` or `predict`."""
+        del model
+
     def epoch_trained(self, model: Model) -> Callable[[Logs], Logs]:
         """Notes that the data of an epoch have ended, before its logs are computed. Does nothing in `evaluate`.
 
@@ -138,12 +142,11 @@ class WorkerStrategy:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 
-    def whole_data(self, model: Model) -> ContextManager[None]:
+    def whole_data(self) -> ContextManager[None]:
         """Opens a context in which workers that keep their own pace see all data.
 
         The context is open while `evaluate` and `predict` run.
         """
-        del model
         return contextlib.nullcontext()
 
 

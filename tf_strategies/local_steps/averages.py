@@ -46,8 +46,8 @@ class Averages:
         size: int,
         before: Optional[Averages],
     ) -> None:
-        self.weights, self.statistics = list(weights), list(statistics)
-        self._all = [*self.weights, *self.statistics]
+        self.weights = list(weights)
+        self._all = [*weights, *statistics]
         self._rows, self._options, self._sums = rows, options, sums
         self._changes_nothing = size == 1 and options.learning_rate == 1 and not options.momentum
         known = {} if before is None else dict(zip(map(id, before.weights), before.velocities))

@@ -166,8 +166,7 @@ class LocalSteps:
     def average_for(self, model: Model) -> None:
         """Makes the weights of a model equal on all workers, also those that it shares with other models. A collective."""
         self.average(model)
-        progress = self._models.get(model)
-        if progress is None and not any(each.in_round for each in self._models.values()):
+        if not any(each.in_round for each in self._models.values()):
             return
         progress = self._models.setdefault(model, _Progress())
         self._average_others(progress, self._averages(model, progress))

@@ -182,8 +182,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         return context.num_input_pipelines > 1 and context.num_replicas_in_sync == 1
 
     @contextlib.contextmanager
-    def whole_data(self, model):
-        del model
+    def whole_data(self):
         before, self._sums = self._sums, None
         try:
             with self._servers.detecting_failures(), self.extended.distributor.whole():

@@ -8,16 +8,21 @@ import time
 import tensorflow as tf
 
 import tf_strategies as tfs
+from tests.support.processes import wait_until
 
-_LATER_SECONDS = 0.3
+_SECONDS = 30
 
 
 def main(elements: str) -> None:
     strategy = tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(timeout=60))
     group = strategy._group
 
-    def wait(value: tf.Tensor) -> tf.Tensor:
-        time.sleep(_LATER_SECONDS)
+    def after_the_other(value: tf.Tensor) -> tf.Tensor:
+        """Waits until this worker has submitted the collective that it begins with."""
+        first = f"sum {group.rank}"
+        wait_until(
+            lambda: any(each.name == first for each in strategy.recorded_collectives()), _SECONDS, first
+        )
         return value
 
     @tf.function
@@ -26,7 +31,7 @@ def main(elements: str) -> None:
         for number in range(2):
             value = tf.fill([int(elements)], float(number + 1))
             if number != group.rank:
-                value = tf.ensure_shape(tf.py_function(wait, [value], tf.float32), value.shape)
+                value = tf.ensure_shape(tf.py_function(after_the_other, [value], tf.float32), value.shape)
             sums.append(group.all_reduce([value], name=f"sum {number}")[0])
         return sums
 

@@ -1,4 +1,4 @@
-"""What the workers of test_local_steps.py must compute: several models in one process, each with the rows of one worker."""
+"""Computes what the workers of test_local_steps.py must: with several models in one process, each with the rows of a worker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ROWS = 40  # the last batch of an epoch has 4 rows, so that some of 3 workers ha
 
 
 class Program(NamedTuple):
-    """How a model is trained.
+    """Describes how a model is trained.
 
     Attributes:
         options: of the local steps.

@@ -17,8 +17,11 @@ from tf_strategies.collective.worker_group import Collectives
 
 __all__ = ["WeightSums"]
 
-_METHODS = {8: "stochastic8", 4: "stochastic4"}
-_BUCKETS = {8: 512, 4: 64}  # elements that share a scale of 32 bits
+_CODES = {
+    None: ("", 1),
+    8: ("stochastic8", 512),
+    4: ("stochastic4", 64),
+}  # and the elements that share a scale of 32 bits
 _LEAST_ELEMENTS = 1024  # smaller tensors are sent as they are: there is little to gain
 
 
@@ -37,7 +40,8 @@ class WeightSums:
         sum_between_workers: Callable[[Sequence[tf.Tensor]], List[tf.Tensor]],
         bits: Optional[int],
     ) -> None:
-        self._group, self._sum_between_workers, self._bits = group, sum_between_workers, bits
+        self._group, self._sum_between_workers = group, sum_between_workers
+        self._method, self._bucket = _CODES[bits]
         with tf.init_scope(), tf.device(HOST):
             self._calls = compat.ResourceVariable(0, dtype=tf.int64, trainable=False, name="sums_in_few_bits")
 
@@ -59,7 +63,7 @@ class WeightSums:
 
     def _is_rounded(self, change: tf.Tensor) -> bool:
         return (
-            self._bits is not None
+            bool(self._method)
             and self._group.size > 1
             and change.dtype == tf.float32
             and int(change.shape.num_elements()) >= _LEAST_ELEMENTS
@@ -69,8 +73,8 @@ class WeightSums:
         """Returns the sum over workers of a vector, [n] float32."""
         from tf_strategies.native.quantize import sum_quantized
 
-        size, elements, bucket = self._group.size, int(vector.shape[0]), _BUCKETS[self._bits or 8]
-        share = -(-elements // (size * bucket)) * bucket
+        size, elements = self._group.size, int(vector.shape[0])
+        share = -(-elements // (size * self._bucket)) * self._bucket
         padded = tf.pad(vector, [[0, share * size - elements]])
         call = self._calls.assign_add(1)
         messages = [self._written(part, place, call) for place, part in enumerate(tf.split(padded, size))]
@@ -85,6 +89,5 @@ class WeightSums:
         """Returns the message of one part. No two messages of a call have the same random numbers."""
         from tf_strategies.native.quantize import quantize
 
-        bits = self._bits or 8
         seed = tf.stack([tf.constant(self._group.rank * (self._group.size + 1) + place, tf.int64), call])
-        return quantize(part, seed, _METHODS[bits], bucket=_BUCKETS[bits])
+        return quantize(part, seed, self._method, bucket=self._bucket)
