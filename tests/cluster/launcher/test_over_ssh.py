@@ -60,12 +60,16 @@ def launch(hosts: SshHosts, tmp_path: Path) -> Iterator[Launch]:
 
 
 NOTES = """
+def command(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:  # it has ended
+        return ""
 secret = pathlib.Path(os.environ["TF_STRATEGIES_SECRET_FILE"])
 note(
     config=config, argv=sys.argv[1:], cwd=os.getcwd(), secret=secret.read_text(), mode=oct(secret.stat().st_mode),
     here=[name for name in os.listdir("/sys/class/net") if name.startswith("tfs")], env=dict(os.environ),
-    commands=[pathlib.Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-              for pid in os.listdir("/proc") if pid.isdigit() and os.path.exists(f"/proc/{pid}/cmdline")],
+    commands=[command(pid) for pid in os.listdir("/proc") if pid.isdigit()],
 )
 print(f"hello from {role} {index}", flush=True)
 """

@@ -15,6 +15,7 @@ __all__ = ["WHY_LENGTH", "Leaving"]
 WHY_LENGTH = 300  # the limit for the error that ended a member, in characters
 _LEAVE_SECONDS = 10.0  # how long rank 0 waits for other members after it has left
 _TELL_SECONDS = 3.0  # how long it waits until members have received a failure
+_TELL_LOST_SECONDS = 1.0  # the same for members that the others go on without, but that may be alive
 _TELL_LATECOMERS_SECONDS = 10.0  # the same if some members have not joined yet
 
 
@@ -73,11 +74,15 @@ class Leaving:
             return waited_long or all(entry.gone for entry in others)
         awaited = latecomers and not self._life.roster.complete()
         limit = _TELL_LATECOMERS_SECONDS if awaited else _TELL_SECONDS
+        waited = time.monotonic() - self._life.failed_at
         lost = frozenset() if self._life.failure is None else self._life.failure.lost
+        given_up = lost if waited > _TELL_LOST_SECONDS else frozenset()
         told = not awaited and all(
-            entry.gone or entry.acknowledged or rank in lost for rank, entry in self._entries.items() if rank
+            entry.gone or entry.acknowledged or rank in given_up
+            for rank, entry in self._entries.items()
+            if rank
         )
-        return told or time.monotonic() - self._life.failed_at > limit
+        return told or waited > limit
 
     def _dismiss(self, rank: int) -> None:
         entry = self._entries[rank]

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
-from tf_strategies.control_plane.coordinator import failure_decision, roster, stall_inspector
+from tf_strategies.control_plane.coordinator import (
+    failure_decision,
+    group_life,
+    leaving,
+    roster,
+    stall_inspector,
+)
 from tf_strategies.control_plane.coordinator.comparisons import FirstPayloads
 from tf_strategies.control_plane.coordinator.exchanges import Gathering
 from tf_strategies.control_plane.messages import Failure, Wait
@@ -36,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (roster, stall_inspector, failure_decision):
+    for module in (roster, stall_inspector, failure_decision, group_life, leaving):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -46,6 +52,41 @@ def members(*ranks):
     for rank in ranks or range(3):
         found.entries[rank] = roster.Entry(connection=None, process=f"process {rank}")
     return found
+
+
+# ---- the end of rank 0
+
+
+class Sink:
+    def send(self, message):
+        del message
+
+
+@pytest.fixture
+def ending(clock):
+    """Three members, of which rank 1 was late and rank 2 knows of that."""
+    found = members()
+    for entry in found.entries.values():
+        entry.connection = Sink()
+    life = group_life.GroupLife(found)
+    life.run()
+    life.fail(Failure(Code.DEADLINE_EXCEEDED, "rank 1 is late", frozenset({1})))
+    ending = leaving.Leaving(life, reports=None)
+    ending.on_aborted(2, {})
+    return ending
+
+
+def test_rank_0_ends_when_a_late_member_knows_of_the_failure(ending):
+    assert not ending.is_settled(latecomers=False)
+    ending.on_aborted(1, {})
+    assert ending.is_settled(latecomers=False)
+
+
+def test_rank_0_waits_a_second_for_a_late_member_that_is_stopped(ending, clock):
+    clock.now += 0.9
+    assert not ending.is_settled(latecomers=False)
+    clock.now += 0.2
+    assert ending.is_settled(latecomers=False)
 
 
 # ---- gatherings
