@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Union
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.group_backup import GroupBackup
+from tf_strategies.callbacks.preemption import EXIT_STATUS, Preemption
 from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.errors import OptionsError
@@ -19,6 +21,7 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy
 __all__ = ["BackupAndRestore"]
 
 _FILE = "training.checkpoint"
+_log = logging.getLogger("tf_strategies")
 
 
 class BackupAndRestore(Resuming):
@@ -48,18 +51,25 @@ class BackupAndRestore(Resuming):
     when it saved last. If their number has changed, they begin the epoch of the last one again. `fit` ends on all workers at
     the same time, so that the file exists as long as a worker may need it.
 
+    With `save_before_preemption=True` a SIGTERM, by which schedulers announce that they take a machine away, does not end the
+    process at once. All workers save after the same batch, which is the next one, and end with status 143, whichever of them
+    has received the signal. It takes effect after validation if that runs, and ends the process as usual outside of `fit`.
+
     These are not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2 without
     `enable_tf_random_generator()`, which hides its state; states of your own callbacks; a dataset that shuffles within
-    `repeat(n)` without `steps_per_epoch`.
+    `repeat(n)` without `steps_per_epoch`; a dataset of unknown length, saved after the last batch of the first epoch but before
+    its end, whose logs are lost (in Keras 2, `fit` ends with an error: begin again).
 
     Args:
         directory: where the chief keeps `training.checkpoint`. It need not be shared. It is created if it does not exist.
         save_freq: "epoch", or the number of batches between two saves. With `steps_per_execution`, it saves at the end of the
             next execution.
         delete_checkpoint: whether the file is removed when `fit` ends without an error.
+        save_before_preemption: whether SIGTERM makes all workers save and end. Not with parameter servers, which would end first.
 
     Raises:
-        OptionsError: an argument has a value that is not allowed, or Keras is older than 3.7.
+        OptionsError: an argument has a value that is not allowed, or Keras is older than 3.7. From `fit`:
+            `save_before_preemption=True` with parameter servers, or outside of the main thread.
         CheckpointError: from `fit`, on all workers: the file is damaged, belongs to another model, or cannot be written (with
             parameter servers on the chief alone).
         DriftError: from `fit`, on all workers: the weights of the workers differ.
@@ -76,6 +86,7 @@ class BackupAndRestore(Resuming):
         *,
         save_freq: Union[str, int] = "epoch",
         delete_checkpoint: bool = True,
+        save_before_preemption: bool = False,
     ) -> None:
         if not str(directory):
             raise OptionsError("directory must be the path of a folder; got an empty one")
@@ -86,6 +97,7 @@ class BackupAndRestore(Resuming):
                 f'save_freq must be "epoch" or a number of batches, at least 1; got {save_freq!r}'
             )
         self._path = Path(directory) / _FILE
+        self._saves_before_preemption = save_before_preemption
         super().__init__("BackupAndRestore", str(self._path), save_freq, delete=delete_checkpoint)
         bridge.install()  # without a strategy, nothing else has installed the bridge
 
@@ -94,9 +106,32 @@ class BackupAndRestore(Resuming):
         if getattr(strategy, "rank", 0) == 0:
             remove_left_over(self._path)
         progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
+        self._preemption = self._running.contexts.enter_context(
+            Preemption(self.strategy, notices=self._saves_before_preemption)
+        )
         if progress is not None:
+            if self._saves_before_preemption:
+                raise OptionsError(
+                    "save_before_preemption=True does not work with parameter servers, which SIGTERM ends first; use "
+                    "save_freq=N to save every N batches"
+                )
             return ServerBackup(self._path, self.model, progress)
         return GroupBackup(self._path, self.model, self.strategy)
+
+    def leaves_here(self) -> bool:
+        return self._preemption.stops_here()
+
+    def leave(self, place: str) -> None:
+        who = ", ".join(self._preemption.preempted())
+        is_chief = self.strategy is None or self.strategy.rank == 0
+        where = f"in {self._path}" if is_chief else f"by {self.strategy.name_of(0)}"
+        _log.warning(
+            "SIGTERM asked %s to end. All workers end now. Training is saved at %s, %s; start the script again to go on",
+            who,
+            place,
+            where,
+        )
+        raise SystemExit(EXIT_STATUS)
 
     def find_fit(self) -> RunningFit:
         strategy = self.model.distribute_strategy

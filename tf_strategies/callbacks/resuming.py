@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Dict, List, Optional, Tuple, Union
+from typing import List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,14 @@ from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import learning_rates, metric_variables, replicas_of
 from tf_strategies.keras.running_fit import RunningFit, running_fit
 from tf_strategies.keras.stopping import agree_to_stop
-from tf_strategies.keras.types import Model, Variable
+from tf_strategies.keras.types import Model
 
-__all__ = ["Resuming"]
+__all__ = ["Resuming", "place_name"]
+
+
+def place_name(epoch: int, batches: int) -> str:
+    """Returns a place of a `fit` in words: the epoch, from 0, and the number of its batches that are finished."""
+    return f"epoch {epoch + 1}, after batch {batches}"
 
 
 class Resuming(Hooks, abc.ABC):
@@ -94,13 +99,12 @@ class Resuming(Hooks, abc.ABC):
         self._saved = False
         self._running.took(done)
         self._since_saving += done
-        if isinstance(self._save_freq, str) or self._since_saving < self._save_freq:
-            self._save_at_end = False
-            return
-        self._since_saving = 0
-        self._save_at_end = True  # If this was the last batch, the end of the epoch is saved instead.
+        is_due = not isinstance(self._save_freq, str) and self._since_saving >= self._save_freq
+        self._save_at_end = is_due  # If this was the last batch, the end of the epoch is saved instead.
+        if is_due:
+            self._since_saving = 0
         if not self._running.is_last(self._batches):
-            self._save(metrics=metric_variables(self.model))
+            self._end_part(saves=is_due)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
@@ -108,12 +112,12 @@ class Resuming(Hooks, abc.ABC):
         self._callback_states.epoch_ended()
         agree_to_stop(self.model)
         self._stopped = bool(self.model.stop_training)
-        if self._each_epoch or self._save_at_end or self._stopped:
-            self._save(metrics={})
+        self._end_part(saves=self._each_epoch or self._save_at_end or self._stopped)
         self._save_at_end = False
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
         del logs
+        self._end_part(saves=False)
         if self._fit is not None:
             self._fit.forget()
             self._fit = None
@@ -153,7 +157,24 @@ class Resuming(Hooks, abc.ABC):
                     "other files with ModelCheckpoint"
                 )
 
-    def _save(self, metrics: Dict[str, Variable]) -> None:
+    def leaves_here(self) -> bool:
+        """Returns True if all workers leave `fit` here, as soon as the state is saved."""
+        return False
+
+    def leave(self, place: str) -> None:
+        """Leaves `fit`, whose state is saved at this place."""
+
+    def _end_part(self, *, saves: bool) -> None:
+        """Ends a part of `fit` after which it can continue: a batch, an epoch, or all epochs."""
+        if saves:
+            self._save()
+        if self.leaves_here():
+            if not saves:
+                self._save()
+            self.leave(place_name(self._epoch, self._batches))
+
+    def _save(self) -> None:
+        metrics = metric_variables(self.model) if self._batches else {}
         remembered, weights = self._callback_states.take()
         facts = {
             "epoch": self._epoch,

@@ -182,6 +182,9 @@ class GroupTraining(LocalTraining):
     def stops_training(self, wanted):
         return self._stops(wanted)
 
+    def stopping_places(self):
+        return self._group.training()
+
     def alone(self):
         return self.extended.alone()
 

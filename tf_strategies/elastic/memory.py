@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
 from tf_strategies.callbacks.exchange import of_every_worker
-from tf_strategies.callbacks.resuming import Resuming
+from tf_strategies.callbacks.resuming import Resuming, place_name
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy
@@ -115,7 +115,7 @@ class Memory:
         if self.moment is None or self.moment.place[0] < 0:
             return "the beginning"
         epoch, batches = self.moment.place
-        return f"epoch {epoch + 1}, after batch {batches}"
+        return place_name(epoch, batches)
 
 
 class KeepsState(Resuming):

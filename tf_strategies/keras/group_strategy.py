@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, ContextManager, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, ContextManager, List, Optional, Sequence
 
 from tf_strategies.keras.fit_types import Dataset
 from tf_strategies.keras.types import Model, Variable
@@ -87,6 +87,13 @@ class GroupStrategy(WorkerStrategy):
                 has passed.
         """
         return wanted
+
+    def stopping_places(self) -> ContextManager[Callable[[bool], bool]]:
+        """Opens a context in which all workers can agree to stop, for a reason of its own, beside `stops_training`.
+
+        It yields a function that works as `stops_training` does. All workers must open such contexts in the same order.
+        """
+        return contextlib.nullcontext(bool)
 
     def require_agreement(self, what: str, text: str) -> None:
         """Raises ValueError on all workers if their texts about `what` differ. A collective."""

@@ -53,10 +53,12 @@ class RunningFit(abc.ABC):
 
     Attributes:
         callbacks: the list of callbacks that `fit` calls. It can be changed.
+        contexts: those that end with `fit`, also when it raises an error.
     """
 
     def __init__(self, parts: _Parts, adapter: DataAdapter, dataset: Dataset) -> None:
         self.callbacks: List[Callback] = parts.callbacks.callbacks  # type: ignore[union-attr]  # it is known
+        self.contexts = parts.contexts
         self._model = parts.model
         self._epochs = parts.epochs
         self._adapter = adapter
@@ -233,6 +235,7 @@ class _Parts:
         epochs: the number of the last epoch.
         callbacks: its list of callbacks.
         loop: the data loop.
+        contexts: those that end with it.
     """
 
     def __init__(self, model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList]) -> None:
@@ -240,6 +243,7 @@ class _Parts:
         self.epochs = epochs
         self.callbacks: Optional[CallbackList] = callbacks if hasattr(callbacks, "callbacks") else None  # type: ignore[assignment]
         self.loop: DataLoop = None
+        self.contexts = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
@@ -252,9 +256,11 @@ def fit_runs(model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList
         callbacks: the callbacks that were passed to `fit`.
     """
     stack = _stack()
-    stack.append(_Parts(model, epochs, callbacks))
+    parts = _Parts(model, epochs, callbacks)
+    stack.append(parts)
     try:
-        yield
+        with parts.contexts:
+            yield
     finally:
         stack.pop()
 

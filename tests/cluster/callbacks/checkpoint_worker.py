@@ -2,7 +2,7 @@
 
 python -m tests.cluster.callbacks.checkpoint_worker FOLDER STAGE
 
-In each stage but the last the workers end by SIGKILL in one run of `fit`; the next stage goes on with it.
+In each stage but the last the workers end by a signal in one run of `fit`; the next stage goes on with it.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def adam() -> Any:
 
 
 class KillAt(keras.callbacks.Callback):
-    """Ends this process after so many batches."""
+    """Sends this process a signal after so many batches."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, number: int = signal.SIGKILL) -> None:
         super().__init__()
-        self.left = steps
+        self.left, self.number = steps, number
 
     def on_train_batch_end(self, batch, logs=None) -> None:
         self.left -= 1
         if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
 
 
 def kill_in_saving(number: int) -> None:
@@ -110,8 +110,8 @@ def train_arrays(strategy, folder: Path, extra: List[Any]) -> Any:
 
 
 def train_with_steps(strategy, folder: Path, extra: List[Any]) -> Any:
-    """5 batches an epoch of an endless dataset, saved every 3; the learning rate falls, and training stops early."""
-    backup = callbacks.BackupAndRestore(folder, save_freq=3)
+    """5 batches an epoch of an endless dataset, saved when SIGTERM comes; the learning rate falls, and training stops early."""
+    backup = callbacks.BackupAndRestore(folder, save_before_preemption=True)
     lower = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e6, min_lr=0.0)
     stop = keras.callbacks.EarlyStopping("loss", patience=2, min_delta=1e6, restore_best_weights=True)
     model = make_model(strategy, adam)
@@ -257,9 +257,11 @@ def main(folder: Path, stage: int) -> None:
         train_arrays(strategy, own(strategy, folder, "arrays"), [])
     elif stage == 3:
         require_continued(strategy, folder, "arrays", begins_at=8)
-        train_with_steps(strategy, own(strategy, folder, "steps"), [KillAt(11)])
+        asked = [] if chief else [KillAt(11, signal.SIGTERM)]
+        train_with_steps(strategy, own(strategy, folder, "steps"), asked)
     elif stage == 4:
-        require_continued(strategy, folder, "steps", begins_at=9)
+        batches = int((folder / "batches_of_epoch_3").read_text())
+        require_continued(strategy, folder, "steps", begins_at=10 + batches)
         check_wrong_checkpoints(strategy, folder)
         check_saved_models(strategy, folder)
 

@@ -1,4 +1,4 @@
-"""A run that was killed goes on, and ends with the same bits as one that was not: real processes, SIGKILL at given steps."""
+"""A run that was killed goes on, and ends with the same bits as one that was not: real processes, signals at given steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import Sequence
+from typing import Optional, Sequence
 
 import pytest
 
@@ -29,12 +29,17 @@ def test_workers_killed_at_a_step_or_while_saving_go_on_exactly(tmp_path: Path) 
     run_stage(tmp_path, 1, passes=[], killed=[1])
     run_stage(tmp_path, 2, passes=["continued_dataset"], killed=[0])
     assert list((tmp_path / "arrays").glob(".saving-*")), "the chief was to be killed while it saved"
-    run_stage(tmp_path, 3, passes=["continued_arrays"], killed=[0, 1])
+    run_stage(tmp_path, 3, passes=["continued_arrays"], killed=[], preempted=1)
     run_stage(tmp_path, 4, passes=["continued_steps", "wrong_checkpoints", "saved_models"], killed=[])
 
 
-def run_stage(folder: Path, stage: int, passes: Sequence[str], killed: Sequence[int]) -> None:
-    """Both workers pass; those to be killed are, and a survivor ends with an error that names who was lost."""
+def run_stage(
+    folder: Path, stage: int, passes: Sequence[str], killed: Sequence[int], preempted: Optional[int] = None
+) -> None:
+    """Both workers pass; those to be killed are, and a survivor ends with an error that names who was lost.
+
+    When one is preempted by SIGTERM, both end, and say who it was.
+    """
     logs = folder / f"stage{stage}"
     logs.mkdir()
     with ReservedPorts(2) as ports, ProcessGroup(logs) as group:
@@ -45,7 +50,16 @@ def run_stage(folder: Path, stage: int, passes: Sequence[str], killed: Sequence[
         for index in range(2):
             log = group[f"worker{index}"].log()
             assert re.findall(r"^passed (\w+)", log, re.M) == list(passes)
-            if index in killed:
+            if preempted is not None:
+                assert statuses[f"worker{index}"] == 128 + signal.SIGTERM
+                where = r"in \S+/steps/training.checkpoint" if index == 0 else r"by worker 0 \(\S+\)"
+                saved = re.search(
+                    rf"SIGTERM asked worker {preempted} \(\S+\) to end\. .* saved at epoch 3, after batch ([12]), {where};",
+                    log,
+                )
+                assert saved
+                (folder / "batches_of_epoch_3").write_text(saved.group(1))
+            elif index in killed:
                 assert statuses[f"worker{index}"] == KILLED
             elif killed:
                 assert statuses[f"worker{index}"] == 1
