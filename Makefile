@@ -200,8 +200,10 @@ test-gpu: $(NEW)/.built ## the tests that need a GPU
 test-matrix: ## a part of the tests on every TensorFlow and Keras of tests/matrix/versions.txt; ONLY=2.18 for a part (hours)
 	@python=$$($(call find_python,3.10,3.13)) && $$python tools/matrix.py $(ONLY)
 
-test-bazel: $(TOOLS)/.installed ## the C++ core again, built and tested by Bazel
-	LIBUCX=$(LIBUCX) tools/bazel.sh test //...
+# The same tests as test-core, so some show that those of Bazel run; `tools/bazel.sh test //...` runs all.
+test-bazel: $(TOOLS)/.installed ## the C++ core again, built by Bazel, with some of its tests
+	LIBUCX=$(LIBUCX) tools/bazel.sh build //...
+	LIBUCX=$(LIBUCX) tools/bazel.sh test //tests/core/base:tests //tests/core/communicator:tests
 
 # Both share the cores: what one leaves idle at its end, the other takes. ThreadSanitizer is for what has threads.
 THREADED := base/ transport/ communicator/ channel/ confine/ ledger/ cuda/ staging/

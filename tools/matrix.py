@@ -154,7 +154,6 @@ def passes(line: Line) -> bool:
         "PYTHONPATH": str(keras_folder(line, python)),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "OMP_NUM_THREADS": "1",
-        "TFS_MATRIX": "1",
     }
     environ.pop("TF_USE_LEGACY_KERAS", None)
     if line.keras.startswith("tf_keras"):

@@ -37,7 +37,6 @@ OF_EACH_IDEA = tuple(
 ALL = tuple(name for name, each in PROGRAMS.items() if each.runs)
 WITH_REPLICAS = tuple(name for name in ALL if PROGRAMS[name].local_replicas)
 THE_OTHERS = tuple(name for name in ALL if name not in OF_EACH_IDEA)
-IN_MATRIX = os.environ.get("TFS_MATRIX") == "1"
 FOR_TABLE = "TFS_EXACTNESS_KEEP" in os.environ
 
 
@@ -117,7 +116,7 @@ def test_two_workers(tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.timeout(1200)
 def test_one_worker(tmp_path: Path) -> None:
-    require_exact(tmp_path, 1, 1, OF_EACH_IDEA if IN_MATRIX else ALL)
+    require_exact(tmp_path, 1, 1, ALL if FOR_TABLE else OF_EACH_IDEA)
 
 
 @pytest.mark.any_line

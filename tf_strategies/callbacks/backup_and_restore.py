@@ -123,8 +123,8 @@ class BackupAndRestore(Resuming):
 
     def leave(self, place: str) -> None:
         who = ", ".join(self._preemption.preempted())
-        is_chief = self.strategy is None or self.strategy.rank == 0
-        where = f"in {self._path}" if is_chief else f"by {self.strategy.name_of(0)}"
+        strategy = self.strategy
+        where = f"in {self._path}" if strategy is None or strategy.rank == 0 else f"by {strategy.name_of(0)}"
         _log.warning(
             "SIGTERM asked %s to end. All workers end now. Training is saved at %s, %s; start the script again to go on",
             who,

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.support.processes import REPOSITORY, light_environment
 
+pytestmark = pytest.mark.any_line
 KERAS_3 = hasattr(tf.keras, "ops")
 
 

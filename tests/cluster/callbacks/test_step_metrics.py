@@ -33,6 +33,7 @@ TAGS = {
 }
 
 
+@pytest.mark.any_line
 @pytest.mark.quick
 def test_each_worker_serves_and_writes_the_figures_of_its_steps(tmp_path: Path) -> None:
     with ReservedPorts(2) as ports, consecutive_ports(2) as first, ProcessGroup(tmp_path) as group:

@@ -97,7 +97,7 @@ def test_tfs_run_ends_with_the_failure_and_leaves_nothing_running(tmp_path: Path
     [
         pytest.param("options", ["bytes_per_pack", "1048576", "2097152"], marks=pytest.mark.any_line),
         pytest.param("model", ["32", "33"], marks=pytest.mark.any_line),
-        pytest.param("batch", ["12", "24"], marks=pytest.mark.quick),
+        pytest.param("batch", ["12", "24"], marks=[pytest.mark.quick, pytest.mark.any_line]),
         pytest.param("features", ["8", "9"], marks=pytest.mark.any_line),
     ],
 )

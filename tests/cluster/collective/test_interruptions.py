@@ -71,6 +71,7 @@ def interrupt(process: Process) -> None:
             return
 
 
+@pytest.mark.any_line
 @pytest.mark.quick
 def test_an_interrupted_worker_is_named_by_the_others(tmp_path: Path) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):

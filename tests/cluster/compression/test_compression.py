@@ -41,6 +41,7 @@ def test_three_workers(tmp_path: Path) -> None:
     require_checks(tmp_path, _WORKER, "1", *names, workers=3, expected=names)
 
 
+@pytest.mark.any_line
 def test_two_workers_with_two_replicas_each(tmp_path: Path) -> None:
     assert set(_WITH_TWO_REPLICAS) < set(names_of_checks(_WORKER))
     require_checks(tmp_path, _WORKER, "2", *_WITH_TWO_REPLICAS, workers=2, expected=_WITH_TWO_REPLICAS)

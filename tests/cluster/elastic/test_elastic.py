@@ -23,7 +23,7 @@ _SECONDS = 120
     ("size", "faults"),
     [
         pytest.param(3, {1: ["kill", 12]}, marks=[pytest.mark.keras, pytest.mark.quick]),
-        pytest.param(3, {0: ["kill", 12]}),
+        pytest.param(3, {0: ["kill", 12]}, marks=pytest.mark.any_line),
         pytest.param(3, {2: ["kill", "validation"]}, marks=pytest.mark.any_line),
         pytest.param(5, {3: ["kill", 12], 1: ["kill", "forming"]}, marks=pytest.mark.any_line),
         pytest.param(4, {1: ["raise", 1]}, marks=pytest.mark.any_line),

@@ -3,8 +3,8 @@
 python -m tests.cluster.estimator.estimator_servers_worker STRATEGY CASE FOLDER STEPS [TIMEOUT]
 
 STRATEGY is async, sync, backup (sync, of three workers two), compressed (sync, with top-k) or one (this process alone, without a
-strategy). CASE is "all", for estimators of each kind one after another, or one of CASES. Chief and evaluator share FOLDER; a
-worker's is one of its own in it.
+strategy). CASE is one of CASES, or several one after another: custom,keras. Chief and evaluator share FOLDER; a worker's is one
+of its own in it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,6 @@ CASES: Dict[str, Dict[str, Any]] = {
     "slow": _CUSTOM,
     "stopping": {**_CUSTOM, "hooks": stop_early},
 }
-_ALL = ("custom", "deep", "linear", "keras", "exported")
 
 
 def _task() -> Tuple[str, int]:
@@ -149,10 +148,10 @@ def _task() -> Tuple[str, int]:
 
 
 def main() -> None:
-    kind, name, where, steps = sys.argv[1:5]
+    kind, names, where, steps = sys.argv[1:5]
     timeout = float(sys.argv[5]) if len(sys.argv) > 5 else 60.0
     strategy = strategy_of(kind, timeout)
-    for each in _ALL if name == "all" else [name]:
+    for each in names.split(","):
         folder = Path(where) / each
         if _task()[0] == "worker":
             folder = folder / "of worker"

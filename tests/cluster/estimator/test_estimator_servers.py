@@ -88,15 +88,23 @@ def begin_with(folder: Path, other: Path) -> None:
     (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
 
 
-@pytest.mark.parametrize("strategy", ["async", "sync"])
-def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(strategy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "kinds"),
+    [
+        ("async", ["custom", "deep", "linear", "keras", "exported"]),
+        ("sync", ["custom", "keras", "exported"]),
+    ],
+)
+def test_every_kind_of_estimator_trains_and_is_evaluated_and_exported(
+    strategy: str, kinds: List[str], tmp_path: Path
+) -> None:
     models = tmp_path / "models"
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1, chief=True, evaluator=True) as cluster:
-        cluster.start(strategy, "all", str(models), "100")
+        cluster.start(strategy, ",".join(kinds), str(models), "100")
         cluster.require_good_end(_SECONDS)
         assert "initialized" in cluster["chief0"].log()
         assert "initialized" not in cluster["worker0"].log()
-    for kind in ("custom", "deep", "linear", "keras", "exported"):
+    for kind in kinds:
         step, metrics = evaluated(models / kind)
         assert metrics["accuracy"] > 0.7, (kind, metrics)
         saved = saved_steps(models / kind)

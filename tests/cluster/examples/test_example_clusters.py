@@ -17,6 +17,7 @@ from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts
 from tf_strategies.cluster import Cluster
 from tf_strategies.secret import SECRET_FILE
 
+pytestmark = pytest.mark.any_line
 EXAMPLES = REPOSITORY / "examples"
 SLURM = EXAMPLES / "slurm"
 
@@ -50,7 +51,6 @@ wait $first && wait $second
 """
 
 
-@pytest.mark.any_line
 def test_the_slurm_script_trains_example_06(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

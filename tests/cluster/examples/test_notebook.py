@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.support.notebooks import run_notebook
 from tests.support.processes import REPOSITORY
 
 
+@pytest.mark.any_line
 def test_the_notebook_goes_from_one_process_to_four_with_the_same_result() -> None:
     text = (REPOSITORY / "examples" / "13_notebook.ipynb").read_text()
     outputs = run_notebook(text, timeout=120)

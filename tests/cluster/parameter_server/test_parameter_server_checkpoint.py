@@ -20,6 +20,7 @@ _SECONDS = 150
 KILLED = -signal.SIGKILL
 
 
+@pytest.mark.any_line
 @pytest.mark.timeout(700)
 def test_all_killed_while_the_chief_saves_go_on_with_other_servers_and_workers(tmp_path: Path) -> None:
     with cluster(tmp_path, "first", servers=2, workers=3) as first:
@@ -70,6 +71,7 @@ def test_a_worker_and_a_chief_that_come_back_go_on_at_their_epoch_and_restore_no
             assert alive[f"ps{index}"].wait(20) == 0
 
 
+@pytest.mark.any_line
 def test_a_server_that_comes_back_alone_makes_the_chief_restore_all(tmp_path: Path) -> None:
     """What the other still holds is newer than the checkpoint, and does not count."""
     with cluster(tmp_path, "alive", servers=2, workers=2) as torn:
