@@ -12,17 +12,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import statistics
-import sys
-import tempfile
-import threading
 from pathlib import Path
 
-from benchmarks.workers import run_workers
-from tf_strategies.launcher.ports import ReservedPorts
+from benchmarks.trainings import train_missing
 
-_SECONDS_A_TASK = 6 * 3600
 SYSTEMS = [
     "dense", "half", "quantize8", "quantize4", "ternary", "sign",
     "random_k_1%", "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
@@ -34,51 +28,10 @@ SCORES = {"digits": "test accuracy", "language": "perplexity of a letter"}
 def measure(
     task: str, systems: list[str], seeds: list[int], workers: int, epochs: int, folder: Path
 ) -> list[dict]:
-    """The results of learning_worker, a dict for each training; those that are in the folder already are not made again.
-
-    Raises:
-        RuntimeError: a worker failed; its output is in the message.
-    """
-    results = folder / f"{task}.jsonl"
-    results.touch()
-    done = {(result["seed"], result["system"]) for result in _read(results)}
-    missing = [(seed, system) for seed in seeds for system in systems if (seed, system) not in done]
-    if missing:
-        _train(task, missing, workers, epochs, results)
-    return _read(results)
-
-
-def _train(task: str, trainings: list[tuple[int, str]], workers: int, epochs: int, results: Path) -> None:
-    with tempfile.TemporaryDirectory() as logs, ReservedPorts(workers) as ports:
-        argv = [
-            sys.executable, "-m", "benchmarks.learning_worker", "--task", task, "--results", str(results),
-            "--epochs", str(epochs), "--trainings", *(f"{seed}/{system}" for seed, system in trainings),
-        ]  # fmt: skip
-        over = threading.Event()
-        watcher = threading.Thread(target=_tell, args=(results, over))
-        watcher.start()
-        try:
-            run_workers(argv, ports.addresses, Path(logs), seconds=_SECONDS_A_TASK)
-        finally:
-            over.set()
-            watcher.join()
-
-
-def _read(results: Path) -> list[dict]:
-    return [json.loads(line) for line in results.read_text().splitlines()]
-
-
-def _tell(path: Path, over: threading.Event) -> None:
-    """Shows each line of a file that grows."""
-    told = len(path.read_text().splitlines())
-    while True:
-        last = over.wait(1.0)
-        lines = path.read_text().splitlines()
-        for line in lines[told:]:
-            print(line, file=sys.stderr, flush=True)
-        told = len(lines)
-        if last:
-            return
+    """The results of learning_worker, a dict for each seed and system."""
+    names = [f"{seed}/{system}" for seed in seeds for system in systems]
+    options = ["--task", task, "--epochs", str(epochs)]
+    return train_missing("benchmarks.learning_worker", options, names, workers, folder / f"{task}.jsonl")
 
 
 def summary(results: list[dict], system: str) -> tuple[float, float, float, float]:
@@ -147,7 +100,9 @@ def main() -> None:
         )
         print(table(task, by_task[task], arguments.systems), end="\n\n", flush=True)
     with (arguments.folder / "learning.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["task", "system", "seed", "score", "bytes_a_step", "weights"])
+        writer = csv.DictWriter(
+            file, ["task", "system", "seed", "score", "bytes_a_step", "weights"], extrasaction="ignore"
+        )
         writer.writeheader()
         writer.writerows({"task": task, **result} for task, results in by_task.items() for result in results)
     plot(by_task, arguments.systems, arguments.folder / "learning.png")

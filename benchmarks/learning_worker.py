@@ -6,8 +6,6 @@ The first worker appends a line of JSON to the results after each training.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, Callable, NamedTuple
@@ -19,6 +17,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import tf_strategies as tfs
+from benchmarks.trainings import run_trainings
 
 MOMENTUM = 0.9
 LETTERS_A_ROW = 32
@@ -147,13 +146,12 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     task = TASKS[arguments.task]()
     task = task._replace(epochs=arguments.epochs or task.epochs)
-    chief = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0
-    for training in arguments.trainings:
+
+    def train_named(training: str) -> dict[str, Any]:
         seed, _, system = training.partition("/")
-        result = train(task, system, int(seed))
-        if chief:
-            with arguments.results.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+        return train(task, system, int(seed))
+
+    run_trainings(arguments.trainings, arguments.results, train_named)
 
 
 if __name__ == "__main__":

@@ -122,12 +122,11 @@ class BackupAndRestore(Resuming):
         return self._preemption.stops_here()
 
     def leave(self, place: str) -> None:
-        who = ", ".join(self._preemption.preempted())
         strategy = self.strategy
         where = f"in {self._path}" if strategy is None or strategy.rank == 0 else f"by {strategy.name_of(0)}"
         _log.warning(
             "SIGTERM asked %s to end. All workers end now. Training is saved at %s, %s; start the script again to go on",
-            who,
+            self._preemption.preempted(),
             place,
             where,
         )

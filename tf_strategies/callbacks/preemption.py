@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from types import FrameType, TracebackType
-from typing import Callable, List, Optional, Type
+from typing import Callable, Optional, Type
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
@@ -78,10 +78,12 @@ class Preemption(contextlib.ExitStack):
         """Returns True if all workers leave here. They must call it at the same places of their fits."""
         return self._stops(self._termination.requested)
 
-    def preempted(self) -> List[str]:
-        """Returns the names of the workers that were asked to end. A collective."""
-        mine = self._termination.requested
+    def preempted(self) -> str:
+        """Returns in words who was asked to end. A collective."""
         if self._strategy is None:
-            return ["this process"] if mine else []
-        answers = self._strategy.exchange("preempted" if mine else "", "the signal to end")
-        return [self._strategy.name_of(rank) for rank, answer in enumerate(answers) if answer]
+            return "this process"
+        answers = self._strategy.exchange(
+            "preempted" if self._termination.requested else "", "the signal to end"
+        )
+        names = [self._strategy.name_of(rank) for rank, answer in enumerate(answers) if answer]
+        return "all workers" if len(names) == len(answers) else ", ".join(names)
