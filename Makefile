@@ -61,7 +61,7 @@ demo: $(NEW)/.built ## set up, then train with three workers and Keras 3
 test: $(OLD)/.built $(NEW)/.built ## set up, then the core, the newest TensorFlow and a smoke of the others (15 minutes)
 	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test
 
-test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (40 minutes)
+test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (50 minutes)
 	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test-all
 
 # Packages come side by side; the builds, which share the checkout, do not.
@@ -127,18 +127,25 @@ $(PEERS)/.installed: Makefile
 
 # Those of single processes and those that mostly wait share the cores. The others of several processes use them all: two lines
 # of them side by side took 1.07 times as long as one after the other.
-.PHONY: parts-of-test parts-of-test-all
+.PHONY: parts-of-test parts-of-test-all rest-side-by-side
 parts-of-test:
 	@$(AGAIN) test-core
 	@$(SIDE_BY_SIDE) quick-waits-newest units-newest smoke-old smoke-keras2
 	@$(AGAIN) quick-newest
 
-parts-of-test-all:
-	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) units-newest units-old waits-newest waits-commands waits-old units-keras2
-	@$(AGAIN) clusters-newest
-	@$(AGAIN) clusters-old
-	@$(AGAIN) clusters-keras2
+parts-of-test-all: parts-of-test
+	@$(AGAIN) rest-side-by-side
+	@$(AGAIN) clusters-newest REST=1
+	@$(AGAIN) clusters-old REST=1
+	@$(AGAIN) clusters-keras2 REST=1
+
+rest-side-by-side:
+	@$(SIDE_BY_SIDE) units-old waits-newest waits-commands waits-old units-keras2 REST=1
+
+# With REST=1, the targets below leave out what `make test` runs.
+REST ?=
+BUT_QUICK = $(if $(REST), and not quick)
+BUT_SMOKE = $(if $(REST), and not smoke)
 
 budgets: $(NEW)/.built ## what the last tests took, as lines for tests/budgets.txt
 	@$(NEW)/bin/python -m tests.support.slowest --budgets $(TIMES)
@@ -153,31 +160,31 @@ test-newest: units-newest waits-newest waits-commands clusters-newest ## the Pyt
 test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again with tf_keras
 
 units-old: $(OLD)/.built ## the tests of single processes, on TensorFlow 2.15
-	$(ON_OLD) -m 'not any_line' $(UNITS)
+	$(ON_OLD) -m 'not any_line$(BUT_SMOKE)' $(UNITS)
 
 units-newest: $(NEW)/.built ## the tests of single processes, on the newest
 	$(ON_NEWEST) $(UNITS)
 
 units-keras2: $(NEW)/.built ## the tests of single processes, on tf_keras
-	$(ON_KERAS2) -m keras $(UNITS)
+	$(ON_KERAS2) -m 'keras$(BUT_SMOKE)' $(UNITS)
 
 waits-old: $(OLD)/.built ## the tests of several processes that mostly wait, on TensorFlow 2.15
-	$(ON_OLD) -m 'waits and not any_line' $(CLUSTERS)
+	$(ON_OLD) -m 'waits and not any_line$(BUT_SMOKE)' $(CLUSTERS)
 
 waits-newest: $(NEW)/.built ## the tests of several processes that mostly wait, on the newest, but for those of commands
-	$(ON_NEWEST) -m waits $(COMMANDS:%=--ignore %) $(CLUSTERS)
+	$(ON_NEWEST) -m 'waits$(BUT_QUICK)' $(COMMANDS:%=--ignore %) $(CLUSTERS)
 
 waits-commands: $(NEW)/.built ## those of tfs-run and tfs-doctor
-	$(ON_NEWEST) -m waits $(COMMANDS)
+	$(ON_NEWEST) -m 'waits$(BUT_QUICK)' $(COMMANDS)
 
 clusters-old: $(OLD)/.built ## the other tests of several processes, on TensorFlow 2.15
-	$(ON_OLD) -m 'not waits and not any_line' $(CLUSTERS)
+	$(ON_OLD) -m 'not waits and not any_line$(BUT_SMOKE)' $(CLUSTERS)
 
 clusters-newest: $(NEW)/.built ## the other tests of several processes, on the newest
-	$(ON_NEWEST) -m 'not waits' $(CLUSTERS)
+	$(ON_NEWEST) -m 'not waits$(BUT_QUICK)' $(CLUSTERS)
 
 clusters-keras2: $(NEW)/.built ## the tests of several processes, on tf_keras
-	$(ON_KERAS2) -m keras $(CLUSTERS)
+	$(ON_KERAS2) -m 'keras$(BUT_SMOKE)' $(CLUSTERS)
 
 quick-newest: $(NEW)/.built ## the tests of several processes that matter most, on the newest
 	$(ON_NEWEST) -m 'quick and not waits' $(CLUSTERS)

@@ -139,12 +139,23 @@ def test_ci_runs_a_test_command_of_the_readme():
     readme, ci = ((layers.ROOT / name).read_text() for name in ("README.md", ".ci/run"))
     named = set(re.findall(r"\bmake (test[a-z-]*)", code_of("README.md", readme)))
     assert named == {"test", "test-all"}
-    assert re.search(r"^stage .* make test-all$", ci, re.MULTILINE)
+    assert re.search(r'^stage "make test" \d+ make test$', ci, re.MULTILINE)
+
+
+def test_ci_runs_what_test_all_adds_to_test():
+    recipe = re.search(
+        r"^parts-of-test-all: parts-of-test\n((?:\t.*\n)+)", MAKEFILE.read_text(), re.MULTILINE
+    )
+    added = re.findall(r"\$\(AGAIN\) (.+)", recipe.group(1))
+    ci = (layers.ROOT / ".ci" / "run").read_text()
+    assert len(added) == 4
+    for command in added:
+        assert re.search(rf'^stage_if_time_allows "make {command}" \d+ make {command}$', ci, re.MULTILINE)
 
 
 def test_every_target_of_the_makefile_is_explained():
     explained = set(re.findall(r"^([a-z0-9-]+):.*## \w", MAKEFILE.read_text(), re.MULTILINE))
-    parts = {"sanitize-address", "sanitize-thread", "parts-of-test", "parts-of-test-all"}
+    parts = {"sanitize-address", "sanitize-thread", "parts-of-test", "parts-of-test-all", "rest-side-by-side"}
     assert make_targets() - explained <= parts
 
 
