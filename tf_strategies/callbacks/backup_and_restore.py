@@ -106,7 +106,7 @@ class BackupAndRestore(Resuming):
         if getattr(strategy, "rank", 0) == 0:
             remove_left_over(self._path)
         progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
-        self._preemption = self._running.contexts.enter_context(
+        self._preemption = self.running.contexts.enter_context(
             Preemption(self.strategy, notices=self._saves_before_preemption)
         )
         if progress is not None:

@@ -79,7 +79,7 @@ class Resuming(Hooks, abc.ABC):
     def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
         self._epoch = epoch
-        self._running.forget()
+        self.running.forget()
         for rate, value in self._rates_to_keep:
             for part in replicas_of(rate):
                 part.assign(value)
@@ -97,13 +97,13 @@ class Resuming(Hooks, abc.ABC):
         done = batch + 1 - self._batches
         self._batches = batch + 1
         self._saved = False
-        self._running.took(done)
+        self.running.took(done)
         self._since_saving += done
         is_due = not isinstance(self._save_freq, str) and self._since_saving >= self._save_freq
         self._save_at_end = is_due  # If this was the last batch, the end of the epoch is saved instead.
         if is_due:
             self._since_saving = 0
-        if not self._running.is_last(self._batches):
+        if not self.running.is_last(self._batches):
             self._end_part(saves=is_due)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
@@ -124,7 +124,7 @@ class Resuming(Hooks, abc.ABC):
         self._backup.end(delete=self._delete, saved=self._saved)
 
     @property
-    def _running(self) -> RunningFit:
+    def running(self) -> RunningFit:
         """The `fit` that calls."""
         if self._fit is None:
             raise RuntimeError(f"{self.what} was called outside of Model.fit")
@@ -180,7 +180,7 @@ class Resuming(Hooks, abc.ABC):
             "epoch": self._epoch,
             "batches": self._batches,
             "stopped": self._stopped,
-            "place": self._running.place(self._batches),
+            "place": self.running.place(self._batches),
             "callbacks": remembered,
         }
         self._backup.save(Checkpoint(facts, weights), metrics)
@@ -191,7 +191,7 @@ class Resuming(Hooks, abc.ABC):
         if found is None:
             return
         facts, arrays = found
-        callback_states.restore(self._running.callbacks, facts["callbacks"], arrays)
+        callback_states.restore(self.running.callbacks, facts["callbacks"], arrays)
         self._epoch, self._batches = facts["epoch"], facts["batches"]
         kept = lasting(facts["variables"])
         sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
@@ -201,9 +201,9 @@ class Resuming(Hooks, abc.ABC):
             rates = learning_rates(self.model)
             self._rates_to_keep = [(rate, replicas_of(rate)[0].numpy()) for rate in rates]
         if facts["stopped"]:
-            self._running.end_now()
+            self.running.end_now()
         else:
-            self._running.go_to(self._epoch, self._batches, facts["place"])
+            self.running.go_to(self._epoch, self._batches, facts["place"])
 
     def _add_metrics_to_come(self) -> None:
         """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""
