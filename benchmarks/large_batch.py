@@ -21,17 +21,13 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from benchmarks.large_batch_rates import BEST_RATES, TRIED_RATES
 from benchmarks.trainings import train_missing
 
 BATCHES = {"digits": (16, 64, 256, 512), "fashion": (64, 256, 1024, 2048)}
 RECIPES = [
     "no_scaling", "no_warmup", "constant_warmup", "gradual_warmup", "lars", "lamb", "tuned_nesterov",
 ]  # fmt: skip
-TRIED_RATES = {
-    "lars": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
-    "lamb": (0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
-    "tuned_nesterov": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4),
-}
 IMAGES = Path("/usr/share/datasets/fashion-mnist")
 WORKERS = 2
 
@@ -106,7 +102,7 @@ def plot(by_task: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(BATCHES))
+    parser.add_argument("--tasks", type=lambda text: text.split(","), default=["digits"])
     parser.add_argument("--recipes", type=lambda text: text.split(","), default=RECIPES)
     parser.add_argument("--batches", type=lambda text: list(map(int, text.split(","))), default=None)
     parser.add_argument("--seeds", type=lambda text: list(map(int, text.split(","))), default=[1, 2, 3])
@@ -128,6 +124,17 @@ def main() -> None:
             for recipe in arguments.recipes
             for batch in arguments.batches or BATCHES[task]
         ]
+        unknown = [
+            case
+            for case in cases
+            if (recipe := case.partition("/")[0]) in TRIED_RATES
+            and int(case.partition("/")[2]) not in BEST_RATES.get((task, recipe), {})
+        ]
+        if unknown and not arguments.tune:
+            parser.error(
+                f"no rate is known for {task} by {', '.join(unknown)}: find the best with --tune, and add them to "
+                "benchmarks/large_batch_rates.py"
+            )
         if arguments.tune:
             names = [
                 f"0/{case}/{rate}" for case in cases for rate in TRIED_RATES.get(case.partition("/")[0], ())

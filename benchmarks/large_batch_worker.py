@@ -1,6 +1,6 @@
 """One worker of benchmarks.large_batch, as TF_CONFIG says: trains a task by each recipe, one after the other.
 
-The name of a training is seed/recipe/batch, or seed/recipe/batch/rate for another rate than that of RATES.
+The name of a training is seed/recipe/batch, or seed/recipe/batch/rate for another rate than that of BEST_RATES.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from benchmarks import learning_worker
+from benchmarks.large_batch_rates import BEST_RATES
 from benchmarks.trainings import run_trainings
 
 MOMENTUM = 0.9
@@ -104,7 +105,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         optimizer: makes it, of a schedule and other arguments.
-        scales: whether the rate grows with the batch. If not, it is the base rate, or that of RATES.
+        scales: whether the rate grows with the batch. If not, it is the base rate, or that of BEST_RATES.
         warmup: "gradual", "constant" or "".
     """
 
@@ -134,8 +135,6 @@ RECIPES = {
     "lamb": Recipe(_lamb, scales=False, warmup="gradual"),
     "tuned_nesterov": Recipe(_sgd, scales=False, warmup="gradual"),
 }
-# The best of those that `benchmarks.large_batch --tune` tries with seed 0, which does not count in the results.
-RATES: dict[tuple[str, str], dict[int, float]] = {}
 
 
 def schedule(task: Task, recipe: Recipe, batch: int, rate: float | None) -> Schedule:
@@ -159,7 +158,7 @@ def train(name: str, task: Task, training: str) -> dict[str, Any]:
     """Trains once. Returns the accuracy for the test images, and the seconds that it took."""
     seed, kind, batch, *other = training.split("/")
     recipe = RECIPES[kind]
-    rate = float(other[0]) if other else RATES.get((name, kind), {}).get(int(batch))
+    rate = float(other[0]) if other else BEST_RATES.get((name, kind), {}).get(int(batch))
     at_once = task.rows_at_once or int(batch)
     steps = int(batch) // at_once
     # The same on all workers, so that they shuffle alike and split each batch.
