@@ -2,8 +2,8 @@
 
     python -m benchmarks.large_batch [--tasks digits,fashion] [--recipes ...] [--seeds 1,2,3] [--folder large_batch] [--tune]
 
-Trains handwritten digits, and Fashion-MNIST if its files are there (Debian's package dataset-fashion-mnist, or --images), with
-two workers and Keras 3's `fit`, at batches up to 32 times the smallest and equal epochs. The recipes are those of Goyal et al.
+Trains handwritten digits, or Fashion-MNIST (Debian's package dataset-fashion-mnist, or a folder named by --images), with two
+workers and Keras 3's `fit`, at batches up to 32 times the smallest and equal epochs. The recipes are those of Goyal et al.
 2017 (the rate unchanged; scaled; scaled after a constant or a gradual warm-up), LARS (You et al. 2017), LAMB (You et al. 2020),
 and SGD with Nesterov's momentum whose rate is tuned for each batch, which Nado et al. 2021 found to be enough. All have the same
 momentum, weight decay and quadratic decay of the rate. Prints a table, and writes large_batch.csv and large_batch.png to the
