@@ -61,7 +61,7 @@ demo: $(NEW)/.built ## set up, then train with three workers and Keras 3
 test: $(OLD)/.built $(NEW)/.built ## set up, then the core, the newest TensorFlow and a smoke of the others (15 minutes)
 	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test
 
-test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (50 minutes)
+test-all: $(OLD)/.built $(NEW)/.built ## set up, then all tests, on both TensorFlow lines and on tf_keras (an hour)
 	@tools/with_times.sh $(TIMES) $(NEW)/bin/python $(AGAIN) parts-of-test-all
 
 # Packages come side by side; the builds, which share the checkout, do not.
