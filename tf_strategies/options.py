@@ -144,7 +144,7 @@ class ParameterServerOptions:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Elastic:
-    """Lets the other workers train on when some are lost. It must be equal on all workers.
+    """Lets the other workers train on when some are lost, or are asked to end by SIGTERM. It must be equal on all workers.
 
     Args:
         min_workers: the fewest workers that train on. Training ends with an error when fewer are left.

@@ -2,9 +2,10 @@
 
 python -m tests.soak.chaos [--minutes 30] [--seed 1] [--workers 4,5,6]
 
-Each round starts some workers and lets some of them fail at random moments: killed, stopped, with an exception; in a step, in the
-validation, several at once. In half of the rounds, those that were killed start again and join the others. It prints the plan of
-the round and fails when a worker hangs, ends with an error, or has other weights or logs than one process.
+Each round starts some workers and lets some of them fail at random moments: killed, asked to end by SIGTERM, stopped, with an
+exception; in a step, in the validation, several at once. In half of the rounds, those that have ended start again and join the
+others. It prints the plan of the round and fails when a worker hangs, ends with an error, or has other weights or logs than one
+process.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from tests.cluster.elastic.job import BATCHES, Job, require_expected, seconds_to_next_batch
-from tests.cluster.elastic.task import EPOCHS
+from tests.cluster.elastic.job import Job, require_expected, seconds_to_next_batch
+from tests.cluster.elastic.task import BATCHES, EPOCHS
 
-_KINDS = ("kill", "kill", "kill", "raise", "stop")
+_KINDS = ("kill", "kill", "terminate", "raise", "stop")
 
 
 def make_faults(chance: random.Random, size: int) -> Dict[int, List[Any]]:
@@ -33,8 +34,9 @@ def make_faults(chance: random.Random, size: int) -> Dict[int, List[Any]]:
         moment = chance.randint(*sorted((moments[-1] + 3 if moments else 1, BATCHES * EPOCHS + 2)))
         if moment > BATCHES * EPOCHS:
             break
+        in_validation = not moments and chance.random() < 0.2
+        moment = BATCHES if in_validation else moment
         for rank in chance.sample([each for each in range(size) if each not in faults], at_once):
-            in_validation = not moments and chance.random() < 0.2
             faults[rank] = [chance.choice(_KINDS), "validation" if in_validation else moment]
         moments.append(moment)
         left -= at_once
@@ -46,9 +48,11 @@ def run_round(seed: int, size: int, folder: Path, *, fresh: bool = False) -> Lis
     faults = make_faults(random.Random(seed), size)
     meet = 0
     if random.Random(f"{seed} again").random() < 0.5:
-        faults = {rank: ["kill", at] for rank, (_, at) in faults.items() if at != "validation"} or {
-            0: ["kill", 3]
-        }
+        faults = {
+            rank: [kind if kind == "terminate" else "kill", min(at, BATCHES * EPOCHS - 3)]
+            for rank, (kind, at) in faults.items()
+            if at != "validation"
+        } or {0: ["kill", 3]}
         meet = max(at for _, at in faults.values()) + 1
     print(f"seed {seed}: {size} workers, faults {faults}{', which start again' if meet else ''}", flush=True)
     job = Job(folder, size, "arrays", faults, meet=meet)

@@ -8,9 +8,10 @@ from typing import Union
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.group_backup import GroupBackup
-from tf_strategies.callbacks.preemption import EXIT_STATUS, Preemption
+from tf_strategies.callbacks.preemption import Preemption
 from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.callbacks.server_backup import ServerBackup
+from tf_strategies.callbacks.termination import EXIT_STATUS, Termination
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.atomic_files import remove_left_over
@@ -106,9 +107,15 @@ class BackupAndRestore(Resuming):
         if getattr(strategy, "rank", 0) == 0:
             remove_left_over(self._path)
         progress = strategy.progress_of_fit() if isinstance(strategy, WorkerStrategy) else None
-        self._preemption = self.running.contexts.enter_context(
-            Preemption(self.strategy, notices=self._saves_before_preemption)
-        )
+        contexts, self._termination = self.running.contexts, Termination()
+        self._preemption = contexts.enter_context(Preemption(self.strategy, self._termination))
+        if self._saves_before_preemption:
+            if not Termination.can_open():
+                raise OptionsError(
+                    "save_before_preemption=True needs a fit in the main thread, which alone can receive signals; call fit "
+                    "there, or leave the argument out"
+                )
+            contexts.enter_context(self._termination)
         if progress is not None:
             if self._saves_before_preemption:
                 raise OptionsError(
@@ -126,7 +133,7 @@ class BackupAndRestore(Resuming):
         where = f"in {self._path}" if strategy is None or strategy.rank == 0 else f"by {strategy.name_of(0)}"
         _log.warning(
             "SIGTERM asked %s to end. All workers end now. Training is saved at %s, %s; start the script again to go on",
-            self._preemption.preempted(),
+            self._preemption.names_of(self._preemption.asked(self._termination.requested)),
             place,
             where,
         )

@@ -13,6 +13,7 @@ from typing import (
     Any,
     Callable,
     ContextManager,
+    FrozenSet,
     Iterator,
     List,
     NamedTuple,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
 
 
-_BLAME_SECONDS = 10.0
+_END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
 
@@ -118,12 +119,14 @@ class Reformed(NamedTuple):
     """Describes how survivors have formed a group again.
 
     Attributes:
-        lost: the names of the workers without which they go on.
+        lost: the names of the workers that were lost.
+        left: the names of those that have left in good order.
         joined: the names of those that are new.
         seconds: since the failure, or since this worker has begun to wait for the others.
     """
 
     lost: List[str]
+    left: List[str]
     joined: List[str]
     seconds: float
 
@@ -280,9 +283,10 @@ class ConnectedWorkers(CommunicatorWorkers):
         at_exit.unregister(before.communicator.close_at_exit)
         self._finalizer.detach()
         self._use(after)
-        lost = [name for name in before.names if name not in self._names]
+        left = [before.names[rank] for rank in sorted(before.communicator.leavers)]
+        lost = [name for name in before.names if name not in (*self._names, *left)]
         joined = [name for name in self._names if name not in before.names]
-        return Reformed(lost, joined, time.monotonic() - before.failed_at)
+        return Reformed(lost, left, joined, time.monotonic() - before.failed_at)
 
     def join_fit(self, number: int) -> Reformed:
         """Joins the others in a call of `fit`, from 1. It may wait as long as they train.
@@ -297,7 +301,7 @@ class ConnectedWorkers(CommunicatorWorkers):
             raise BootstrapError("only a group with elastic= takes newcomers")
         self._use(Membership.join(self._cluster, self.options, self.elastic, number))
         self.is_newcomer = False
-        return Reformed([], [self._names[self.rank]], time.monotonic() - start)
+        return Reformed([], [], [self._names[self.rank]], time.monotonic() - start)
 
     def step_ended(self) -> None:
         """Notes the end of a step of `fit`.
@@ -312,7 +316,24 @@ class ConnectedWorkers(CommunicatorWorkers):
     def blame_newcomers(self, why: str) -> None:
         """Ends a group whose workers differ, so that those that joined last leave it. Blocks for a limited time."""
         self._communicator.report_failure(int(Code.MISMATCH), why, -1)
-        end = time.monotonic() + _BLAME_SECONDS
+        self._wait_for_end()
+
+    def let_leave(self, ranks: FrozenSet[int]) -> None:
+        """Ends the group, so that some ranks leave it and the others form the next one. All ranks must call it.
+
+        Raises:
+            BootstrapError: the group has not ended within a limited time.
+        """
+        self._communicator.let_leave(ranks)
+        self._wait_for_end()
+        if self.usable:
+            raise BootstrapError(
+                f"{self._names[0]} did not end the group within {_END_SECONDS:g} s, although others leave it; see its log"
+            )
+
+    def _wait_for_end(self) -> None:
+        """Waits until the group has ended, but for a limited time."""
+        end = time.monotonic() + _END_SECONDS
         while self.usable and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 

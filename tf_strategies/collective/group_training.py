@@ -142,6 +142,10 @@ class GroupTraining(LocalTraining):
         """Lets newcomers join this call of `fit`; see `ConnectedWorkers.admit`."""
         self._group.admit(fit)
 
+    def let_leave(self, ranks):
+        """Ends the group, so that some workers leave it; see `ConnectedWorkers.let_leave`."""
+        self._group.let_leave(ranks)
+
     def abandon(self):
         """Lets the survivors form the group without this worker."""
         self._group.abandon()

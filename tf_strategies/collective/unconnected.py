@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, Iterator, Optional
+from typing import Callable, FrozenSet, Iterator, Optional
 
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
@@ -41,6 +41,9 @@ class Unconnected:
         """Does nothing, because there is nobody to compare with."""
 
     def admit(self, fit: Optional[int]) -> None:
+        """Does nothing."""
+
+    def let_leave(self, ranks: FrozenSet[int]) -> None:
         """Does nothing."""
 
     def stats(self) -> JsonObject:

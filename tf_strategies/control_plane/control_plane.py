@@ -213,6 +213,15 @@ class ControlPlane:
         if coordinator is not None:
             coordinator.step_ended()
 
+    def let_leave(self, ranks: frozenset[int]) -> None:
+        """Ends the group, so that some ranks leave it and the others form the next one.
+
+        All ranks must have agreed on them. It only has an effect on rank 0, and never blocks.
+        """
+        coordinator = self._coordinator
+        if coordinator is not None:
+            coordinator.let_leave(ranks)
+
     def failed(self) -> Failure | None:
         """Returns the reason why the group has failed, or None."""
         return self._member.failed()

@@ -215,8 +215,9 @@ class Member:
         elif kind == "abort":
             with self._changed:
                 self._send({"type": "aborted"})
-            lost, joins = messages.ranks(message, "lost"), messages.texts(message, "joins")
-            self._fail(Failure(Code(message["code"]), message["message"], lost, joins))
+            lost, leavers = messages.ranks(message, "lost"), messages.ranks(message, "leavers")
+            joins = messages.texts(message, "joins")
+            self._fail(Failure(Code(message["code"]), message["message"], lost, joins, leavers))
         elif kind == "time":
             self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":

@@ -37,7 +37,8 @@ Messages from rank 0 to a member:
     gathered     sequence, first, payloads: of consecutive ranks from `first`
     describe     instance
     left         rank, why: a member has left; the member itself gets it as the answer to leave
-    abort        code, message, lost, joins: the group has ended; the ranks that are lost, the tasks that join
+    abort        code, message, lost, joins, leavers: the group has ended; the ranks that are lost, the tasks that join, and the
+                 ranks that leave in good order
     stop_where   training: asks for the first place at which the member can stop it
     stop_at      training, place: all members stop there
 
@@ -56,7 +57,7 @@ from tf_strategies.types import JsonObject
 Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 7
+PROTOCOL = 8
 
 
 class Pace(NamedTuple):
@@ -95,12 +96,14 @@ class Failure(NamedTuple):
         message: the cause and the remedy, in one line.
         lost: the ranks without which the others could go on; none if every rank is to blame, or nobody knows.
         joins: the tasks for whose sake the group ended, which join the next one, "worker 2".
+        leavers: the ranks for whose sake it ended, which leave in good order. All ranks have agreed on that.
     """
 
     code: Code
     message: str
     lost: frozenset[int] = frozenset()
     joins: tuple[str, ...] = ()
+    leavers: frozenset[int] = frozenset()
 
 
 def encode(message: Message) -> bytes:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.elastic.csv_files import continue_file
+from tf_strategies.elastic.departure import Departure, Leavable
 from tf_strategies.elastic.memory import KeepsState, Memory
 from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError
@@ -47,15 +48,14 @@ class Reformed(Protocol):
     """Describes how a group has formed again."""
 
     lost: List[str]
+    left: List[str]
     joined: List[str]
     seconds: float
 
 
-class Reformable(Protocol):
+class Reformable(Leavable, Protocol):
     """A strategy whose group can form again."""
 
-    rank: int
-    size: int
     can_reform: bool
     is_newcomer: bool
 
@@ -79,15 +79,6 @@ class Reformable(Protocol):
 
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
-
-    def abandon(self) -> None:
-        """Lets the survivors go on without this worker."""
-
-    def exchange(self, text: str, what: str) -> List[str]:
-        """Returns the text of every worker, by rank."""
-
-    def name_of(self, rank: int) -> str:
-        """Returns the name of a worker."""
 
 
 class ElasticFits(Generic[Seed]):
@@ -121,30 +112,10 @@ class ElasticFits(Generic[Seed]):
         running = self._running = _Fit(
             self._strategy, model, arguments, self._copy_every, next(_fits), self._seed_of
         )
-        reformed: Optional[Reformed] = None
         try:
-            while True:
-                try:
-                    if self._strategy.is_newcomer:
-                        reformed = running.join()
-                    if reformed is not None:  # another worker may be lost meanwhile
-                        running.begin_again(reformed)
-                    result = fit()
-                    running.finish()
-                    return result
-                except ValueError as error:
-                    if not running.may_blame(reformed):
-                        raise
-                    self._strategy.blame_newcomers(described(error, _WHY_LENGTH))
-                    if not self._strategy.can_reform:
-                        raise
-                except (tf.errors.OpError, BootstrapError):
-                    if not self._strategy.can_reform:
-                        raise
-                    if not running.can_continue:
-                        self._strategy.abandon()
-                        raise
-                reformed = running.reform()
+            reformed = running.join() if self._strategy.is_newcomer else None
+            with running.departure:
+                return self._attempt_until_done(running, reformed, fit)
         except BaseException as error:
             if running.is_trial:
                 self._strategy.leave_because(described(error, _WHY_LENGTH))
@@ -152,6 +123,31 @@ class ElasticFits(Generic[Seed]):
         finally:
             running.end()
             self._running = None
+
+    def _attempt_until_done(
+        self, running: _Fit[Seed], reformed: Optional[Reformed], fit: Callable[[], Result]
+    ) -> Result:
+        while True:
+            try:
+                if reformed is not None:  # another worker may be lost meanwhile
+                    running.begin_again(reformed)
+                with running.departure.attempt():
+                    result = fit()
+                    running.finish()
+                return result
+            except ValueError as error:
+                if not running.may_blame(reformed):
+                    raise
+                self._strategy.blame_newcomers(described(error, _WHY_LENGTH))
+                if not self._strategy.can_reform:
+                    raise
+            except (tf.errors.OpError, BootstrapError):
+                if not self._strategy.can_reform:
+                    raise
+                if not running.can_continue:
+                    self._strategy.abandon()
+                    raise
+            reformed = running.reform()
 
     def callbacks(self) -> List[Callback]:
         """Returns the callbacks of the running `fit`."""
@@ -181,13 +177,14 @@ class _Fit(Generic[Seed]):
         self._memory.on_caught_up = strategy.caught_up
         self._memory.on_step = self._step_ended
         self._on_trial = self._took_step = False
-        self.callback = KeepsState(self._memory, copy_every)
         self._seeds: List[Seed] = []
         self._appends: List[Tuple[CSVLogger, bool]] = []
         self._drawn = 0
         self._random_state = [compat.op_seed(), compat.next_op_number()]
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
         self._obstacle = self._replay.obstacle or _obstacle(model)
+        self.departure = Departure(strategy, self.can_continue)
+        self.callback = KeepsState(self._memory, copy_every, self.departure)
         if self._obstacle and strategy.rank == 0:
             _log.warning("fit will end when a worker is lost: %s", self._obstacle)
 
@@ -246,7 +243,12 @@ class _Fit(Generic[Seed]):
     def reform(self) -> Reformed:
         """Ends an attempt, and waits until the next group has formed."""
         self.callback.forget_fit()
-        return self._strategy.reform()
+        try:
+            return self._strategy.reform()
+        except BootstrapError as error:
+            if self.departure.is_asked:
+                self.departure.end(error)
+            raise
 
     def begin_again(self, reformed: Reformed) -> None:
         """Prepares the next attempt. A collective."""
@@ -260,7 +262,7 @@ class _Fit(Generic[Seed]):
             self._continue_files(epoch)
         changes = [
             f"{what}: {', '.join(names)}"
-            for what, names in (("lost", reformed.lost), ("joined", reformed.joined))
+            for what, names in (("lost", reformed.lost), ("left", reformed.left), ("joined", reformed.joined))
             if names
         ]
         what = "; ".join(changes) or "the same workers"

@@ -17,6 +17,7 @@ from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.callbacks.resuming import Resuming, place_name
+from tf_strategies.elastic.departure import Departure
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy
@@ -124,11 +125,12 @@ class KeepsState(Resuming):
     Args:
         memory: where it keeps them.
         copy_every: the number of batches between two moments.
+        departure: finds the place at which workers leave.
     """
 
-    def __init__(self, memory: Memory, copy_every: int) -> None:
+    def __init__(self, memory: Memory, copy_every: int, departure: Departure) -> None:
         super().__init__("elastic=", "another worker", copy_every, delete=False, each_epoch=True)
-        self._memory = memory
+        self._memory, self._departure = memory, departure
 
     def make_backup(self) -> Backup:
         return _MemoryBackup(self._memory, self.model, self.strategy)
@@ -137,6 +139,12 @@ class KeepsState(Resuming):
         self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.
         super().on_train_batch_end(batch, logs)
         self._memory.on_step()
+
+    def leaves_here(self) -> bool:
+        return self._departure.leaves_here()
+
+    def leave(self, place: str) -> None:
+        self._departure.leave(place)
 
     def forget_fit(self) -> None:
         """Removes what an attempt that failed has left in the model."""

@@ -189,6 +189,12 @@ class Communicator:
         failure = None if self._control is None else self._control.failed()
         return () if failure is None else failure.joins
 
+    @property
+    def leavers(self) -> frozenset[int]:
+        """The ranks for whose sake the group has ended, and that leave in good order."""
+        failure = None if self._control is None else self._control.failed()
+        return frozenset() if failure is None else failure.leavers
+
     def admit(self, fit: int | None) -> None:
         """Does the same as `ControlPlane.admit`."""
         if self._control is not None:
@@ -198,6 +204,11 @@ class Communicator:
         """Does the same as `ControlPlane.step_ended`."""
         if self._control is not None:
             self._control.step_ended()
+
+    def let_leave(self, ranks: frozenset[int]) -> None:
+        """Does the same as `ControlPlane.let_leave`."""
+        if self._control is not None:
+            self._control.let_leave(ranks)
 
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Returns the number of the next collective, and reserves the count − 1 numbers after it.
@@ -317,7 +328,7 @@ class Communicator:
             at_exit.end_quickly()
 
     def _on_abort(self, code: int, message: str) -> None:
-        records = None if self.joins else self.write_records(message)
+        records = None if self.joins or self.leavers else self.write_records(message)
         if records is not None:
             message = f"{message} (see its last collectives by `tfs-trace {records.parent}`)"
         with self._lock:

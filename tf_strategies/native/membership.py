@@ -120,7 +120,9 @@ class Membership:
     @property
     def is_succeeded(self) -> bool:
         """Whether another group follows this one, which has ended."""
-        return self._elastic is not None and bool(self.communicator.lost or self.communicator.joins)
+        return self._elastic is not None and bool(
+            self.communicator.lost or self.communicator.joins or self.communicator.leavers
+        )
 
     def successor(self) -> Membership:
         """Returns the membership in the group of the survivors. Blocks for a limited time until they have formed it.
@@ -170,7 +172,7 @@ class Membership:
         if self._elastic is None or not self.is_succeeded:
             raise BootstrapError(failed.failure)
         failed.close()
-        if failed.rank in failed.lost:
+        if failed.rank in failed.lost | failed.leavers:
             raise BootstrapError(failed.failure)
         joins = [task for task in self._cluster.absent if str(task) in failed.joins]
         joins.sort(key=lambda task: failed.joins.index(str(task)))
@@ -179,7 +181,14 @@ class Membership:
         while time.monotonic() < until:
             if self._abandoned:
                 raise BootstrapError("the strategy was closed")
-            roll = Roll(failed.rank, size, failed.lost, self._elastic.min_workers, newcomers=len(joins))
+            roll = Roll(
+                failed.rank,
+                size,
+                failed.lost,
+                self._elastic.min_workers,
+                newcomers=len(joins),
+                leavers=failed.leavers,
+            )
             try:
                 return self._form_next(self._cluster, self._options, self._elastic, tasks, roll, failed.epoch)
             except _NotFormedError as error:

@@ -1,10 +1,10 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
     {"data": "arrays" | "shuffled" | "unseeded" | "generator" | "from_generator", "folder": PATH,
-     "faults": {"RANK": ["kill" | "stop" | "raise", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
+     "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
 
 MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, or "forming": while the survivors of another
-fault form a group. With "meet", workers wait from this batch on until the others have joined that have started again, with the
+fault form a group. With "meet", all wait from this batch of `fit` on until those have joined that have started again, with the
 argument "again". These do something "wrong": have "rows" in another order, other "batches", another "model", or an "exception".
 Prints each finished batch, and the results as one line of JSON.
 """
@@ -23,9 +23,11 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows, make_schedule
+from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, make_schedule
 from tests.support.endings import ended_with
 from tf_strategies.native.membership import Membership
+
+_SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
 
 
 class Fault(tf.keras.callbacks.Callback):
@@ -55,20 +57,24 @@ class Fault(tf.keras.callbacks.Callback):
         print("fault", time.monotonic(), flush=True)
         if self._kind == "raise":
             raise ValueError("the mistake of one worker")
-        os.kill(os.getpid(), signal.SIGKILL if self._kind == "kill" else signal.SIGSTOP)
+        os.kill(os.getpid(), _SIGNALS[self._kind])
 
 
 class Meeting(tf.keras.callbacks.Callback):
-    """Takes empty steps, from a batch on, until those that have started again have joined, or have ended with an error."""
+    """Waits, from a batch of `fit` on, until those that have started again have joined, or have ended with an error."""
 
     def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, batch: int, ended: Path) -> None:
         super().__init__()
-        self._strategy, self._left, self._size, self._ended = strategy, batch, strategy.size, ended
+        self._strategy, self._from, self._size, self._ended = strategy, batch, strategy.size, ended
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        self._left -= 1
+        meets = self._epoch * BATCHES + batch + 1 >= self._from
         end = time.monotonic() + 60
-        while self._left <= 0 and self._strategy.size < self._size and not self._ended.exists():
+        while meets and self._strategy.size < self._size and not self._ended.exists():
             assert time.monotonic() < end, "nobody joins"
             time.sleep(0.02)
             self._strategy._group.step_ended()
@@ -138,7 +144,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     fault = Fault(kind, moment)
     callbacks = [
         fault,
-        *([] if again or not plan["meet"] else [Meeting(strategy, plan["meet"], ended_file(plan))]),
+        *([] if not plan["meet"] else [Meeting(strategy, plan["meet"], ended_file(plan))]),
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
         make_schedule(),

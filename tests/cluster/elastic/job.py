@@ -11,14 +11,13 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from tests.cluster.elastic.task import BATCH, EPOCHS, ROWS, make_model, make_rows, make_schedule
+from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows, make_schedule
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
 
-__all__ = ["BATCHES", "WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
+__all__ = ["WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
 
 _SECONDS = 120
 WORKER = "tests.cluster.elastic.fit_worker"
-BATCHES = -(-ROWS // BATCH)  # of an epoch
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 BATCH, EPOCHS = 24, 3
 ROWS = 200
+BATCHES = -(-ROWS // BATCH)  # of an epoch
 
 
 def make_rows() -> Tuple[np.ndarray, np.ndarray]:

@@ -45,6 +45,25 @@ def test_of_two_groups_without_a_common_rank_one_at_most_goes_on(size):
             assert members in groups or set(ranks) - members in groups
 
 
+@pytest.mark.parametrize("size", range(2, 7))
+def test_those_that_stay_decide_without_the_leavers(size):
+    def accepted(leavers: frozenset[int], members: tuple[int, ...]) -> bool:
+        return not Roll(members[0], size, frozenset(), 1, leavers=leavers).objection(members)
+
+    for count in range(1, size):
+        for leavers in map(frozenset, itertools.combinations(range(size), count)):
+            staying = [rank for rank in range(size) if rank not in leavers]
+            sets = [
+                members
+                for number in range(1, len(staying) + 1)
+                for members in itertools.combinations(staying, number)
+            ]
+            know = [set(members) for members in sets if accepted(leavers, members)]
+            do_not_know = [set(members) for members in sets if accepted(frozenset(), members)]
+            assert set(staying) in know
+            assert all(one & other for one in know for other in know + do_not_know)
+
+
 def test_newcomers_do_not_count_for_the_majority():
     roll = Roll(1, 4, frozenset(), min_workers=3, newcomers=2)
     assert "only 2 of 4 workers found one another" in roll.objection((1, 2, 4, 5))
@@ -74,6 +93,7 @@ def test_fewer_than_min_workers_do_not_go_on():
             None,
         ),  # waits for the second newcomer
         (Roll(0, 2, frozenset(), 1, newcomers=2), set(), {1, 2}, True, (0, 1, 2)),
+        (Roll(1, 4, frozenset(), 1, leavers=frozenset({0, 3})), set(), {2}, False, (1, 2)),
         (Roll(2, 2, frozenset(), 1, newcomers=2), set(), {3}, True, None),  # a newcomer never leads
     ],
 )

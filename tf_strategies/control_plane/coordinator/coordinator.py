@@ -99,6 +99,10 @@ class Coordinator:
         if self.admissions.has_waiting:
             self._inbox.put(self.admissions.on_step)
 
+    def let_leave(self, ranks: frozenset[int]) -> None:
+        """Ends the group, so that some ranks leave it and the others form the next one. It is thread-safe and never blocks."""
+        self._inbox.put(functools.partial(self._leaving.let_leave, ranks))
+
     def post_notice(self, rank: int, text: str) -> None:
         """Queues the reason for which a missing rank cannot join. It is thread-safe and never blocks."""
         self._inbox.put(functools.partial(self._joining.on_notice, rank, text))

@@ -44,6 +44,11 @@ class Leaving:
         if rank != 0:  # rank 0 still receives failures while it waits for the other members
             self._dismiss(rank)
 
+    def let_leave(self, ranks: frozenset[int]) -> None:
+        """Ends the group, so that some ranks leave it and the others form the next one."""
+        names = ", ".join(self._life.roster.names[rank] for rank in sorted(ranks))
+        self._life.fail(Failure(Code.UNAVAILABLE, f"the group forms again without {names}", leavers=ranks))
+
     def on_aborted(self, rank: int, message: Message) -> None:
         """Records that a member has received the failure."""
         self._entries[rank].acknowledged = True

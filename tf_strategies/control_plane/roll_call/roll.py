@@ -5,6 +5,10 @@ the patience. The next group needs more than half of the ranks of the last one, 
 go on after the same fault would share a rank or would both have rank 0, and a process is in one group at a time: so there is one
 at most.
 
+Ranks that leave in good order do not count: the rule holds for those that stay, and the lowest of them takes the place of rank
+0. A leaver answers no call any more before the others hear of it. So a rank that has not heard of it, and counts all ranks of the
+last group, finds a majority only among those that stay, and two groups would share a rank as before.
+
 Newcomers, which join the next group, have the numbers after the ranks. They do not lead, and do not count for that rule.
 """
 
@@ -26,6 +30,7 @@ class Roll:
         lost: the ranks that are known to be lost. They do not take part in the next group.
         min_workers: the fewest workers of the next group.
         newcomers: how many join.
+        leavers: the ranks that leave in good order.
 
     Attributes:
         below: the survivors of a lower rank that have answered.
@@ -37,16 +42,17 @@ class Roll:
     lost: frozenset[int]
     min_workers: int
     newcomers: int = 0
+    leavers: frozenset[int] = frozenset()
     below: set[int] = dataclasses.field(default_factory=set)
     above: set[int] = dataclasses.field(default_factory=set)
 
     def candidates(self) -> list[int]:
         """Returns the ranks below this one that may lead."""
-        return [each for each in range(min(self.rank, self.size)) if each not in self.lost]
+        return [each for each in range(min(self.rank, self.size)) if each not in self._gone]
 
     def may_come(self, rank: int) -> bool:
         """Returns True for a rank or newcomer above this one that may be in the next group."""
-        return self.rank < rank < self.size + self.newcomers and rank not in self.lost
+        return self.rank < rank < self.size + self.newcomers and rank not in self._gone
 
     def leads(self, patience_is_over: bool) -> bool:
         """Returns True if this survivor decides: no rank below it has answered, and none can any more."""
@@ -59,22 +65,27 @@ class Roll:
         if not self.leads(patience_is_over):
             return None
         present = {self.rank, *self.above}
-        awaited = set(range(self.size + self.newcomers)) - self.lost - present
+        awaited = set(range(self.size + self.newcomers)) - self._gone - present
         return None if awaited and not patience_is_over else tuple(sorted(present))
 
     def objection(self, members: Iterable[int]) -> str:
         """Returns why these ranks and newcomers cannot go on, or "" if they can."""
         all_members = set(members)
-        going_on = {each for each in all_members if each < self.size}
+        staying = [each for each in range(self.size) if each not in self.leavers]
+        going_on = all_members.intersection(staying)
         if len(all_members) < self.min_workers:
             return (
                 f"only {len(all_members)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
                 "workers"
             )
-        half = 2 * len(going_on) == self.size and 0 in going_on
-        if 2 * len(going_on) <= self.size and not half:
+        half = 2 * len(going_on) == len(staying) and staying[0] in going_on
+        if 2 * len(going_on) <= len(staying) and not half:
             return (
-                f"only {len(going_on)} of {self.size} workers found one another. That is no majority, so the others may be "
+                f"only {len(going_on)} of {len(staying)} workers found one another. That is no majority, so the others may be "
                 "training on; see their logs, then restart all workers"
             )
         return ""
+
+    @property
+    def _gone(self) -> frozenset[int]:
+        return self.lost | self.leavers

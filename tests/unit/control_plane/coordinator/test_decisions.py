@@ -129,7 +129,7 @@ def test_a_decision_waits_for_all_or_for_its_time(clock):
 def test_a_mismatch_without_a_visible_difference_keeps_the_local_message(clock):
     found = failure_decision.FailureDecision(1, Failure(Code.MISMATCH, "sizes differ"), 3, 2, asked=[0, 1, 2])
     found.texts = dict.fromkeys(range(3), "all_reduce 'g'")
-    code, text, lost, _ = found.conclude(NAMES)
+    code, text, lost, *_ = found.conclude(NAMES)
     assert code == Code.MISMATCH
     assert not lost
     assert text.startswith(f"{NAMES[1]} reports: sizes differ (the other side is {NAMES[2]}); collective 3: ")
@@ -148,7 +148,7 @@ def test_a_deadline_names_the_one_in_no_collective_and_not_the_one_that_waits_to
     )
     found.texts = {0: "reduce 'g'", 1: "reduce 'g'", **answers}
     found.waited = {0: 10.2, 1: 9.9, **dict.fromkeys(answers, -1.0)}
-    code, text, lost, _ = found.conclude(NAMES)
+    code, text, lost, *_ = found.conclude(NAMES)
     assert code == Code.DEADLINE_EXCEEDED
     assert text.startswith(
         f"{NAMES[2]} did not take part in reduce 'g', in which {NAMES[0]}, {NAMES[1]} waited 10 s; see"
@@ -174,7 +174,7 @@ def test_a_report_about_no_instance_describes_none(clock):
 def test_a_broken_connection_to_one_that_said_farewell_is_told_as_its_leave(clock, why, told):
     found = failure_decision.FailureDecision(1, Failure(Code.UNAVAILABLE, "UCX says no"), 3, 2, asked=[0, 1])
     found.texts = {1: "all_reduce 'g'", 0: "nothing"}
-    code, text, lost, _ = found.conclude(NAMES, {2: why})
+    code, text, lost, *_ = found.conclude(NAMES, {2: why})
     assert code == Code.UNAVAILABLE
     assert text.startswith(
         f"{NAMES[2]} left the group ({told}) while {NAMES[1]} was still training, waiting in all_reduce 'g'"

@@ -1,0 +1,54 @@
+"""Notes SIGTERM, which asks a process to end, so that it can finish what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Optional, Type
+
+__all__ = ["EXIT_STATUS", "Termination"]
+
+EXIT_STATUS = 128 + signal.SIGTERM  # that of a process that SIGTERM has ended
+
+
+class Termination:
+    """A context in which SIGTERM is noted. Without it the process would end at once.
+
+    It can be opened in the main thread alone, see `can_open`.
+
+    Attributes:
+        requested: whether the signal has arrived.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @staticmethod
+    def can_open() -> bool:
+        """Returns True in the main thread, which alone can receive signals."""
+        return threading.current_thread() is threading.main_thread()
+
+    @staticmethod
+    def is_handled() -> bool:
+        """Returns True if the script does something of its own on SIGTERM."""
+        return signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+    def __enter__(self) -> Termination:
+        self._before = signal.signal(signal.SIGTERM, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+        if self.requested and error is None:  # what it finishes has ended meanwhile
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        del number, frame
+        self.requested = True
