@@ -48,7 +48,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs chaos soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs wheels chaos soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -242,6 +242,9 @@ sanitize-thread: $(TOOLS)/.installed
 	    FILTER='$(or $(FILTER),$(THREADED))'
 
 # --- the rest --------------------------------------------------------------------------------------------------------------
+
+wheels: $(NEW)/.built ## in dist/, a wheel for TensorFlow 2.15 to 2.21 and an sdist (20 minutes; WHEELS="--tensorflow 2.21.0" for a part)
+	@PATH=$(CURDIR)/$(NEW)/bin:$$PATH $(NEW)/bin/python tools/make_wheels.py $(WHEELS)
 
 tools: $(TOOLS)/.installed ## print_schedule and the like, in .build/core/bin
 	@$(CORE) tools

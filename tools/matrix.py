@@ -8,17 +8,14 @@ PYTHONPATH. Runs come one after another; each is ended with all that it started 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from find_python import find_python
+from logged_commands import install, run_logged
 
 __all__ = ["Line", "markdown", "read_lines"]
 
@@ -39,7 +36,6 @@ TEST_PACKAGES = (
     "pytest>=8",
     "pytest-timeout>=2.3",
 )
-INSTALL_SECONDS = 1200
 RUN_SECONDS = 900
 PASSES, FAILS, UNTRIED = "passes", "fails", "untried"
 BEGIN, END = "<!-- from tests/matrix/versions.txt -->", "<!-- end -->"
@@ -115,13 +111,15 @@ def environment(line: Line) -> Path:
             raise SystemExit(
                 f"TensorFlow {line.tensorflow} is run on Python {line.python}, which is not here: install it"
             )
-        _run([creator, "-m", "venv", "--clear", str(folder)], f"venv-{line.tensorflow}", INSTALL_SECONDS)
+        run_logged([creator, "-m", "venv", "--clear", str(folder)], f"matrix-venv-{line.tensorflow}", 60)
         packages = [*TEST_PACKAGES, f"{PACKAGE}=={line.tensorflow}"]
-        _install(python, ["--upgrade", *packages], f"tensorflow-{line.tensorflow}")
+        install(python, ["--upgrade", *packages], f"matrix-tensorflow-{line.tensorflow}")
         (folder / ".installed").touch()
     built = folder / ".built"
     if not built.exists() or built.stat().st_mtime < max(path.stat().st_mtime for path in _sources()):
-        _install(python, ["--no-build-isolation", "--no-deps", "-e", str(ROOT)], f"build-{line.tensorflow}")
+        install(
+            python, ["--no-build-isolation", "--no-deps", "-e", str(ROOT)], f"matrix-build-{line.tensorflow}"
+        )
         built.touch()
     return python
 
@@ -141,7 +139,9 @@ def keras_folder(line: Line, python: Path) -> Path:
     """Returns the folder with this Keras alone."""
     folder = ENVIRONMENTS / "keras" / line.keras.replace("==", "-")
     if not (folder / ".installed").exists():
-        _install(python, ["--no-deps", "--upgrade", "--target", str(folder), line.keras], line.keras)
+        install(
+            python, ["--no-deps", "--upgrade", "--target", str(folder), line.keras], f"matrix-{line.keras}"
+        )
         (folder / ".installed").touch()
     return folder
 
@@ -170,54 +170,7 @@ def passes(line: Line) -> bool:
         "matrix",
         *TESTS,
     ]
-    return _run(command, f"{line.tensorflow}-{line.keras}", RUN_SECONDS, environ, may_fail=True)
-
-
-def _install(python: Path, arguments: list[str], name: str) -> None:
-    _run([str(python), "-m", "pip", "install", "-q", *arguments], name, INSTALL_SECONDS)
-
-
-def _run(
-    command: list[str],
-    name: str,
-    seconds: float,
-    environ: dict[str, str] | None = None,
-    *,
-    may_fail: bool = False,
-) -> bool:
-    """Runs a command with its output in a file; returns True if it ended well.
-
-    Args:
-        command: the words of the command.
-        name: names the file in .build/log/.
-        seconds: how long it may take; then it is killed with all processes of its session.
-        environ: its environment, by default this one.
-        may_fail: returns False for a failure, in place of ending the program.
-    """
-    log = ROOT / ".build" / "log" / f"matrix-{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    print(f"  {name} ... ", end="", flush=True)
-    start = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environ, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = -1
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    taken = time.monotonic() - start
-    print(f"{'done' if status == 0 else 'FAILED'} ({taken:.0f} s)", flush=True)
-    if status != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        print(f"{tail}\n  all of it: {log}", flush=True)
-        if not may_fail:
-            raise SystemExit(f"{name} failed with status {status}: see {log}")
-    return status == 0
+    return run_logged(command, f"matrix-{line.tensorflow}-{line.keras}", RUN_SECONDS, environ, may_fail=True)
 
 
 def main(only: str = "") -> int:

@@ -14,6 +14,7 @@ namespace tf_strategies::ledger {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kLongestSleep = 3600;  // seconds
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -71,11 +72,7 @@ class Registry {
       {
         std::unique_lock<std::mutex> lock(alarm_mutex_);
         while (Now() < wake_at_) {
-          if (wake_at_ == kNever) {
-            alarm_.wait(lock);
-          } else {
-            alarm_.wait_for(lock, std::chrono::duration<double>(wake_at_ - Now()));
-          }
+          alarm_.wait_for(lock, std::chrono::duration<double>(std::min(wake_at_ - Now(), kLongestSleep)));
         }
         wake_at_ = kNever;
       }

@@ -2,6 +2,7 @@
 #ifndef OPS_STAGING_SERIAL_THREAD_H_
 #define OPS_STAGING_SERIAL_THREAD_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -46,7 +47,7 @@ class SerialThread {
       std::function<void()> task;
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        if (idle) changed_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
+        while (idle && !ends_ && tasks_.empty()) changed_.wait_for(lock, std::chrono::hours(1));
         if (!tasks_.empty()) {
           task = std::move(tasks_.front());
           tasks_.pop_front();
