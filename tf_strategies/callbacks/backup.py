@@ -29,6 +29,15 @@ class Backup(abc.ABC):
             CheckpointError: the checkpoint cannot be written.
         """
 
+    @property
+    def waits(self) -> bool:
+        """Whether what was saved last counts only after `confirm`."""
+        return False
+
+    def confirm(self) -> bool:
+        """Notes that the epoch did not end where it was saved last. Returns True if the backup has waited for that."""
+        return False
+
     @abc.abstractmethod
     def restore(self) -> Optional[Checkpoint]:
         """Restores the variables except those of metrics.

@@ -6,13 +6,15 @@ import logging
 from pathlib import Path
 from typing import Union
 
+import tensorflow as tf
+
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.group_backup import GroupBackup
 from tf_strategies.callbacks.preemption import Preemption
 from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.callbacks.server_backup import ServerBackup
 from tf_strategies.callbacks.termination import EXIT_STATUS, Termination
-from tf_strategies.errors import OptionsError
+from tf_strategies.errors import BootstrapError, OptionsError
 from tf_strategies.keras import bridge
 from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.group_strategy import group_of
@@ -58,8 +60,10 @@ class BackupAndRestore(Resuming):
 
     These are not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2 without
     `enable_tf_random_generator()`, which hides its state; states of your own callbacks; a dataset that shuffles within
-    `repeat(n)` without `steps_per_epoch`; a dataset of unknown length, saved after the last batch of the first epoch but before
-    its end, whose logs are lost (in Keras 2, `fit` ends with an error: begin again).
+    `repeat(n)` without `steps_per_epoch`; with parameter servers, a dataset of unknown length, saved after the last batch of an
+    epoch but before its end, whose logs are lost (in Keras 2, `fit` ends with an error: begin again). Otherwise the backup of a
+    dataset of unknown length is written one batch later. With `steps_per_execution`, the last digit of the logs can differ in an
+    epoch that was interrupted.
 
     Args:
         directory: where the chief keeps `training.checkpoint`. It need not be shared. It is created if it does not exist.
@@ -116,6 +120,7 @@ class BackupAndRestore(Resuming):
                     "there, or leave the argument out"
                 )
             contexts.enter_context(self._termination)
+        self._ends_alone = progress is not None
         if progress is not None:
             if self._saves_before_preemption:
                 raise OptionsError(
@@ -128,16 +133,29 @@ class BackupAndRestore(Resuming):
     def leaves_here(self) -> bool:
         return self._preemption.stops_here()
 
+    def leaves_at_end(self) -> bool:
+        """Asks all workers, since none that has passed the last place may delete what another one needs."""
+        if self._ends_alone:
+            return False
+        return bool(self._preemption.asked(self._termination.requested))
+
     def leave(self, place: str) -> None:
         strategy = self.strategy
         where = f"in {self._path}" if strategy is None or strategy.rank == 0 else f"by {strategy.name_of(0)}"
         _log.warning(
             "SIGTERM asked %s to end. All workers end now. Training is saved at %s, %s; start the script again to go on",
-            self._preemption.names_of(self._preemption.asked(self._termination.requested)),
+            self._who(),
             place,
             where,
         )
         raise SystemExit(EXIT_STATUS)
+
+    def _who(self) -> str:
+        """Returns in words who was asked to end. A collective."""
+        try:
+            return self._preemption.names_of(self._preemption.asked(self._termination.requested))
+        except (tf.errors.OpError, BootstrapError):  # others have ended already
+            return "a worker"
 
     def find_fit(self) -> RunningFit:
         strategy = self.model.distribute_strategy

@@ -32,17 +32,39 @@ class GroupBackup(Backup):
         self._strategy = strategy
         self._is_chief = strategy is None or strategy.rank == 0
         self._chief = "this process" if strategy is None else strategy.name_of(0)
+        self._waiting: Optional[Checkpoint] = None
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
+        """Writes the file. In an epoch of unknown length, which may have ended, it waits for `confirm`.
+
+        Keras has no logs for an epoch that continues without a batch.
+        """
         strategy = self._model.distribute_strategy
         if isinstance(strategy, GroupStrategy):
             strategy.make_equal(self._model)
         state = group_state.collect(self._strategy, {**training_variables(self._model), **metrics})
         facts = {**moment.facts, "variables": state.facts}
+        saved = Checkpoint(facts, {**state.arrays, **moment.arrays})
+        may_be_end = facts["batches"] and facts["place"]["steps"] is None
+        self._waiting = saved if may_be_end else None
+        if not may_be_end:
+            self._write(saved)
+
+    @property
+    def waits(self) -> bool:
+        return self._waiting is not None
+
+    def confirm(self) -> bool:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._write(waiting)
+        return waiting is not None
+
+    def _write(self, saved: Checkpoint) -> None:
         failure = b""
         if self._is_chief:
             try:
-                write(self._path, Checkpoint(facts, {**state.arrays, **moment.arrays}))
+                write(self._path, saved)
             except OSError as error:
                 failure = utf8(str(error))
         failure = from_chief(self._strategy, failure)

@@ -54,7 +54,7 @@ class Preemption(contextlib.ExitStack):
             is_asked: whether this worker is one of them.
         """
         if self._strategy is None:
-            return frozenset({0})
+            return frozenset({0} if is_asked else ())
         answers = self._strategy.exchange("asked" if is_asked else "", "the signal to end")
         self._workers = len(answers)
         return frozenset(rank for rank, answer in enumerate(answers) if answer)

@@ -71,7 +71,8 @@ class Resuming(Hooks, abc.ABC):
         self._backup = self.make_backup()
         self._callback_states = callback_states.Snapshots(fit.callbacks)
         self._epoch = self._batches = self._since_saving = 0
-        self._save_at_end = self._stopped = self._saved = False
+        self._save_at_end = self._stopped = self._saved = self._trained = False
+        self._leaving = ""  # the place, if `fit` is left as soon as the backup there counts
         self._metrics_to_come: Optional[Checkpoint] = None
         self._rates_to_keep: List[Tuple[tf.Variable, np.ndarray]] = []
         self._restore()
@@ -93,17 +94,20 @@ class Resuming(Hooks, abc.ABC):
 
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         del logs
+        if self._backup.confirm() and self._leaving:
+            self.leave(self._leaving)
         self._add_metrics_to_come()
         done = batch + 1 - self._batches
         self._batches = batch + 1
-        self._saved = False
+        self._saved, self._trained = False, True
         self.running.took(done)
         self._since_saving += done
         is_due = not isinstance(self._save_freq, str) and self._since_saving >= self._save_freq
         self._save_at_end = is_due  # If this was the last batch, the end of the epoch is saved instead.
         if is_due:
             self._since_saving = 0
-        if not self.running.is_last(self._batches):
+        agree_to_stop(self.model)
+        if not (self.model.stop_training or self.running.is_last(self._batches)):
             self._end_part(saves=is_due)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
@@ -117,7 +121,10 @@ class Resuming(Hooks, abc.ABC):
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
         del logs
-        self._end_part(saves=False)
+        if self.leaves_at_end() and (self._trained or self._restored):
+            if not self._saved and self._trained:
+                self._save()
+            self.leave(place_name(self._epoch, self._batches))
         if self._fit is not None:
             self._fit.forget()
             self._fit = None
@@ -161,6 +168,10 @@ class Resuming(Hooks, abc.ABC):
         """Returns True if all workers leave `fit` here, as soon as the state is saved."""
         return False
 
+    def leaves_at_end(self) -> bool:
+        """Returns the same at the end of `fit`."""
+        return self.leaves_here()
+
     def leave(self, place: str) -> None:
         """Leaves `fit`, whose state is saved at this place."""
 
@@ -171,7 +182,11 @@ class Resuming(Hooks, abc.ABC):
         if self.leaves_here():
             if not saves:
                 self._save()
-            self.leave(place_name(self._epoch, self._batches))
+            place = place_name(self._epoch, self._batches)
+            if self._backup.waits:
+                self._leaving = place
+            else:
+                self.leave(place)
 
     def _save(self) -> None:
         metrics = metric_variables(self.model) if self._batches else {}
@@ -188,9 +203,11 @@ class Resuming(Hooks, abc.ABC):
 
     def _restore(self) -> None:
         found = self._backup.restore()
+        self._restored = found is not None
         if found is None:
             return
         facts, arrays = found
+        self._stopped = bool(facts["stopped"])
         callback_states.restore(self.running.callbacks, facts["callbacks"], arrays)
         self._epoch, self._batches = facts["epoch"], facts["batches"]
         kept = lasting(facts["variables"])

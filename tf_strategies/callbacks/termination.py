@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -10,13 +11,16 @@ from typing import Optional, Type
 
 __all__ = ["EXIT_STATUS", "Termination"]
 
+_log = logging.getLogger("tf_strategies")
+
 EXIT_STATUS = 128 + signal.SIGTERM  # that of a process that SIGTERM has ended
 
 
 class Termination:
     """A context in which SIGTERM is noted. Without it the process would end at once.
 
-    It can be opened in the main thread alone, see `can_open`.
+    It can be opened in the main thread alone, see `can_open`. A process that noted the signal ends when the context does, unless
+    it ends already: after an error by SystemExit, and otherwise by the signal. Processes that it forks do not note it.
 
     Attributes:
         requested: whether the signal has arrived.
@@ -36,6 +40,7 @@ class Termination:
         return signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
     def __enter__(self) -> Termination:
+        self._process = os.getpid()
         self._before = signal.signal(signal.SIGTERM, self._on_signal)
         return self
 
@@ -45,10 +50,20 @@ class Termination:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
-        if self.requested and error is None:  # what it finishes has ended meanwhile
-            os.kill(os.getpid(), signal.SIGTERM)
+        self._end_by_signal(wanted=self.requested and error is None)
+        if self.requested and isinstance(error, Exception):
+            _log.error("SIGTERM asked this process to end, and it does after an error", exc_info=error)
+            raise SystemExit(EXIT_STATUS) from error
 
     def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
         del number, frame
-        self.requested = True
+        if os.getpid() == self._process:
+            self.requested = True
+        else:
+            self._end_by_signal(wanted=True)
+
+    def _end_by_signal(self, *, wanted: bool) -> None:
+        """Puts back what was done before on SIGTERM, and does it if that is wanted."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+        if wanted:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -143,6 +143,8 @@ class _Keras3Fit(RunningFit):
         super().__init__(parts, self._epoch_iterator.data_adapter, self._epoch_iterator._distributed_dataset)
         self._epoch_iterator._distributed_dataset = self._dataset
         self._before = self._model._initial_epoch
+        # Keras then counts the batches, and the attempt to read one more.
+        self._has_unknown_length = self._epoch_iterator.num_batches is None
 
     @property
     def can_begin_elsewhere(self) -> bool:
@@ -153,7 +155,7 @@ class _Keras3Fit(RunningFit):
 
     def _steps(self) -> Optional[int]:
         steps: Optional[int] = self._epoch_iterator.num_batches
-        return steps
+        return None if self._has_unknown_length else steps
 
     def _keeps_iterator(self) -> bool:
         return (

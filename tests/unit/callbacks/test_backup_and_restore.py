@@ -100,7 +100,7 @@ def test_training_goes_on_where_it_was(data, strategy, tmp_path: Path) -> None:
     expected, logs = train()
     steps = data()[1].get("steps_per_epoch", STEPS)
     with pytest.raises(StoppedError):
-        train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), StopAt(steps + 2))
+        train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), StopAt(steps + 3))
     counter = StopAt(10 * steps)
     weights, continued_logs = train(callbacks.BackupAndRestore(tmp_path, save_freq=steps + 1), counter)
     assert 10 * steps - counter.left == EPOCHS * steps - (steps + 1)

@@ -97,6 +97,8 @@ def undisturbed(knows_length: bool) -> tuple:
         (True, SignalAt(validation=1), STEPS),
         (True, SignalAt(batch=2 * STEPS), 0),
         (False, SignalAt(batch=STEPS - 1), STEPS + 1),
+        (False, SignalAt(batch=STEPS), STEPS),
+        (False, SignalAt(batch=2 * STEPS), 0),
     ],
 )
 def test_training_goes_on_after_the_batch_in_which_the_signal_came(
@@ -122,25 +124,80 @@ def test_without_the_argument_the_signal_ends_the_process(tmp_path: Path) -> Non
         train(callbacks.BackupAndRestore(tmp_path), SignalAt(batch=2))
 
 
-def test_a_signal_while_fit_fails_leaves_the_error(tmp_path: Path, handler: Any) -> None:
+def test_a_process_whose_fit_fails_after_the_signal_ends_too(
+    tmp_path: Path, handler: Any, caplog: Any
+) -> None:
     class Fails(SignalAt):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             super().on_train_batch_end(batch, logs)
             raise ValueError("of the script")
 
-    with pytest.raises(ValueError, match="of the script"):
+    with pytest.raises(SystemExit) as ended:
         train(callbacks.BackupAndRestore(tmp_path, save_before_preemption=True), Fails(batch=1))
+    assert ended.value.code == 143
+    assert "of the script" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_a_signal_after_the_last_place_ends_the_process_as_usual(tmp_path: Path) -> None:
-    class AtTheEnd(keras.callbacks.Callback):
-        def on_train_end(self, logs: Any = None) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
+class SignalAtEnd(keras.callbacks.Callback):
+    def on_train_end(self, logs: Any = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
 
+
+class StopsAt(keras.callbacks.Callback):
+    """Stops training after a batch of the first epoch."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch = batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training = batch + 1 == self.batch
+
+
+def test_training_that_ends_in_the_batch_of_the_signal_does_not_go_on(tmp_path: Path) -> None:
+    expected, _ = train(StopsAt(2))
+    backup = functools.partial(callbacks.BackupAndRestore, tmp_path, save_before_preemption=True)
+    with pytest.raises(SystemExit):
+        train(backup(), SignalAt(batch=2), StopsAt(2))
+    with pytest.raises(SystemExit):  # once more, when there is nothing left to train
+        train(backup(), SignalAtEnd())
+    counter = SignalAt()
+    weights, _ = train(backup(), counter)
+    assert counter.trained == 0
+    for one, other in zip(expected, weights):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_fit_that_has_nothing_to_train_saves_nothing(tmp_path: Path) -> None:
+    backup = callbacks.BackupAndRestore(tmp_path / "backup", save_before_preemption=True)
+    with pytest.raises(TerminatedError):
+        make_model().fit(
+            data().batch(8), epochs=2, initial_epoch=2, verbose=0, callbacks=[backup, SignalAtEnd()]
+        )
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_process_that_was_forked_within_fit_can_be_ended(tmp_path: Path) -> None:
+    class Forks(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            child = os.fork()
+            if child == 0:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(1)
+            statuses.append(os.waitpid(child, 0)[1])
+
+    statuses: List[int] = []
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    train(callbacks.BackupAndRestore(tmp_path, save_before_preemption=True), Forks())
+    assert os.WTERMSIG(statuses[0]) == signal.SIGTERM
+
+
+def test_a_signal_after_the_last_place_ends_the_process_as_usual(tmp_path: Path) -> None:
     model = make_model()
     backup = callbacks.BackupAndRestore(tmp_path, save_before_preemption=True)
-    ended = AtTheEnd()
+    ended = SignalAtEnd()
 
     class Later(type(backup)):
         def on_train_end(self, logs: Any = None) -> None:
