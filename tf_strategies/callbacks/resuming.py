@@ -146,8 +146,8 @@ class Resuming(Hooks, abc.ABC):
         fit = running_fit(self.model)
         if fit is None:
             raise OptionsError(
-                f"{self.what} works within Model.fit of Keras 3, tf_keras or Keras 2.15; in a loop of your own use "
-                "tf.train.CheckpointManager"
+                f"{self.what} works within Model.fit of Keras 3, tf_keras or Keras 2.15, and must be made in a line before the "
+                "call of fit; in a loop of your own use tf.train.CheckpointManager"
             )
         if not fit.can_begin_elsewhere:
             raise OptionsError(

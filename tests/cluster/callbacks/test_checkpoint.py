@@ -30,15 +30,22 @@ def test_workers_killed_at_a_step_or_while_saving_go_on_exactly(tmp_path: Path) 
     run_stage(tmp_path, 2, passes=["continued_dataset"], killed=[0])
     assert list((tmp_path / "arrays").glob(".saving-*")), "the chief was to be killed while it saved"
     run_stage(tmp_path, 3, passes=["continued_arrays"], killed=[], preempted=1)
-    run_stage(tmp_path, 4, passes=["continued_steps", "wrong_checkpoints", "saved_models"], killed=[])
+    passes = ["continued_steps", "wrong_checkpoints", "saved_models"]
+    run_stage(tmp_path, 4, passes=passes, killed=[], preempted=1, batches="0")
+    assert (tmp_path / "end" / "training.checkpoint").exists()
 
 
 def run_stage(
-    folder: Path, stage: int, passes: Sequence[str], killed: Sequence[int], preempted: Optional[int] = None
+    folder: Path,
+    stage: int,
+    passes: Sequence[str],
+    killed: Sequence[int],
+    preempted: Optional[int] = None,
+    batches: str = "[12]",
 ) -> None:
     """Both workers pass; those to be killed are, and a survivor ends with an error that names who was lost.
 
-    When one is preempted by SIGTERM, both end, and say who it was.
+    When one is preempted by SIGTERM, both end, and say who it was, after these batches of epoch 3.
     """
     logs = folder / f"stage{stage}"
     logs.mkdir()
@@ -52,9 +59,9 @@ def run_stage(
             assert re.findall(r"^passed (\w+)", log, re.M) == list(passes)
             if preempted is not None:
                 assert statuses[f"worker{index}"] == 128 + signal.SIGTERM
-                where = r"in \S+/steps/training.checkpoint" if index == 0 else r"by worker 0 \(\S+\)"
+                where = r"in \S+/training.checkpoint" if index == 0 else r"by worker 0 \(\S+\)"
                 saved = re.search(
-                    rf"SIGTERM asked worker {preempted} \(\S+\) to end\. .* saved at epoch 3, after batch ([12]), {where};",
+                    rf"SIGTERM asked worker {preempted} \(\S+\) to end\. .* saved at epoch 3, after batch ({batches}), {where};",
                     log,
                 )
                 assert saved
