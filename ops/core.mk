@@ -3,7 +3,8 @@
 #   make -f ops/core.mk test LIBUCX=<folder with include/ and lib/> [GTEST=<prefix>] [CORE_BUILD=.build/core] [SANITIZE=address,undefined]
 #
 # Every tests/core/**/*_test.cc becomes a program of its own, every .cc of ops/tools/ and ops/bench/ a program in $(CORE_BUILD)/bin; what else lies
-# in tests/core/ is linked to all tests. FILTER=<parts of paths> runs only the tests that carry one of them.
+# in tests/core/ is linked to all tests. FILTER=<parts of paths> runs only the tests that carry one of them, and
+# EXCEPT=<parts of paths> those that carry none. EMULATOR=<command> runs each, after a cross compiler, CXX=<command>.
 #
 # Every tests/core/fuzz/*_fuzz.cc becomes one too, with what else lies there in the place of googletest: it runs for some seconds.
 #
@@ -14,6 +15,8 @@
 CORE_BUILD ?= .build/core
 SANITIZE ?=
 FILTER ?=
+EXCEPT ?=
+EMULATOR ?=
 TEST_SECONDS ?= 600
 CXX ?= g++
 # -g1: lines for stack traces. A debugger wants OPTIMIZE='-O0 -g'.
@@ -40,8 +43,9 @@ OBJECTS := $(call object,$(CORE_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(SUPPO
 TOOLS := $(addprefix $(CORE_BUILD)/bin/,$(basename $(notdir $(TOOL_SOURCES))))
 TESTS := $(patsubst %.cc,$(CORE_BUILD)/%,$(TEST_SOURCES))
 FUZZ_TARGETS := $(patsubst %.cc,$(CORE_BUILD)/%,$(FUZZ_SOURCES))
-# The tests of $(1) that carry one of the parts of paths in FILTER.
-selected = $(if $(FILTER),$(foreach test,$(1),$(if $(strip $(foreach part,$(FILTER),$(findstring $(part),$(test)))),$(test))),$(1))
+# The tests of $(1) that carry one of the parts of paths in $(2).
+with_part = $(foreach test,$(1),$(if $(strip $(foreach part,$(2),$(findstring $(part),$(test)))),$(test)))
+selected = $(filter-out $(call with_part,$(1),$(EXCEPT)),$(if $(FILTER),$(call with_part,$(1),$(FILTER)),$(1)))
 SELECTED := $(call selected,$(TESTS) $(FUZZ_TARGETS))
 
 CPPFLAGS += -I. -isystem $(LIBUCX)/include $(if $(filter /usr,$(GTEST)),,-isystem $(GTEST)/include)
@@ -134,7 +138,7 @@ $(CORE_BUILD)/bin/%: $(CORE_BUILD)/ops/bench/%.cu.o $(CORE_BUILD)/libcuda_core.a
 
 test: tools $(SELECTED)
 	@$(if $(CUDA),:,echo "  $(WITHOUT_CUDA)")
-	@tools/run_core_tests.sh $(TEST_SECONDS) $(SELECTED)
+	@EMULATOR="$(EMULATOR)" tools/run_core_tests.sh $(TEST_SECONDS) $(SELECTED)
 
 # libFuzzer has a main of its own, and seeds from a folder.
 LIBFUZZER := $(CORE_BUILD)/libfuzzer/$(FUZZ)

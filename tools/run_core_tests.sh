@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs test programs, from the root of the repository, TESTS_AT_ONCE at a time (by default one for each core), each within a number of
 # seconds; shows the output of those that fail. One that ends with 77 says in its last line why it cannot run here.
-# TFS_TEST_SECONDS names a folder that keeps what they took. Usage: tools/run_core_tests.sh SECONDS PROGRAM...
+# EMULATOR is a command that runs them. TFS_TEST_SECONDS names a folder that keeps what they took. Usage: tools/run_core_tests.sh SECONDS PROGRAM...
 set -uo pipefail
 seconds=$1
 shift
@@ -15,7 +15,7 @@ trap 'rm -rf "$verdicts"' EXIT
 # Prints one line for a program, after its output when it has failed; leaves a file in `verdicts` that says how it ended.
 run() {
   local number=$1 program=$2 log=$2.log started=${EPOCHREALTIME/[.,]/} verdict=passed kept=passed code=0 counted milliseconds
-  timeout --kill-after=10 "$seconds" "$program" >"$log" 2>&1 || code=$?
+  timeout --kill-after=10 "$seconds" ${EMULATOR:-} "$program" >"$log" 2>&1 || code=$?
   if [ $code -ne 0 ]; then
     verdict="FAILED, exit status $code" kept=failed
     [ $code -eq 124 ] && verdict="FAILED, not done after $seconds s"
