@@ -27,6 +27,7 @@ def make_strategy(system: str) -> tf.distribute.Strategy:
         "quantize4": tfs.compression.Quantize4,
         "ternary": tfs.compression.Ternary,
         "sign": tfs.compression.SignSGD,
+        "power_sgd": lambda: tfs.compression.PowerSGD(2),
         "random_k": lambda: tfs.compression.RandomK(0.01),
         "top_k": lambda: tfs.compression.TopK(0.01),
         "dgc": lambda: tfs.compression.DeepGradientCompression(0.001),

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.trainings import train_missing
 
 SYSTEMS = [
-    "dense", "half", "quantize8", "quantize4", "ternary", "sign",
+    "dense", "half", "quantize8", "quantize4", "ternary", "sign", "power_sgd_2", "power_sgd_8",
     "random_k_1%", "top_k_1%", "top_k_0.1%", "top_k_0.1%_no_feedback", "dgc_0.1%",
     "local_sgd_8", "diloco_50", "diloco_50_4_bits",
 ]  # fmt: skip

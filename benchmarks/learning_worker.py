@@ -28,6 +28,8 @@ COMPRESSORS: dict[str, Callable[[int], tfs.compression.Compressor | None]] = {
     "quantize4": lambda warmup: tfs.compression.Quantize4(),
     "ternary": lambda warmup: tfs.compression.Ternary(),
     "sign": lambda warmup: tfs.compression.SignSGD(),
+    "power_sgd_2": lambda warmup: tfs.compression.PowerSGD(2),
+    "power_sgd_8": lambda warmup: tfs.compression.PowerSGD(8),
     "random_k_1%": lambda warmup: tfs.compression.RandomK(0.01),
     "top_k_1%": lambda warmup: tfs.compression.TopK(0.01),
     "top_k_0.1%": lambda warmup: tfs.compression.TopK(0.001),

@@ -6,7 +6,7 @@ from typing import Callable, List, Tuple
 
 import numpy as np
 
-__all__ = ["DeepOracle", "InParts", "TopKOracle", "largest_by_region"]
+__all__ = ["DeepOracle", "InParts", "PowerOracle", "TopKOracle", "largest_by_region"]
 
 
 def largest(values: np.ndarray, k: int) -> np.ndarray:
@@ -29,6 +29,20 @@ def largest_by_region(sent: List[np.ndarray], k: int) -> Tuple[np.ndarray, List[
         held_back[worker][places] = 0
         applied[places] = total[places]
     return applied, held_back
+
+
+class PowerOracle:
+    """PowerSGD with error feedback over one gradient of each worker, from given first factors [columns, rank]."""
+
+    def __init__(self, workers: int, shape: Tuple[int, int], factor: np.ndarray) -> None:
+        self._left_out, self._factor = [np.zeros(shape) for _ in range(workers)], factor.astype(np.float64)
+
+    def step(self, gradients: List[np.ndarray]) -> np.ndarray:
+        wanted = [gradient + left for gradient, left in zip(gradients, self._left_out)]
+        projection, _ = np.linalg.qr(sum(each @ self._factor for each in wanted))
+        self._left_out = [each - projection @ (projection.T @ each) for each in wanted]
+        self._factor = sum(wanted).T @ projection
+        return projection @ self._factor.T
 
 
 class TopKOracle:

@@ -7,6 +7,7 @@ Example:
 from tf_strategies.compression.base import Compressor
 from tf_strategies.compression.deep_gradient_compression import DeepGradientCompression
 from tf_strategies.compression.half import Half
+from tf_strategies.compression.power_sgd import PowerSGD
 from tf_strategies.compression.quantized import Quantize4, Quantize8, SignSGD, Ternary
 from tf_strategies.compression.random_k import RandomK
 from tf_strategies.compression.top_k import TopK
@@ -15,6 +16,7 @@ __all__ = [
     "Compressor",
     "DeepGradientCompression",
     "Half",
+    "PowerSGD",
     "Quantize4",
     "Quantize8",
     "RandomK",

@@ -68,12 +68,15 @@ class Gradient(NamedTuple):
     Attributes:
         value: float32 [n], the gradient flattened.
         number: a number that identifies the variable within an exchange, the same on all workers.
-        slots: the compressor's state of the variable, by name: each slot is a variable, float32 [n].
+        slots: the compressor's state of the variable, by name: each slot is a variable, float32 [n], or as long as
+            `Compressor.agreed_slots` says.
+        shape: the shape of the variable.
     """
 
     value: tf.Tensor
     number: int
     slots: Dict[str, tf.Variable]
+    shape: Tuple[int, ...]
 
 
 class Compressor(abc.ABC):
@@ -82,6 +85,7 @@ class Compressor(abc.ABC):
     Attributes:
         takes_slices: whether `tf.IndexedSlices` are compressed too, as dense gradients. Otherwise they are sent row by row.
         shows_what_is_not_finite: whether entries that are not finite stay so in the exchange.
+        needs_all_workers: whether it exchanges twice, so that servers cannot add up what each worker sends.
 
     Args:
         min_elements: variables with fewer elements, and those with less than two dimensions, are not compressed.
@@ -96,6 +100,7 @@ class Compressor(abc.ABC):
 
     takes_slices = False
     shows_what_is_not_finite = False
+    needs_all_workers = False
 
     def __init__(self, *, min_elements: int, predicate: Optional[Predicate]) -> None:
         if predicate is not None and not callable(predicate):
@@ -113,6 +118,14 @@ class Compressor(abc.ABC):
         workers changes.
         """
         return ()
+
+    def agreed_slots(self, shape: Tuple[int, ...]) -> Dict[str, int]:
+        """Returns the lengths of further slots of a compressed variable of this shape, by name.
+
+        Their values are equal on all workers.
+        """
+        del shape
+        return {}
 
     @property
     def dense_slots(self) -> Tuple[str, ...]:

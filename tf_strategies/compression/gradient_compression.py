@@ -92,15 +92,16 @@ class GradientCompression:
         self, value: tf.Tensor, number: int, variable: tf.Variable, part: Optional[tf.Variable] = None
     ) -> Gradient:
         """Returns the `Gradient` that is passed to the compressor."""
-        elements = (variable if part is None else part).shape.num_elements()
-        flat = tf.reshape(tf.cast(value, tf.float32), [elements])
-        return Gradient(flat, number, self.slots(variable, part))
+        shape = (variable if part is None else part).shape
+        flat = tf.reshape(tf.cast(value, tf.float32), [shape.num_elements()])
+        return Gradient(flat, number, self.slots(variable, part), tuple(shape.as_list()))
 
     def slots(self, variable: tf.Variable, part: Optional[tf.Variable] = None) -> Dict[str, tf.Variable]:
         """Returns the slots of a variable or of a part of one. Makes missing slots."""
         owner = variable if part is None else part
         if self._takes_variable(variable):
-            return self._state.of(owner, self.compressor.slots, adds_up=True)
+            agreed = self.compressor.agreed_slots(tuple(owner.shape.as_list()))
+            return self._state.of(owner, self.compressor.slots, adds_up=True, agreed=agreed)
         return self._state.of(owner, self.compressor.dense_slots, adds_up=False)
 
     def _takes_variable(self, variable: tf.Variable) -> bool:

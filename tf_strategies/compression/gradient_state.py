@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -40,17 +40,28 @@ class GradientState:
                 made.steps.append(self._make(tf.zeros([], tf.int64), "step"))
         return made.steps[0]
 
-    def of(self, variable: tf.Variable, names: Sequence[str], *, adds_up: bool) -> Dict[str, tf.Variable]:
-        """Returns the slots of a variable of n elements, each float32 [n], initially zero.
+    def of(
+        self,
+        variable: tf.Variable,
+        names: Sequence[str],
+        *,
+        adds_up: bool,
+        agreed: Optional[Mapping[str, int]] = None,
+    ) -> Dict[str, tf.Variable]:
+        """Returns the slots of a variable of n elements, initially zero.
 
         Args:
-            names: the names of the slots.
+            names: the names of the slots that are float32 [n].
             adds_up: whether only the sum over workers matters; otherwise the values are equal on all workers.
+            agreed: the lengths of further slots, whose values are equal on all workers, by name.
         """
         key, slots = variable._unique_id, self._made_here().slots
         if key not in slots:
             with tf.init_scope(), tf.device(self.device):
-                slots[key] = {name: self._slot(variable, name, adds_up) for name in names}
+                elements = variable.shape.num_elements()
+                slots[key] = {name: self._slot(variable, name, elements, adds_up) for name in names}
+                for name, length in (agreed or {}).items():
+                    slots[key][name] = self._slot(variable, name, length, adds_up=False)
             weakref.finalize(variable, slots.pop, key, None).atexit = False
         return slots[key]
 
@@ -63,13 +74,13 @@ class GradientState:
             self._of_graph = _Made(graph)
         return self._of_graph
 
-    def _slot(self, variable: tf.Variable, name: str, adds_up: bool) -> tf.Variable:
+    def _slot(self, variable: tf.Variable, name: str, elements: int, adds_up: bool) -> tf.Variable:
         how: Kwargs = {}
         if adds_up:
             how["synchronization"] = tf.VariableSynchronization.ON_READ
             how["aggregation"] = tf.VariableAggregation.SUM
         label = f"{variable.name.partition(':')[0]}/{name}"
-        return self._make(tf.zeros([variable.shape.num_elements()]), label, **how)
+        return self._make(tf.zeros([elements]), label, **how)
 
     def _make(self, initial: tf.Tensor, name: str, **how: Any) -> tf.Variable:
         # This is a plain TensorFlow variable for every strategy. It belongs to this worker, and its replicas

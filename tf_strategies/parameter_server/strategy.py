@@ -72,6 +72,11 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
             raise OptionsError(f"options must be a tfs.ParameterServerOptions; got {options!r}")
         found, self._cluster_resolver = cluster_and_resolver(cluster)
         self._compression = checked_compressor(compression)
+        if self._compression is not None and self._compression.needs_all_workers:
+            raise OptionsError(
+                f"{type(compression).__name__} does not work with parameter servers, which add up what each worker has sent; use "
+                "tfs.CollectiveAllReduceStrategy, or another compressor such as tfs.compression.TopK(0.01)"
+            )
         self._servers = _servers_of(found, kind, f"{described}, compression={compression!r}", options)
         self._compressed: Optional[CompressedPushes] = None
         if compression is not None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.support.checks import run_checks
 from tests.support.compressed_training import COLUMNS, RATE, ROWS, STEPS, Momentum, Training, follow
-from tests.support.compression_oracle import DeepOracle, TopKOracle
+from tests.support.compression_oracle import DeepOracle, PowerOracle, TopKOracle
 from tests.support.replicas import on_cpus, require_equal_everywhere
 from tf_strategies import compression
 from tf_strategies.callbacks import group_state
@@ -100,6 +100,13 @@ def check_random_k_moves_others_each_time(plain: Any) -> None:
     assert len(np.unique(np.concatenate(moved))) > 400
 
 
+def check_power_sgd(plain: Any) -> None:
+    for rank in (1, 3):
+        factor = tf.random.stateless_normal([COLUMNS, rank], [7, 0]).numpy()
+        oracle = PowerOracle(plain.size, (ROWS, COLUMNS), factor)
+        follow_collective(plain, compression.PowerSGD(rank, seed=7), oracle)
+
+
 def check_nothing_is_lost(plain: Any) -> None:
     """With error feedback what was applied and what is kept are together all gradients."""
     for compressor in (
@@ -109,6 +116,7 @@ def check_nothing_is_lost(plain: Any) -> None:
         compression.TopK(0.05, value_format="int8", exchange="reduce_scatter"),
         compression.Quantize8(error_feedback=True),
         compression.SignSGD(bucket=100),
+        compression.PowerSGD(2),
     ):
         training = Training(with_compression(plain, compressor))
         for number in range(STEPS):
@@ -198,6 +206,9 @@ def check_bytes(plain: Any) -> None:
     ):
         message = bytes_of_a_step(plain, compressor)["all_gather"] / plain.size
         assert size < message < size + entries + 100, (compressor, message)
+    power = bytes_of_a_step(plain, compression.PowerSGD(2))
+    factors = padded(4 * 2 * ROWS) + padded(4 * 2 * COLUMNS)
+    assert abs(power["all_reduce"] - (dense["all_reduce"] - kernel + factors + flag)) < 200
     half = bytes_of_a_step(plain, compression.Half())
     assert half["all_reduce"] == padded(kernel // 2) + padded(2 * COLUMNS)
 

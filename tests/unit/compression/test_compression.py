@@ -73,6 +73,21 @@ def test_sending_everything_changes_nothing(compressor: Any, make_strategy: Any)
         np.testing.assert_allclose(mine, right, rtol=0, atol=1e-7)
 
 
+def test_power_sgd_of_full_rank_changes_nothing() -> None:
+    compressor = compression.PowerSGD(16, predicate=lambda name, shape: len(shape) > 1)
+    found = trained(compressor, lambda: keras.optimizers.SGD(0.05))
+    for mine, right in zip(found, trained(None, lambda: keras.optimizers.SGD(0.05))):
+        np.testing.assert_allclose(mine, right, rtol=0, atol=1e-5)
+
+
+def test_power_sgd_takes_what_it_makes_smaller_and_no_servers() -> None:
+    compressor = compression.PowerSGD(4, min_elements=0)
+    assert compressor.takes("kernel", (3, 3, 8, 16)) and not compressor.takes("kernel", (5, 16))
+    for make_strategy in (asynchronous, synchronous):
+        with pytest.raises(tfs.OptionsError, match="PowerSGD does not work with parameter servers"):
+            make_strategy(compressor)
+
+
 @each_strategy
 def test_sending_little_changes_something(make_strategy: Any) -> None:
     found = trained(compression.TopK(0.05, min_elements=0), lambda: keras.optimizers.SGD(0.05), make_strategy)
@@ -143,6 +158,7 @@ def test_how_many_entries_are_sent(given: float, elements: int, count: int) -> N
             lambda: compression.Quantize8(error_feedback=None),
             "error_feedback must be True or False; got None",
         ),
+        (lambda: compression.PowerSGD(0), "rank must be a whole number, at least 1 .*; got 0"),
         (lambda: compression.Half("float8"), "dtype must be one of 'float16', 'bfloat16'; got 'float8'"),
         (
             lambda: compression.DeepGradientCompression(momentum=1.0),
