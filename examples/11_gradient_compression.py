@@ -29,7 +29,7 @@ from sklearn.model_selection import train_test_split
 
 import tf_strategies as tfs
 
-KINDS = ["none", "half", "top_k", "random_k", "quantize8", "quantize4", "ternary", "sign", "dgc"]
+KINDS = ["none", "half", "top_k", "random_k", "quantize8", "quantize4", "ternary", "sign", "power_sgd", "dgc"]
 
 
 def make_compression(kind: str, ratio: float, warmup_steps: int):
@@ -42,6 +42,7 @@ def make_compression(kind: str, ratio: float, warmup_steps: int):
         "quantize4": tfs.compression.Quantize4,
         "ternary": tfs.compression.Ternary,
         "sign": tfs.compression.SignSGD,
+        "power_sgd": tfs.compression.PowerSGD,
         "dgc": lambda: tfs.compression.DeepGradientCompression(
             ratio, momentum=0.9, clip_norm=5.0, warmup_steps=warmup_steps
         ),
