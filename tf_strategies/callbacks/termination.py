@@ -64,6 +64,9 @@ class Termination:
 
     def _end_by_signal(self, *, wanted: bool) -> None:
         """Puts back what was done before on SIGTERM, and does it if that is wanted."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+        before = signal.SIG_DFL if self._before is None else self._before
+        signal.signal(signal.SIGTERM, before)
         if wanted:
             os.kill(os.getpid(), signal.SIGTERM)
+            if before == signal.SIG_DFL:  # the first process of a container, which signals do not end
+                raise SystemExit(EXIT_STATUS)

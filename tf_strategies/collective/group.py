@@ -45,6 +45,7 @@ __all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
 
 
 _END_SECONDS = 10.0
+_CLOSE_SECONDS = 20.0  # more than rank 0 waits for the others
 _POLL_SECONDS = 0.02
 
 
@@ -326,10 +327,18 @@ class ConnectedWorkers(CommunicatorWorkers):
         """
         self._communicator.let_leave(ranks)
         self._wait_for_end()
+        if self.rank in ranks and self._membership is not None:
+            self._membership.wait_until_closed(_CLOSE_SECONDS)
         if self.usable:
             raise BootstrapError(
                 f"{self._names[0]} did not end the group within {_END_SECONDS:g} s, although others leave it; see its log"
             )
+
+    def has_ended(self) -> bool:
+        """Returns True if the group has failed. Collectives of this worker then fail, too."""
+        if self._communicator.has_failed:
+            self._wait_for_end()
+        return not self.usable
 
     def _wait_for_end(self) -> None:
         """Waits until the group has ended, but for a limited time."""
@@ -403,10 +412,10 @@ class ConnectedWorkers(CommunicatorWorkers):
         self._communicator.close()
         self.abandon()
 
-    def abandon(self) -> None:
-        """Does not join the group that follows this one."""
+    def abandon(self, why: str = "") -> None:
+        """Does not join the group that follows this one; `why` as for `Membership.abandon`."""
         if self._membership is not None:
-            self._membership.abandon()
+            self._membership.abandon(why)
 
 
 def _side_by_side(result: tf.Tensor) -> tf.Tensor:

@@ -146,9 +146,13 @@ class GroupTraining(LocalTraining):
         """Ends the group, so that some workers leave it; see `ConnectedWorkers.let_leave`."""
         self._group.let_leave(ranks)
 
-    def abandon(self):
+    def has_ended(self):
+        """Returns True if the group has failed; see `ConnectedWorkers.has_ended`."""
+        return self._group.has_ended()
+
+    def abandon(self, why=""):
         """Lets the survivors form the group without this worker."""
-        self._group.abandon()
+        self._group.abandon(why)
 
     def reform(self):
         """Becomes the strategy of the survivors; see `ConnectedWorkers.reform`."""

@@ -20,6 +20,7 @@ class Unconnected:
     """
 
     usable = True
+    has_failed = False
     failure = ""
     epoch = 0
 

@@ -23,8 +23,11 @@ class Leavable(Stoppable, Protocol):
     rank: int
     size: int
 
-    def abandon(self) -> None:
-        """Lets the survivors go on without this worker."""
+    def has_ended(self) -> bool:
+        """Returns True if the group has failed."""
+
+    def abandon(self, why: str = "") -> None:
+        """Lets the survivors go on without this worker, for which it tells them the reason."""
 
     def let_leave(self, ranks: FrozenSet[int]) -> None:
         """Ends the group, so that some workers leave it and the others form the next one. A collective."""
@@ -77,8 +80,13 @@ class Departure(contextlib.ExitStack):
             BootstrapError: others leave, and another group follows.
         """
         strategy, is_asked = self._strategy, self.is_asked
+        if strategy.has_ended():
+            raise BootstrapError(
+                "the group has ended for another reason, and forms again before a worker leaves"
+            )
         if is_asked:
-            strategy.abandon()  # before the others can know that it leaves; see control_plane/roll_call/roll.py
+            # Before the others can know that it leaves; see control_plane/roll_call/roll.py.
+            strategy.abandon("SIGTERM, which asked it to end")
         try:
             leavers = self._preemption.asked(is_asked)
             if len(leavers) < strategy.size:

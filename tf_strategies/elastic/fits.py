@@ -145,7 +145,7 @@ class ElasticFits(Generic[Seed]):
                 if not self._strategy.can_reform:
                     raise
                 if not running.can_continue:
-                    self._strategy.abandon()
+                    self._strategy.abandon(running.obstacle)
                     raise
             reformed = running.reform()
 
@@ -200,6 +200,11 @@ class _Fit(Generic[Seed]):
     @property
     def can_continue(self) -> bool:
         return not self._obstacle
+
+    @property
+    def obstacle(self) -> str:
+        """Why this worker cannot go on with others, or ""."""
+        return self._obstacle
 
     def join(self) -> Reformed:
         """Waits until this worker, which has started while the others train, is in their group.

@@ -102,6 +102,17 @@ class Memory:
         else:
             self.moment, self._newest = moment, None
 
+    @property
+    def waits(self) -> bool:
+        """Whether the last moment does not count yet."""
+        return self._newest is not None
+
+    def confirm(self) -> bool:
+        """Makes the last moment count. Returns True if it has waited for that."""
+        waited = self.waits
+        self.moment, self._newest = self._newest or self.moment, None
+        return waited
+
     def begin_again(self) -> None:
         """Forgets a moment that does not count yet."""
         self._newest = None
@@ -169,6 +180,13 @@ class _MemoryBackup(Backup):
             if name not in summed
         }
         self._memory.keep(Moment(moment, values, self._sums(summed)))
+
+    @property
+    def waits(self) -> bool:
+        return self._memory.waits
+
+    def confirm(self) -> bool:
+        return self._memory.confirm()
 
     def restore(self) -> Optional[Checkpoint]:
         memory = self._memory

@@ -172,6 +172,11 @@ class Communicator:
         return 0 if self._control is None else self._control.epoch
 
     @property
+    def has_failed(self) -> bool:
+        """True if the group has failed, also when outstanding collectives have not been told yet."""
+        return self._control is not None and self._control.failed() is not None
+
+    @property
     def failure(self) -> str:
         """The reason why the group has failed, or ""."""
         with self._lock:

@@ -7,6 +7,7 @@ thread still computes.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
@@ -48,7 +49,7 @@ class Membership:
         self._cluster, self._options, self._elastic = cluster, options, elastic
         self._successor: concurrent.futures.Future[Membership] = concurrent.futures.Future()
         self._lock = threading.Lock()
-        self._abandoned = False
+        self._abandoned, self._why_abandoned = False, ""
 
     @classmethod
     def form(
@@ -138,14 +139,23 @@ class Membership:
                 "workers"
             ) from None
 
-    def abandon(self) -> None:
-        """Leaves the group that the survivors form, or does not join it. It returns within a limited time."""
+    def abandon(self, why: str = "") -> None:
+        """Leaves the group that the survivors form, or does not join it. It returns within a limited time.
+
+        Args:
+            why: the error for which the others count this process as lost; "" if they have no need of it.
+        """
         with self._lock:
-            self._abandoned = True
+            self._abandoned, self._why_abandoned = True, why
             done = self._successor.done() and self._successor.exception() is None
         if done:
-            self._successor.result().abandon()
-            self._successor.result().communicator.close()
+            self._successor.result().abandon(why)
+            self._successor.result().communicator.close(why)
+
+    def wait_until_closed(self, seconds: float) -> None:
+        """Waits until a group that this process leaves in good order is closed, and the others know that, or not longer."""
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            self._successor.exception(seconds)
 
     def _on_failed(self, communicator: Communicator) -> None:
         self.failed_at = time.monotonic()
@@ -162,7 +172,7 @@ class Membership:
                 if not abandoned:
                     self._successor.set_result(formed)
             if abandoned:
-                formed.communicator.close()
+                formed.communicator.close(self._why_abandoned)
                 raise BootstrapError("the strategy was closed")
         except BaseException as error:
             self._successor.set_exception(error)

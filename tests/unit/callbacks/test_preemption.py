@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, List
@@ -15,6 +17,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tf_strategies import callbacks  # noqa: E402
+from tf_strategies.callbacks import termination  # noqa: E402
 from tf_strategies.errors import OptionsError  # noqa: E402
 from tf_strategies.parameter_server import SyncReplicasStrategy  # noqa: E402
 
@@ -192,6 +195,23 @@ def test_a_process_that_was_forked_within_fit_can_be_ended(tmp_path: Path) -> No
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     train(callbacks.BackupAndRestore(tmp_path, save_before_preemption=True), Forks())
     assert os.WTERMSIG(statuses[0]) == signal.SIGTERM
+
+
+def test_the_first_process_of_a_container_ends_too() -> None:
+    program = f"""
+import importlib.util, os, signal
+spec = importlib.util.spec_from_file_location("termination", {termination.__file__!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+with module.Termination():
+    os.kill(os.getpid(), signal.SIGTERM)
+print("goes on")
+"""
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("only root can make a namespace of processes")
+    assert (done.returncode, done.stdout) == (143, ""), done.stderr
 
 
 def test_a_signal_after_the_last_place_ends_the_process_as_usual(tmp_path: Path) -> None:
