@@ -97,7 +97,7 @@ class Departure(contextlib.ExitStack):
             raise
         names = self._preemption.names_of(leavers)
         if not is_asked:
-            raise BootstrapError(f"{names} left the others, because SIGTERM asked to end")
+            raise BootstrapError(f"SIGTERM asked {names} to end; the others form a group again")
         if len(leavers) == strategy.size:
             _log.warning("SIGTERM asked all workers to end. Training ends at %s, without saving it", place)
         else:

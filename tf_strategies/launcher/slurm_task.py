@@ -13,6 +13,7 @@ import os
 from typing import Mapping, Sequence
 
 from tf_strategies.launcher.host_lists import expand_counts, expand_hosts
+from tf_strategies.launcher.task_program import become_task
 
 
 def tf_config(environ: Mapping[str, str], port_base: int) -> str:
@@ -50,15 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--port-base", type=int, required=True)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    arguments = parser.parse_args(argv)
-    if not arguments.command:
-        parser.error("no command to run")
-    try:
-        os.environ["TF_CONFIG"] = tf_config(os.environ, arguments.port_base)
-    except ValueError as error:
-        parser.error(str(error))
-    os.execvp(arguments.command[0], arguments.command)
+    become_task(parser, argv, lambda given: tf_config(os.environ, given.port_base))
 
 
 if __name__ == "__main__":

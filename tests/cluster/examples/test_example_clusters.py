@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.processes import REPOSITORY, ProcessGroup, ReservedPorts
 from tf_strategies.cluster import Cluster
+from tf_strategies.launcher import kubernetes_task
 from tf_strategies.secret import SECRET_FILE
 
 pytestmark = pytest.mark.any_line
@@ -110,6 +111,31 @@ def test_the_kubernetes_manifest_is_a_tfjob_whose_container_the_operator_finds()
     python, script = container["command"]
     assert python == "python"
     assert (REPOSITORY / script).is_file()
+
+
+def test_the_elastic_job_is_one_that_kubernetes_task_understands() -> None:
+    service, job = map(
+        parse_plain_yaml, (EXAMPLES / "kubernetes" / "elastic_job.yaml").read_text().split("\n---\n")
+    )
+    assert (service["kind"], service["spec"]["clusterIP"]) == ("Service", "None")
+    name = job["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": name}
+    spec = job["spec"]
+    assert (job["apiVersion"], job["kind"], spec["completionMode"]) == ("batch/v1", "Job", "Indexed")
+    pod = spec["template"]["spec"]
+    assert pod["subdomain"] == service["metadata"]["name"]
+    (container,) = pod["containers"]
+    port = container["ports"][0]["containerPort"]
+    *module, _, workers, _, of_service = container["command"]
+    assert module == ["python", "-m", "tf_strategies.launcher.kubernetes_task"]
+    assert int(workers) == spec["completions"] == spec["parallelism"]
+    _, script, *_ = container["args"]
+    assert (REPOSITORY / script).is_file()
+    environ = {"JOB_COMPLETION_INDEX": "3", "HOSTNAME": f"{name}-3"}
+    cluster = Cluster.from_tf_config(kubernetes_task.tf_config(environ, int(workers), of_service, port))
+    assert cluster.address_of(cluster.task) == f"digits-3.digits-pods:{port}"
+    (mount,), (variable,) = container["volumeMounts"], container["env"]
+    assert variable == {"name": SECRET_FILE, "value": mount["mountPath"] + "/secret"}
 
 
 def test_the_tf_config_of_the_kubernetes_operator_is_understood() -> None:
