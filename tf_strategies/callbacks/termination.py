@@ -50,7 +50,9 @@ class Termination:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        self._end_by_signal(wanted=self.requested and error is None)
+        self._put_back()
+        if self.requested and error is None:
+            self._end()
         if self.requested and isinstance(error, Exception):
             _log.error("SIGTERM asked this process to end, and it does after an error", exc_info=error)
             raise SystemExit(EXIT_STATUS) from error
@@ -60,13 +62,18 @@ class Termination:
         if os.getpid() == self._process:
             self.requested = True
         else:
-            self._end_by_signal(wanted=True)
+            self._put_back()
+            self._end()
 
-    def _end_by_signal(self, *, wanted: bool) -> None:
-        """Puts back what was done before on SIGTERM, and does it if that is wanted."""
-        before = signal.SIG_DFL if self._before is None else self._before
-        signal.signal(signal.SIGTERM, before)
-        if wanted:
-            os.kill(os.getpid(), signal.SIGTERM)
-            if before == signal.SIG_DFL:  # the first process of a container, which signals do not end
-                raise SystemExit(EXIT_STATUS)
+    def _put_back(self) -> None:
+        """Lets SIGTERM do what it did before. A handler that was not set by Python cannot be put back."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+
+    def _end(self) -> None:
+        """Sends this process the signal again."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        if self._before in (
+            signal.SIG_DFL,
+            None,
+        ):  # the first process of a container, which signals do not end
+            raise SystemExit(EXIT_STATUS)

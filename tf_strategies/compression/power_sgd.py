@@ -103,5 +103,8 @@ class PowerSGD(Compressor):
         """Returns the factor [columns, rank] of the step before, or a random one in its place."""
         _, columns, rank = self._sizes(gradient.shape)
         kept = tf.reshape(gradient.slots["factor"].read_value(), [columns, rank])
-        drawn = tf.random.stateless_normal([columns, rank], [self.seed, gradient.number])
-        return tf.where(tf.reduce_any(tf.not_equal(kept, 0.0)), kept, drawn)
+        return tf.cond(
+            tf.reduce_any(tf.not_equal(kept, 0.0)),
+            lambda: kept,
+            lambda: tf.random.stateless_normal([columns, rank], [self.seed, gradient.number]),
+        )

@@ -159,7 +159,13 @@ class ElasticFits(Generic[Seed]):
 
 
 class _Fit(Generic[Seed]):
-    """One call of `fit`, with all its attempts."""
+    """One call of `fit`, with all its attempts.
+
+    Attributes:
+        callback: keeps the state of training.
+        departure: lets this worker leave when SIGTERM asks it to end.
+        obstacle: why this worker cannot go on when others are lost, or "".
+    """
 
     def __init__(
         self,
@@ -182,11 +188,11 @@ class _Fit(Generic[Seed]):
         self._drawn = 0
         self._random_state = [compat.op_seed(), compat.next_op_number()]
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
-        self._obstacle = self._replay.obstacle or _obstacle(model)
+        self.obstacle = self._replay.obstacle or _obstacle(model)
         self.departure = Departure(strategy, self.can_continue)
         self.callback = KeepsState(self._memory, copy_every, self.departure)
-        if self._obstacle and strategy.rank == 0:
-            _log.warning("fit will end when a worker is lost: %s", self._obstacle)
+        if self.obstacle and strategy.rank == 0:
+            _log.warning("fit will end when a worker is lost: %s", self.obstacle)
 
     @property
     def name(self) -> str:
@@ -199,12 +205,7 @@ class _Fit(Generic[Seed]):
 
     @property
     def can_continue(self) -> bool:
-        return not self._obstacle
-
-    @property
-    def obstacle(self) -> str:
-        """Why this worker cannot go on with others, or ""."""
-        return self._obstacle
+        return not self.obstacle
 
     def join(self) -> Reformed:
         """Waits until this worker, which has started while the others train, is in their group.
@@ -212,8 +213,8 @@ class _Fit(Generic[Seed]):
         Raises:
             BootstrapError: it cannot join.
         """
-        if self._obstacle:
-            raise BootstrapError(f"{self.name} cannot join the others in fit: {self._obstacle}")
+        if self.obstacle:
+            raise BootstrapError(f"{self.name} cannot join the others in fit: {self.obstacle}")
         self._memory.begin_nowhere()
         reformed = self._strategy.join_fit(self._number)
         self._on_trial = True
