@@ -240,7 +240,11 @@ if index == 0:
     note()
     sys.exit(0)
 wait_for_notes("worker0")
-time.sleep(0.3)
+pid = json.loads((folder / "worker0.json").read_text())["pid"]
+end = time.monotonic() + 20
+while pathlib.Path(f"/proc/{pid}").exists():  # until tfs-run has noticed its end
+    assert time.monotonic() < end
+    time.sleep(0.02)
 sys.exit(7)
 """
     status, log = launcher.run("--workers", "2", "--min-workers", "1", "--restarts", "3", code=code)
