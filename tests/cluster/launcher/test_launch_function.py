@@ -238,16 +238,19 @@ def test_nothing_outlives_a_caller_that_is_interrupted_or_killed(number, launche
 
 
 def test_a_second_interrupt_kills(launcher, tmp_path):
-    (tmp_path / "pids").mkdir()
+    for name in ("pids", "taken"):
+        (tmp_path / name).mkdir()
     script = tmp_path / "script.py"
-    ignoring = "import signal\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    note()"
-    script.write_text(SCRIPT.replace("    note()\n", f"    {ignoring}\n", 1))
+    going_on = """import signal
+    taken = folder.parent / "taken" / str(os.getpid())
+    signal.signal(signal.SIGINT, lambda number, frame: taken.touch())
+    note()"""
+    script.write_text(SCRIPT.replace("    note()\n", f"    {going_on}\n", 1))
     environment = {"DIR": str(tmp_path / "pids"), "TMPDIR": str(tmp_path)}
     caller = launcher.group.start_python("caller", str(script), env=environment)
     wait_until(lambda: len(pids(tmp_path / "pids")) == 2, 20, "two workers")
-    start = time.monotonic()
-    while caller.returncode is None and time.monotonic() - start < 4:
-        caller.signal(signal.SIGINT)
-        threading.Event().wait(0.2)
-    assert caller.wait(1) == 9
+    caller.signal(signal.SIGINT)
+    wait_until(lambda: len(pids(tmp_path / "taken")) == 2, 4, "the first interrupt in both workers")
+    caller.signal(signal.SIGINT)
+    assert caller.wait(4) == 9  # less than the grace after the first
     assert all(map(gone, pids(tmp_path / "pids")))
