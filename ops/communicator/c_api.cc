@@ -250,5 +250,7 @@ int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacit
 int64_t tfs_communicator_records(int64_t communicator, char* json, int64_t capacity) {
   const auto found = FindCommunicator(communicator);
   if (found == nullptr) return -1;
-  return CopyOut(tf_strategies::ToJson(found->Recorded(), found->rank(), found->size()), json, capacity);
+  return CopyOut(
+      tf_strategies::ToJson(found->Recorded(), found->stats().connections, found->rank(), found->size()),
+      json, capacity);
 }

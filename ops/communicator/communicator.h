@@ -56,6 +56,7 @@ struct CommunicatorStats {
   PerAlgorithm all_to_all;
   PerAlgorithm barrier;
   TransportCounters wire;
+  std::vector<ConnectionCounters> connections;
   int64_t bytes_staged = 0;  // copied from a GPU to this host for collectives; the results are copied back
   double seconds_outstanding = 0;  // in which at least one collective was outstanding
 };

@@ -133,10 +133,14 @@ Communicator::Waiting Engine::OldestWaiting() const {
 }
 
 CommunicatorStats Engine::stats() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  CommunicatorStats stats = stats_;
+  CommunicatorStats stats;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats = stats_;
+    stats.seconds_outstanding = recorder_.SecondsOutstanding();
+  }
   stats.wire = transport_->counters();
-  stats.seconds_outstanding = recorder_.SecondsOutstanding();
+  stats.connections = transport_->connections();
   return stats;
 }
 

@@ -71,6 +71,18 @@ void Append(std::ostringstream* json, const Recorder::Entry& entry) {
         << ", \"code\": " << static_cast<int>(entry.code) << "}";
 }
 
+void Append(std::ostringstream* json, const std::vector<ConnectionCounters>& connections) {
+  *json << "[";
+  bool first = true;
+  for (const ConnectionCounters& each : connections) {
+    *json << (first ? "" : ", ") << "{\"peer\": " << each.peer << ", \"messages\": " << each.messages
+          << ", \"bytes\": " << each.bytes << ", \"seconds\": " << each.seconds
+          << ", \"repeated\": " << each.repeated << "}";
+    first = false;
+  }
+  *json << "]";
+}
+
 }  // namespace
 
 std::string ToJson(const CommunicatorStats& stats, const std::string& transport) {
@@ -93,12 +105,16 @@ std::string ToJson(const CommunicatorStats& stats, const std::string& transport)
   append(CollectiveKind::kAllGather, stats.all_gather);
   append(CollectiveKind::kAllToAll, stats.all_to_all);
   append(CollectiveKind::kBarrier, stats.barrier);
-  json << "]}";
+  json << "], \"connections\": ";
+  Append(&json, stats.connections);
+  json << "}";
   return json.str();
 }
 
-std::string ToJson(const Recorder& recorder, int rank, int size) {
+std::string ToJson(const Recorder& recorder, const std::vector<ConnectionCounters>& connections, int rank,
+                   int size) {
   std::ostringstream json;
+  json.precision(17);
   json << "{\"rank\": " << rank << ", \"size\": " << size
        << ", \"monotonic_ns\": " << Nanoseconds(Recorder::Clock::now())
        << ", \"unix_ns\": " << Nanoseconds(std::chrono::system_clock::now()) << ", \"collectives\": [";
@@ -108,7 +124,9 @@ std::string ToJson(const Recorder& recorder, int rank, int size) {
     Append(&json, entry);
     first = false;
   }
-  json << "]}";
+  json << "], \"connections\": ";
+  Append(&json, connections);
+  json << "}";
   return json.str();
 }
 

@@ -3,14 +3,17 @@
 #define OPS_COMMUNICATOR_TO_JSON_H_
 
 #include <string>
+#include <vector>
 
 #include "ops/communicator/communicator.h"
 #include "ops/communicator/recorder.h"
+#include "ops/transport/transport.h"
 
 namespace tf_strategies {
 
 std::string ToJson(const CommunicatorStats& stats, const std::string& transport);
-std::string ToJson(const Recorder& recorder, int rank, int size);
+std::string ToJson(const Recorder& recorder, const std::vector<ConnectionCounters>& connections, int rank,
+                   int size);
 
 }  // namespace tf_strategies
 

@@ -63,6 +63,8 @@ class ByHostTransport final : public Transport {
     return sum;
   }
 
+  std::vector<ConnectionCounters> connections() const override { return between_->connections(); }
+
  private:
   // Members are destroyed in reverse order, so messages to other hosts are flushed first.
   const std::unique_ptr<Transport> within_;

@@ -64,6 +64,7 @@ class FaultyTransport final : public Transport {
   }
   std::string Describe() const override { return "faulty " + inner_->Describe(); }
   TransportCounters counters() const override { return inner_->counters(); }
+  std::vector<ConnectionCounters> connections() const override { return inner_->connections(); }
 
  private:
   bool Lost(int64_t action) const { return fault_.kind == Fault::Kind::kLose && action >= fault_.action; }

@@ -4,7 +4,8 @@
 // the host, another between hosts), in-process (the ranks are threads, for tests), and faulty (wraps another
 // transport and fails or delays one action).
 //
-// Threading: one call at a time, from any thread. Only Wait and Wake may run at the same time as another call.
+// Threading: one call at a time, from any thread. Only Wait, Wake, counters and connections may run at the same time as another
+// call.
 //
 // Ownership: the memory passed to Send and Receive belongs to the caller. It must stay valid until the completion
 // is called or, after Cancel, until the transport is destroyed.
@@ -48,6 +49,16 @@ struct TransportCounters {
   int64_t messages_received = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
+};
+
+// What this rank has sent over its connection to a peer, as the system counts it.
+struct ConnectionCounters {
+  int peer = -1;
+  int64_t messages = 0;
+  int64_t bytes = 0;  // that have arrived
+  double seconds =
+      0;  // in which bytes were on their way, without those in which the peer had no room for them
+  int64_t repeated = 0;  // segments that were sent again
 };
 
 // The result of Describe while no message has been sent, if the transport does not know its means earlier.
@@ -95,6 +106,9 @@ class Transport {
   virtual std::string Describe() const = 0;
 
   virtual TransportCounters counters() const = 0;
+
+  // The connections of which the system counts what it has sent, by peer.
+  virtual std::vector<ConnectionCounters> connections() const { return {}; }
 };
 
 }  // namespace tf_strategies

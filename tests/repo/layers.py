@@ -71,6 +71,7 @@ _FOUNDATION = {
     "refusal_counts",
     "restarted",
     "secret",
+    "slow_wire",
     "slow_worker",
     "texts",
     "tls",
@@ -89,6 +90,7 @@ PARTS = {
     "private_file": {"errors"},
     "refusal_counts": set(),
     "restarted": set(),
+    "slow_wire": {"types"},
     "slow_worker": set(),
     "secret": {"addresses", "errors", "private_file"},
     "tls": {"errors", "private_file"},
@@ -129,7 +131,7 @@ PARTS = {
     "parameter_server": _FOUNDATION
     | {"_tf", "compression", "gateway", "keras", "native", "resolvers", "session_graphs", "tensorflow"},
     "launcher": _FOUNDATION,
-    "trace": {"native", "slow_worker", "types"},
+    "trace": {"native", "slow_wire", "slow_worker", "types"},
     "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION
     | {

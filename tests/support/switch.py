@@ -55,6 +55,10 @@ class Switch:
         """
         run_ip("-n", self._names[index], "link", "set", f"tfs{index}", "mtu", str(mtu), "gso_max_segs", "1")
 
+    def limit(self, index: int, rate: str) -> None:
+        """Lets a host send no faster than a rate such as "100mbit"."""
+        self._shape(index, f"tfs{index}", rate)
+
     def slow_down(self, one: int, other: int, rate: str) -> None:
         """Gives two hosts a slow wire of their own, with a rate such as "8mbit"."""
         first, second = self._names[one], self._names[other]
@@ -74,24 +78,12 @@ class Switch:
                 "src",
                 self.addresses[index],
             )
-            shape = [
-                "tc",
-                "qdisc",
-                "add",
-                "dev",
-                link,
-                "root",
-                "tbf",
-                "rate",
-                rate,
-                "burst",
-                "32kb",
-                "latency",
-                "100ms",
-            ]
-            subprocess.run(
-                self.inside(index, *shape), check=True, capture_output=True, timeout=COMMAND_SECONDS
-            )
+            self._shape(index, link, rate)
+
+    def _shape(self, index: int, link: str, rate: str) -> None:
+        shape = ["root", "tbf", "rate", rate, "burst", "32kb", "latency", "100ms"]
+        command = self.inside(index, "tc", "qdisc", "add", "dev", link, *shape)
+        subprocess.run(command, check=True, capture_output=True, timeout=COMMAND_SECONDS)
 
     def __enter__(self) -> Switch:
         try:

@@ -17,6 +17,6 @@ star). The stream carries small JSON messages; tensors never pass here. From the
 """
 
 from tf_strategies.control_plane.control_plane import ControlPlane
-from tf_strategies.control_plane.messages import Failure, Pace
+from tf_strategies.control_plane.messages import MOST_WIRES, Failure, Pace
 
-__all__ = ["ControlPlane", "Failure", "Pace"]
+__all__ = ["MOST_WIRES", "ControlPlane", "Failure", "Pace"]

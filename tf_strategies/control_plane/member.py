@@ -286,4 +286,5 @@ class Member:
         pace = self._callbacks.pace()
         if pace is not None:
             with self._changed:
-                self._send({"type": "pace", "sent": time.monotonic_ns(), **pace._asdict()})
+                wires = list(map(list, pace.wires))
+                self._send({"type": "pace", "sent": time.monotonic_ns(), **pace._asdict(), "wires": wires})

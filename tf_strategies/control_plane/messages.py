@@ -5,7 +5,7 @@ Messages from a member to rank 0:
     hello        rank, task, process, terms: asks to join
     exchange     sequence, what, payload
     waiting      instance (-1: idle), seconds, quiet, text
-    pace         sent (nanoseconds on the clock of the member), and the fields of Pace
+    pace         sent (nanoseconds on the clock of the member), and the fields of Pace; each of its wires as a list
     report       code, message, instance, peer: a failure
     described    instance, text, waited (seconds; -1: idle): the answer to describe
     compare      topic, key, payload
@@ -52,12 +52,14 @@ import math
 from typing import NamedTuple
 
 from tf_strategies.errors import Code
+from tf_strategies.slow_wire import Sent
 from tf_strategies.types import JsonObject
 
 Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
-PROTOCOL = 8
+MOST_WIRES = 64  # of a pace message
+PROTOCOL = 9
 
 
 class Pace(NamedTuple):
@@ -66,10 +68,12 @@ class Pace(NamedTuple):
     Attributes:
         ended: the number of its collectives that have ended.
         outstanding: the seconds in which at least one of its collectives was outstanding.
+        wires: what it has sent to other members, if the system counts it: to those that got most, at most `MOST_WIRES`.
     """
 
     ended: int
     outstanding: float
+    wires: tuple[Sent, ...] = ()
 
 
 class Wait(NamedTuple):
@@ -185,6 +189,23 @@ def ranks(message: Message, key: str) -> frozenset[int]:
     return frozenset(value)
 
 
+def wires(message: Message, sender: int) -> list[Sent]:
+    """Returns the wires of a pace message.
+
+    Raises:
+        ValueError: the field is missing, or is not a list of at most `MOST_WIRES` wires of the sender.
+    """
+    value = message.get("wires")
+    if not isinstance(value, list) or len(value) > MOST_WIRES or not all(map(_is_wire, value)):
+        raise ValueError(
+            f"the 'wires' of a {message['type']} message must be a list of at most {MOST_WIRES} wires"
+        )
+    found = [Sent(*each) for each in value]
+    if any(each.sender != sender for each in found):
+        raise ValueError(f"the 'wires' of a {message['type']} message must be those of its sender")
+    return found
+
+
 def texts(message: Message, key: str) -> tuple[str, ...]:
     """Returns a field of a message that lists texts.
 
@@ -195,3 +216,11 @@ def texts(message: Message, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of texts")
     return tuple(value)
+
+
+def _is_wire(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != len(Sent._fields):
+        return False
+    *counts, seconds = value
+    counted = all(type(each) is int and 0 <= each < 1 << 63 for each in counts)
+    return counted and type(seconds) in (int, float) and 0 <= seconds < float("inf")

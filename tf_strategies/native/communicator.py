@@ -289,7 +289,15 @@ class Communicator:
         if not records:
             return None
         offset = None if self._control is None else self._control.clock_offset
-        content = {"names": self._names, "hosts": self.hosts, "process": os.getpid(), "failure": failure}
+        with self._lock:
+            parts = sorted(self._parts, key=lambda part: part.number)
+        content = {
+            "names": self._names,
+            "hosts": self.hosts,
+            "process": os.getpid(),
+            "failure": failure,
+            "subgroups": [part.records() for part in parts],
+        }
         return self._records.begin(self.epoch, {**content, "clock_offset_ns": offset, **records})
 
     def close(self, why: str = "") -> None:
@@ -372,7 +380,11 @@ class Communicator:
         return Wait(waiting.instance, waiting.seconds, waiting.quiet, waiting.description)
 
     def _pace(self) -> Pace | None:
-        return core.pace(self.id) if self.id >= 0 else None
+        pace = core.pace(self.id, self.rank) if self.id >= 0 else None
+        if pace is None:
+            return None
+        to_other_hosts = (each for each in pace.wires if self.hosts[each.receiver] != self.hosts[self.rank])
+        return pace._replace(wires=tuple(to_other_hosts))
 
     def _waited_for_batches(self, seconds: float) -> float | None:
         return waited_for_batches(self.records(), seconds)

@@ -6,9 +6,10 @@ import ctypes
 import dataclasses
 import json
 
-from tf_strategies.control_plane import Pace
+from tf_strategies.control_plane import MOST_WIRES, Pace
 from tf_strategies.errors import BootstrapError, Code
 from tf_strategies.native import c_text, loader
+from tf_strategies.slow_wire import sent_over
 from tf_strategies.texts import utf8
 from tf_strategies.types import JsonObject
 
@@ -233,12 +234,17 @@ def stats(communicator: int) -> JsonObject:
     return {} if text is None else json.loads(text)
 
 
-def pace(communicator: int) -> Pace | None:
+def pace(communicator: int, rank: int) -> Pace | None:
     """Returns how far this rank is; None when the communicator is closed."""
     counts = stats(communicator)
     if not counts:
         return None
-    return Pace(sum(each["calls"] for each in counts["collectives"]), counts["seconds_outstanding"])
+    wires = sorted(sent_over(counts["connections"], rank), key=lambda each: -each.bytes)
+    return Pace(
+        sum(each["calls"] for each in counts["collectives"]),
+        counts["seconds_outstanding"],
+        tuple(wires[:MOST_WIRES]),
+    )
 
 
 def records(communicator: int) -> JsonObject:

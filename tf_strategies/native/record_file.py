@@ -15,7 +15,7 @@ from typing import Mapping
 __all__ = ["FOLDER_VARIABLE", "FORMAT", "RecordWriter", "asked_for", "path_of", "write"]
 
 FOLDER_VARIABLE = "TF_STRATEGIES_RECORDS"
-FORMAT = 1
+FORMAT = 2
 PATIENCE_SECONDS = 2.0
 
 _log = logging.getLogger("tf_strategies")

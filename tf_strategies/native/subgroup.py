@@ -24,18 +24,21 @@ class Subcommunicator:
     Args:
         whole: the communicator of the group.
         ranks: the ranks of the workers in the group.
+        number: of the subgroup in its group.
         communicator: the id of the communicator in the core.
 
     Attributes:
         id: the number that identifies the communicator in operations.
         ranks: the ranks of the workers in the group.
+        number: of the subgroup in its group.
         rank: this worker's position among the ranks.
         size: the number of ranks.
     """
 
-    def __init__(self, whole: Communicator, ranks: Sequence[int], communicator: int) -> None:
+    def __init__(self, whole: Communicator, ranks: Sequence[int], number: int, communicator: int) -> None:
         self.id = communicator
         self.ranks = tuple(ranks)
+        self.number = number
         self.rank = self.ranks.index(whole.rank)
         self.size = len(self.ranks)
         self._whole = whole
@@ -53,6 +56,11 @@ class Subcommunicator:
     def next_instance(self, name: str, *, count: int = 1) -> int:
         """Does the same as `Communicator.next_instance`."""
         return self._instances.next(name, count)
+
+    def records(self) -> JsonObject:
+        """Returns the last collectives of this worker in the subgroup, as an entry of "subgroups" in a record."""
+        collectives = core.records(self.id).get("collectives", ())
+        return {"number": self.number, "ranks": self.ranks, "collectives": collectives}
 
     def end_failures(self) -> None:
         """Reports no failures from now on, as before the workers close their connections."""
@@ -118,7 +126,7 @@ def open_subgroup(whole: Communicator, ranks: Sequence[int], number: int) -> Sub
         if communicator >= 0:
             core.close(communicator)
         raise
-    return Subcommunicator(whole, ranks, communicator)
+    return Subcommunicator(whole, ranks, number, communicator)
 
 
 def _require_no_errors(answers: Sequence[JsonObject]) -> None:

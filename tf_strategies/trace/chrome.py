@@ -17,13 +17,7 @@ def events(recorded: Recorded) -> Iterator[JsonObject]:
     Args:
         recorded: the records.
     """
-    starts = {
-        (meeting.collective.instance, meeting.collective.use): max(meeting.submitted)
-        for meeting in recorded.meetings
-    }
-    lasts = {
-        (meeting.collective.instance, meeting.collective.use): meeting.last for meeting in recorded.meetings
-    }
+    meetings = {meeting.collective.key: meeting for meeting in recorded.meetings}
     origin = min(
         (
             each.submitted_ns + alignment.shift_ns
@@ -59,10 +53,14 @@ def events(recorded: Recorded) -> Iterator[JsonObject]:
                 "name": _title(each),
                 "args": _details(each, record.names),
             }
-            key = (each.instance, each.use)
-            if key in starts and starts[key] > begin + shift + origin:
-                waits = f"waits for {recorded.name(lasts[key])}"
-                yield {**span, **_times(begin + shift, min(starts[key] - origin, end + shift)), "name": waits}
+            meeting = meetings.get(each.key)
+            if meeting is not None and meeting.begun > begin + shift + origin:
+                waits = f"waits for {recorded.name(meeting.last)}"
+                yield {
+                    **span,
+                    **_times(begin + shift, min(meeting.begun - origin, end + shift)),
+                    "name": waits,
+                }
 
 
 def _times(begin_ns: int, end_ns: int) -> dict[str, float]:
@@ -84,6 +82,7 @@ def _details(collective: Collective, names: tuple[str, ...]) -> JsonObject:
         "bytes": collective.bytes,
         "instance": collective.instance,
         "use": collective.use,
+        "workers": ", ".join(name for rank, name in enumerate(names) if collective.is_of(rank)),
         "last data from": names[peer] if 0 <= peer < len(names) else "nobody",
         "microseconds until it started": max(0, collective.started_ns - collective.submitted_ns) / 1e3,
     }

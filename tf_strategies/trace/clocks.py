@@ -62,10 +62,10 @@ def _compare(first: Record, other: Record) -> Alignment:
 
 def _of_collectives(first: Record, other: Record) -> _Interval:
     """Returns the limits of the shift from `other` to `first`."""
-    theirs = {(each.instance, each.use): each for each in other.collectives if _counts(each)}
+    theirs = {each.key: each for each in other.collectives if _counts(each)}
     low, high = -_UNKNOWN, _UNKNOWN
     for mine in filter(_counts, first.collectives):
-        match = theirs.get((mine.instance, mine.use))
+        match = theirs.get(mine.key)
         if match is not None:
             low = max(low, mine.submitted_ns - match.ended_ns)
             high = min(high, mine.ended_ns - match.submitted_ns)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Sequence
 
+from tf_strategies.slow_wire import SlowWire, find_slow_wire
 from tf_strategies.slow_worker import precedes_step
 from tf_strategies.trace.clocks import Alignment, align
 from tf_strategies.trace.overlap import hidden_share
@@ -16,22 +17,27 @@ __all__ = ["Meeting", "RankSummary", "Recorded"]
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """Describes a collective of which all ranks have a record.
+    """Describes a collective that all of its ranks have ended, of those with a record.
 
     Attributes:
         collective: the collective, as the first rank has it.
         submitted: when each rank submitted it, on the clock of the first rank; by position in the records.
-        ended: when it ended on each rank.
+        ended: when it ended on each rank, likewise.
     """
 
     collective: Collective
-    submitted: tuple[int, ...]
-    ended: tuple[int, ...]
+    submitted: Mapping[int, int]
+    ended: Mapping[int, int]
+
+    @property
+    def begun(self) -> int:
+        """When the last rank had submitted it."""
+        return self.submitted[self.last]
 
     @property
     def last(self) -> int:
         """The position of the rank that submitted it last."""
-        return max(range(len(self.submitted)), key=self.submitted.__getitem__)
+        return max(self.submitted, key=self.submitted.__getitem__)
 
     @property
     def precedes_step(self) -> bool:
@@ -40,7 +46,7 @@ class Meeting:
 
     def last_end_but(self, position: int) -> int:
         """Returns when it had ended on all ranks but one: the root of a broadcast does not wait for the others."""
-        return max(ended for rank, ended in enumerate(self.ended) if rank != position)
+        return max(ended for each, ended in self.ended.items() if each != position)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Recorded:
     Attributes:
         records: the records.
         alignments: how the clock of each compares with the first one.
-        meetings: the collectives that all of these ranks have ended, in the order of the first rank.
+        meetings: the collectives that all of their ranks have ended, of those with a record.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -106,11 +112,18 @@ class Recorded:
                     until = each.ended_ns or record.monotonic_ns
                     yield position, each, (until - each.submitted_ns) / 1e9, list(self._without(each))
 
+    def slow_wire(self) -> SlowWire | None:
+        """Returns the wires between hosts that are slower than the others, if there are such."""
+        hosts = self.records[0].hosts
+        wires = [wire for record in self.records for wire in record.wires]
+        return find_slow_wire([wire for wire in wires if hosts[wire.sender] != hosts[wire.receiver]])
+
     def seconds(self) -> float:
         """Returns the recorded time in which all ranks have meetings."""
         if not self.meetings:
             return 0.0
-        return (max(map(max, (m.ended for m in self.meetings))) - min(self.meetings[0].submitted)) / 1e9
+        begin = min(min(m.submitted.values()) for m in self.meetings)
+        return (max(max(m.ended.values()) for m in self.meetings) - begin) / 1e9
 
     def summary(self) -> list[RankSummary]:
         """Returns how each rank spent the recorded time, by position of the records."""
@@ -120,12 +133,14 @@ class Recorded:
             RankSummary(
                 name=self.name(rank),
                 waited=union_ns(
-                    (m.submitted[rank], min(max(m.submitted), m.ended[rank])) for m in self.meetings
+                    (m.submitted[rank], min(m.begun, m.ended[rank]))
+                    for m in self.meetings
+                    if rank in m.submitted
                 )
                 / total,
                 delayed=_delayed_ns(self.meetings, rank) / total,
                 delayed_steps=_delayed_ns(step_begins, rank) / total if step_begins else None,
-                wire=union_ns((max(m.submitted), m.ended[rank]) for m in self.meetings) / total,
+                wire=union_ns((m.begun, m.ended[rank]) for m in self.meetings if rank in m.ended) / total,
                 hidden=hidden_share(self.records[rank].collectives),
             )
             for rank in range(len(self.records))
@@ -144,36 +159,32 @@ class Recorded:
         return ordered[-1] if worst >= 0.1 and worst >= 2 * second else None
 
     def _meetings(self) -> Iterator[Meeting]:
-        by_key = [
-            {
-                (each.instance, each.use): each
-                for each in record.collectives
-                if each.ended_ns and each.code == 0
-            }
-            for record in self.records
-        ]
-        for key, first in by_key[0].items():
-            found = [ended.get(key) for ended in by_key]
-            all_of_them = [each for each in found if each is not None]
-            if first.use >= 0 and len(all_of_them) == len(found):
-                shifts = [alignment.shift_ns for alignment in self.alignments]
+        by_key: dict[tuple[int, int, int], dict[int, Collective]] = {}
+        for position, record in enumerate(self.records):
+            for each in record.collectives:
+                if each.ended_ns and each.code == 0 and each.use >= 0:
+                    by_key.setdefault(each.key, {})[position] = each
+        shifts = [alignment.shift_ns for alignment in self.alignments]
+        for found in by_key.values():
+            first = next(iter(found.values()))
+            if len(found) == sum(first.is_of(record.rank) for record in self.records):
                 yield Meeting(
                     first,
-                    tuple(each.submitted_ns + shift for each, shift in zip(all_of_them, shifts)),
-                    tuple(each.ended_ns + shift for each, shift in zip(all_of_them, shifts)),
+                    {position: each.submitted_ns + shifts[position] for position, each in found.items()},
+                    {position: each.ended_ns + shifts[position] for position, each in found.items()},
                 )
 
     def _without(self, collective: Collective) -> Iterator[str]:
         for position, record in enumerate(self.records):
-            key = (collective.instance, collective.use)
-            if all((each.instance, each.use) != key for each in record.collectives):
+            takes_part = collective.is_of(record.rank)
+            if takes_part and all(each.key != collective.key for each in record.collectives):
                 yield self.name(position)
 
 
 def _delayed_ns(meetings: Sequence[Meeting], rank: int) -> int:
     """Returns the time in which the others waited for a rank, the last one to submit."""
     return union_ns(
-        (sorted(m.submitted)[-2], min(m.submitted[rank], m.last_end_but(rank)))
+        (sorted(m.submitted.values())[-2], min(m.submitted[rank], m.last_end_but(rank)))
         for m in meetings
         if m.last == rank and len(m.submitted) > 1
     )

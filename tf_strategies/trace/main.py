@@ -74,6 +74,9 @@ def report(recorded: Recorded) -> Iterator[str]:
         yield f"  {each.name:<{width}}{each.waited:>8.0%}{each.delayed:>16.0%}{each.wire:>13.0%}{hidden:>8}"
     if all(alignment.error_ns >= 0 for alignment in recorded.alignments):
         yield _verdict(recorded)
+    slow_wire = recorded.slow_wire()
+    if slow_wire is not None:
+        yield slow_wire.describe(recorded.records[0].names)
 
 
 def _verdict(recorded: Recorded) -> str:
@@ -104,8 +107,10 @@ def _unfinished(recorded: Recorded) -> Iterator[str]:
     found = sorted(recorded.unfinished(), key=lambda each: -each[2])
     for position, collective, seconds, without in found[:_MOST_UNFINISHED]:
         missing = f"; {', '.join(without)} had not submitted it" if without else ""
+        names = recorded.records[position].names
+        among = f" of {', '.join(names[rank] for rank in collective.ranks)}" if collective.ranks else ""
         yield (
-            f"{recorded.name(position)} waited {seconds:.3f} s in {collective.kind} '{collective.name}'{missing}"
+            f"{recorded.name(position)} waited {seconds:.3f} s in {collective.kind} '{collective.name}'{among}{missing}"
         )
     if len(found) > _MOST_UNFINISHED:
         yield f"and {len(found) - _MOST_UNFINISHED} more"

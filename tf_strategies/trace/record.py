@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, Optional
 
 from tf_strategies.native.record_file import FORMAT
+from tf_strategies.slow_wire import Sent, sent_over
 from tf_strategies.types import JsonObject
 
 __all__ = ["Collective", "Record", "RecordError", "collective_of", "read_folder"]
@@ -36,6 +38,8 @@ class Collective:
         ended_ns: when it ended or failed.
         last_peer: the rank whose data arrived last, or −1.
         code: how it ended; 0 is OK.
+        subgroup: the number of its subgroup; −1 if it is one of all workers.
+        ranks: the ranks of the subgroup; empty if it is one of all workers.
     """
 
     kind: str
@@ -50,10 +54,24 @@ class Collective:
     ended_ns: int
     last_peer: int
     code: int
+    subgroup: int = -1
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What it has in common with the same collective of other ranks, once it has started."""
+        return self.subgroup, self.instance, self.use
+
+    def is_of(self, rank: int) -> bool:
+        """Returns whether a rank takes part in it."""
+        return self.subgroup < 0 or rank in self.ranks
 
 
 _TEXTS = ("kind", "name", "algorithm", "dtype")
-_NUMBERS = tuple(field.name for field in dataclasses.fields(Collective) if field.name not in _TEXTS)
+_OF_SUBGROUP = ("subgroup", "ranks")
+_NUMBERS = tuple(
+    field.name for field in dataclasses.fields(Collective) if field.name not in (*_TEXTS, *_OF_SUBGROUP)
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +86,8 @@ class Record:
         failure: the reason why the group failed, or "".
         monotonic_ns: when the record was written, on the rank's clock.
         offset: how far the clock of rank 0 is ahead, and the largest error, in nanoseconds; None if unknown.
-        collectives: the collectives, the oldest first.
+        collectives: the collectives of all workers, and then those of each open subgroup; the oldest first.
+        wires: what the rank has sent to others, if the system counts it.
     """
 
     rank: int
@@ -79,6 +98,7 @@ class Record:
     monotonic_ns: int
     offset: Optional[tuple[int, int]]
     collectives: tuple[Collective, ...]
+    wires: tuple[Sent, ...] = ()
 
 
 def read_folder(folder: Path) -> list[Record]:
@@ -122,6 +142,15 @@ def collective_of(fields: JsonObject) -> Collective:
     return Collective(**typed, **{name: int(fields[name]) for name in _NUMBERS})  # type: ignore[arg-type]
 
 
+def _of_subgroup(fields: JsonObject, size: int) -> Iterator[Collective]:
+    number, ranks = int(fields["number"]), tuple(map(int, fields["ranks"]))
+    if number < 0 or not all(0 <= rank < size for rank in ranks):
+        raise ValueError(f"its subgroup {number} has the ranks {ranks}, its group has {size}")
+    for each in map(collective_of, fields["collectives"]):
+        peer = ranks[each.last_peer] if 0 <= each.last_peer < len(ranks) else -1
+        yield dataclasses.replace(each, last_peer=peer, subgroup=number, ranks=ranks)
+
+
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.json") if path.name != "trace.json")
 
@@ -152,5 +181,11 @@ def _record(content: JsonObject) -> Record:
         failure=str(content["failure"]),
         monotonic_ns=int(content["monotonic_ns"]),
         offset=None if offset is None else (int(offset[0]), int(offset[1])),
-        collectives=tuple(map(collective_of, content["collectives"])),
+        collectives=(
+            *map(collective_of, content["collectives"]),
+            *itertools.chain.from_iterable(_of_subgroup(each, len(names)) for each in content["subgroups"]),
+        ),
+        wires=tuple(
+            each for each in sent_over(content["connections"], rank) if 0 <= each.receiver < len(names)
+        ),
     )

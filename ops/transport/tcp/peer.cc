@@ -14,6 +14,7 @@ Peer::Peer(int rank, Descriptor socket, std::unique_ptr<Stream> stream)
 
 void Peer::Send(const Tag& tag, const void* data, size_t bytes, Transport::SendDone done) {
   if (lost()) return done(lost_);
+  messages_.fetch_add(1, std::memory_order_relaxed);
   const uint32_t key = KeyOf(tag);
   FrameHead head;
   head.key = key;

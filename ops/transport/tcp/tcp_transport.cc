@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "ops/transport/counters.h"
+#include "ops/transport/tcp/connection.h"
 #include "ops/transport/tcp/descriptor.h"
 #include "ops/transport/tcp/peer.h"
 #include "ops/transport/tcp/plain_stream.h"
@@ -160,6 +161,18 @@ class TcpTransport final : public Transport {
   std::string Describe() const override { return context_ == nullptr ? "tcp" : "tcp (TLS 1.3)"; }
 
   TransportCounters counters() const override { return counters_.Read(); }
+
+  std::vector<ConnectionCounters> connections() const override {
+    std::vector<ConnectionCounters> all;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (peers_[i] == nullptr) continue;
+      ConnectionCounters counters;
+      counters.peer = static_cast<int>(i);
+      counters.messages = peers_[i]->messages();
+      if (tcp::ReadConnection(peers_[i]->socket(), &counters)) all.push_back(counters);
+    }
+    return all;
+  }
 
  private:
   static constexpr uint32_t kWakeUp = UINT32_MAX;

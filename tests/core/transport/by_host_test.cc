@@ -71,6 +71,37 @@ TEST(ByHostTest, AllRanksReachEachOtherWithShortAndLongMessagesAtOnce) {
   }
 }
 
+TEST(ByHostTest, ConnectionsAreThoseToOtherHosts) {
+  auto transports = ByHost({0, 0, 1}, 3);
+  std::vector<char> data(kLong);
+  int completions = 0;
+  int64_t messages = 0;
+  ConnectionCounters sent;
+  while (sent.seconds == 0.0 && messages < 1000) {  // the system counts in ticks of some milliseconds
+    const Tag tag{1, static_cast<uint32_t>(messages), 0};
+    transports[2]->Receive(0, tag, data.data(), kLong,
+                           [&](const Status& status, const Received&) { completions += status.ok(); });
+    transports[0]->Send(2, tag, data.data(), kLong,
+                        [&](const Status& status) { completions += status.ok(); });
+    ++messages;
+    ASSERT_TRUE(Drive(transports, [&] { return completions == 2 * messages; }));
+    const std::vector<ConnectionCounters> all = transports[0]->connections();
+    ASSERT_EQ(all.size(), 1u);
+    sent = all[0];
+  }
+  const auto payload = static_cast<int64_t>(messages * kLong);
+  ASSERT_TRUE(Drive(transports, [&] { return transports[0]->connections().at(0).bytes >= payload; }));
+  EXPECT_EQ(sent.peer, 2);
+  EXPECT_EQ(sent.messages, messages);
+  EXPECT_LT(transports[0]->connections().at(0).bytes, payload + 1024 * messages);
+  EXPECT_GT(sent.seconds, 0.0);
+  EXPECT_LT(sent.seconds, 20.0);
+  const std::vector<ConnectionCounters> of_the_other = transports[2]->connections();
+  ASSERT_EQ(of_the_other.size(), 2u);
+  EXPECT_EQ(of_the_other[0].messages, 0);
+  EXPECT_EQ(of_the_other[1].peer, 1);
+}
+
 TEST(ByHostTest, DescribesBothWays) {
   auto transports = ByHost({0, 0, 1}, 3);
   EXPECT_EQ(transports[0]->Describe(), "tcp");

@@ -49,3 +49,27 @@ def test_a_number_that_is_none_or_too_large_is_a_value_error(value):
 def test_an_integer_that_is_too_large_is_a_value_error(value):
     with pytest.raises(ValueError, match="integer of 64 bits"):
         messages.integer({"type": "hello", "rank": value}, "rank")
+
+
+def test_wires_are_read_back():
+    wire = [2, 0, 3, 4096, 0.5]
+    assert messages.wires({"type": "pace", "wires": [wire]}, 2) == [tuple(wire)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [1],
+        [[2, 0, 3, 4096]],
+        [[2, 0, 3, 4096, float("nan")]],
+        [[2, 0, 3, -1, 0.5]],
+        [[2, 0, 3, True, 0.5]],
+        [[2, 0, 3, 1 << 63, 0.5]],
+        [[1, 0, 3, 4096, 0.5]],
+        [[2, 0, 3, 4096, 0.5]] * 65,
+    ],
+)
+def test_wires_of_another_form_are_a_value_error(value):
+    with pytest.raises(ValueError, match="the 'wires' of a pace message must be"):
+        messages.wires({"type": "pace", "wires": value}, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.trace.records import collective, record
+from tf_strategies.slow_wire import Sent
 from tf_strategies.slow_worker import BATCHES
 from tf_strategies.trace.chrome import events
 from tf_strategies.trace.group import Recorded
@@ -135,3 +136,34 @@ def test_the_report_shows_what_was_hidden() -> None:
     ]
     (line,) = [line for line in report(Recorded([record(0, *packs, size=1)])) if "  worker 0" in line]
     assert line.endswith("     33%")
+
+
+def test_a_subgroup_meets_without_the_others() -> None:
+    in_part = {"subgroup": 0, "ranks": (0, 2)}
+    first = record(0, collective(10, 50), collective(60, 90, **in_part), size=3)
+    other = record(1, collective(10, 50), size=3)
+    late = record(2, collective(10, 50), collective(80, 90, **in_part), size=3)
+    recorded = Recorded([first, other, late])
+    assert len(recorded.meetings) == 2
+    assert [round(each.waited * recorded.seconds(), 6) for each in recorded.summary()] == [0.02, 0.0, 0.0]
+    waits = [event for event in events(recorded) if event["name"].startswith("waits for")]
+    assert [(event["pid"], event["name"], event["dur"]) for event in waits] == [
+        (0, "waits for worker 2", 20_000.0)
+    ]
+
+
+def test_what_has_not_ended_in_a_subgroup_misses_its_workers_only() -> None:
+    waits = collective(200, 0, use=1, name="loss", subgroup=0, ranks=(0, 2))
+    records = [record(0, waits, size=3), record(1, size=3), record(2, size=3)]
+    text = "\n".join(report(Recorded(records)))
+    assert "in all_reduce 'loss' of worker 0, worker 2; worker 2 had not submitted it" in text
+
+
+@pytest.mark.parametrize("hosts", ["same", "two"])
+def test_the_report_names_a_slow_wire_between_hosts(hosts: str) -> None:
+    wires = ([Sent(0, 1, 10, 10_000_000, 1.0)], [Sent(1, 0, 10, 10_000_000, 0.1)])
+    recorded = Recorded(
+        [record(rank, collective(0, 1000), wires=tuple(sent), hosts=hosts) for rank, sent in enumerate(wires)]
+    )
+    named = any("the network from worker 0 to worker 1 is slow: 10 MB/s" in line for line in report(recorded))
+    assert named == (hosts == "two")

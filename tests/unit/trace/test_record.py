@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tf_strategies.native import record_file
+from tf_strategies.slow_wire import Sent
 from tf_strategies.trace.main import main
 from tf_strategies.trace.record import RecordError, read_folder
 
@@ -29,9 +30,21 @@ ONE = {
 }
 
 
+WITHOUT = {"subgroups": [], "connections": []}
+
+
 def content(rank: int = 0, **fields: object) -> dict:
     base = {"names": ["worker 0", "worker 1"], "hosts": ["a", "a"], "failure": "", "clock_offset_ns": [0, 0]}
-    return {**base, "rank": rank, "size": 2, "monotonic_ns": 9, "unix_ns": 9, "collectives": [ONE], **fields}
+    return {
+        **base,
+        "rank": rank,
+        "size": 2,
+        "monotonic_ns": 9,
+        "unix_ns": 9,
+        "collectives": [ONE],
+        **WITHOUT,
+        **fields,
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -49,16 +62,31 @@ def test_what_is_written_is_read(folder: Path) -> None:
     records = read_folder(folder)
     assert [record.rank for record in records] == [0, 1]
     assert records == read_folder(folder / "00000000000000ff")
-    assert vars(records[0].collectives[0]) == ONE
+    assert vars(records[0].collectives[0]) == {**ONE, "subgroup": -1, "ranks": ()}
     assert main([str(folder)]) == 0
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert read_folder(folder) == records
 
 
+def test_collectives_of_subgroups_and_connections_are_read(folder: Path) -> None:
+    part = {"number": 1, "ranks": [1, 0], "collectives": [ONE]}
+    connection = {"peer": 1, "messages": 3, "bytes": 4096, "seconds": 0.5, "repeated": 0}
+    record_file.write(
+        record_file.path_of("worker 0", 1),
+        {"format": record_file.FORMAT, "epoch": 1, **content(subgroups=[part], connections=[connection])},
+    )
+    (found,) = read_folder(folder)
+    whole, of_part = found.collectives
+    assert (whole.subgroup, whole.last_peer) == (-1, 1)
+    assert (of_part.subgroup, of_part.ranks, of_part.last_peer) == (1, (1, 0), 0)
+    assert whole.is_of(5) and not of_part.is_of(5) and of_part.is_of(1)
+    assert found.wires == (Sent(0, 1, 3, 4096, 0.5),)
+
+
 def test_the_latest_group_is_read(folder: Path) -> None:
     for seconds, epoch in ((2000, 1), (1000, 2)):
         path = record_file.path_of("worker 0", epoch)
-        record_file.write(path, {"format": 1, "epoch": epoch, **content()})
+        record_file.write(path, {"format": record_file.FORMAT, "epoch": epoch, **content()})
         os.utime(path.parent, (seconds, seconds))
     assert read_folder(folder)[0].epoch == 1
 
@@ -69,11 +97,14 @@ def test_the_latest_group_is_read(folder: Path) -> None:
         ("nonsense", "JSONDecodeError"),
         ("[1]", "TypeError"),
         ("{}", "KeyError('format')"),
-        (json.dumps({"format": 99, **content()}), "reads 1"),
-        (json.dumps({"format": 1, "epoch": 1, **content(2)}), "its rank is 2"),
-        (json.dumps({"format": 1, "epoch": 1, **content(clock_offset_ns=[])}), "IndexError"),
-        (json.dumps({"format": 1, "epoch": 1, **content(monotonic_ns=float("inf"))}), "OverflowError"),
-        (json.dumps({"format": 1, "epoch": 1, **content(collectives=[{}])}), "KeyError"),
+        (json.dumps({"format": 99, **content()}), "reads 2"),
+        (json.dumps({"format": record_file.FORMAT, "epoch": 1, **content(2)}), "its rank is 2"),
+        (json.dumps({"format": record_file.FORMAT, "epoch": 1, **content(clock_offset_ns=[])}), "IndexError"),
+        (
+            json.dumps({"format": record_file.FORMAT, "epoch": 1, **content(monotonic_ns=float("inf"))}),
+            "OverflowError",
+        ),
+        (json.dumps({"format": record_file.FORMAT, "epoch": 1, **content(collectives=[{}])}), "KeyError"),
     ],
 )
 def test_a_file_that_is_no_record_is_named(
@@ -88,7 +119,7 @@ def test_a_file_that_is_no_record_is_named(
 
 def test_files_of_two_groups_are_not_mixed(tmp_path: Path) -> None:
     for rank in (0, 1):
-        text = json.dumps({"format": 1, "epoch": rank, **content(rank)})
+        text = json.dumps({"format": record_file.FORMAT, "epoch": rank, **content(rank)})
         (tmp_path / f"worker-{rank}.json").write_text(text)
     with pytest.raises(RecordError, match="of another group"):
         read_folder(tmp_path)

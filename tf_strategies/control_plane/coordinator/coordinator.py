@@ -22,6 +22,7 @@ from tf_strategies.control_plane.coordinator.roster import Roster
 from tf_strategies.control_plane.coordinator.stall_inspector import StallInspector
 from tf_strategies.control_plane.coordinator.stop_votes import StopVotes
 from tf_strategies.control_plane.coordinator.straggler_watch import StragglerWatch
+from tf_strategies.control_plane.coordinator.wire_watch import WireWatch
 from tf_strategies.control_plane.link import Connection, refuse
 from tf_strategies.control_plane.messages import Failure, Message, Pace, Wait
 from tf_strategies.errors import Code
@@ -65,6 +66,7 @@ class Coordinator:
         self._votes = StopVotes(life)
         self._stalls = StallInspector(life.roster)
         self._stragglers = StragglerWatch(life.roster.names, waited_for_batches)
+        self._wires = WireWatch(life.roster.names)
         self._leaving = Leaving(life, self._reports)
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tf_strategies coordinator", daemon=True)
@@ -184,12 +186,17 @@ class Coordinator:
 
     def _on_pace(self, rank: int, message: Message) -> None:
         sent = messages.integer(message, "sent")
-        pace = Pace(messages.integer(message, "ended"), messages.number(message, "outstanding"))
+        pace = Pace(
+            messages.integer(message, "ended"),
+            messages.number(message, "outstanding"),
+            tuple(messages.wires(message, rank)),
+        )
         self._life.roster.entries[rank].connection.send(
             {"type": "time", "sent": sent, "at": time.monotonic_ns()}
         )
         if self._life.running:
             self._stragglers.note(rank, sent / 1e9, pace)
+            self._wires.note(rank, sent / 1e9, pace.wires)
 
     def _tick(self) -> None:
         if self._life.phase is Phase.JOINING:
