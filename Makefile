@@ -5,6 +5,8 @@ TENSORFLOW_2_15 ?= tensorflow==2.15.*
 TENSORFLOW_NEWEST ?= tensorflow>=2.21,<2.22 tf_keras>=2.21,<2.22 keras>=3.15,<3.16
 # For programs of tests/exactness. Without their dependencies: keras_hub needs none to build a model, but for its tokenizers.
 PROGRAMS_NEED := keras-hub==0.32.* keras-tuner==1.4.* kt-legacy tokenizers sentencepiece regex tqdm pyyaml
+# For test_trackers.py.
+TRACKERS := wandb mlflow-skinny pandas
 WORKERS ?= 3
 JOBS ?= $(shell nproc)
 PYTEST ?= -q
@@ -82,6 +84,7 @@ $(NEW)/.installed: Makefile
 	@tools/quietly.sh pip-tf-newest $(NEW)/bin/python -m pip install --upgrade $(BUILD_TOOLS) libucx-cu12
 	@tools/quietly.sh tensorflow-newest $(NEW)/bin/python -m pip install $(foreach name,$(TENSORFLOW_NEWEST),"$(name)")
 	@tools/quietly.sh programs-need $(NEW)/bin/python -m pip install --no-deps $(foreach name,$(PROGRAMS_NEED),"$(name)")
+	@tools/quietly.sh trackers $(NEW)/bin/python -m pip install $(TRACKERS)
 	@touch $@
 
 # What Keras's own tests import beside TensorFlow: some gigabytes. Triton's LLVM and TensorFlow's end a process that loads both.
