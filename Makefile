@@ -50,7 +50,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo setup test test-all test-core test-aarch64 test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs wheels chaos soak bench bench-peers tools clean
+.PHONY: help demo setup test test-all test-core test-clang test-aarch64 test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs wheels chaos soak bench bench-peers tools clean
 .PHONY: units-old units-newest units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
@@ -155,6 +155,9 @@ budgets: $(NEW)/.built ## what the last tests took, as lines for tests/budgets.t
 
 test-core: $(TOOLS)/.installed ## the C++ core alone; FILTER=schedule for a part of it
 	@TFS_TEST_SECONDS=$(CURDIR)/$(TIMES) TESTS_AT_ONCE=$(JOBS) $(CORE) test
+
+test-clang: $(TOOLS)/.installed ## the C++ core, built by clang (10 minutes)
+	@TESTS_AT_ONCE=$(JOBS) $(CORE) test CORE_BUILD=.build/core-clang CXX=$(CLANG) NVCC=
 
 # The emulator has no system calls for confine/, and takes minutes for emulated_top_k_test.
 test-aarch64: $(TOOLS)/.installed ## the C++ core for aarch64, by a cross compiler and an emulator (10 minutes)

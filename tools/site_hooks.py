@@ -23,6 +23,7 @@ FILES = (
     "examples/**/*.ipynb",
     "examples/**/*.yaml",
     "examples/**/*.sbatch",
+    "examples/**/Dockerfile",
     "benchmarks/*.png",
 )
 _log = logging.getLogger("mkdocs.plugins.site_hooks")

@@ -55,6 +55,23 @@ class Switch:
         """
         run_ip("-n", self._names[index], "link", "set", f"tfs{index}", "mtu", str(mtu), "gso_max_segs", "1")
 
+    def cut(self, index: int) -> None:
+        """Takes a host off the switch, in both directions."""
+        run_ip("-n", self._switch, "link", "set", f"port{index}", "nomaster")
+
+    def mute(self, index: int) -> None:
+        """Drops everything that a host sends. It still receives."""
+        run_ip("-n", self._names[index], "rule", "add", "from", self.addresses[index], "blackhole")
+
+    def mend(self, index: int) -> None:
+        """Undoes `cut` or `mute`."""
+        run_ip("-n", self._switch, "link", "set", f"port{index}", "master", "switch")
+        subprocess.run(
+            ["ip", "-n", self._names[index], "rule", "del", "from", self.addresses[index], "blackhole"],
+            capture_output=True,
+            timeout=COMMAND_SECONDS,
+        )
+
     def limit(self, index: int, rate: str) -> None:
         """Lets a host send no faster than a rate such as "100mbit"."""
         self._shape(index, f"tfs{index}", rate)

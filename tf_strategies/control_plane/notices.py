@@ -15,6 +15,7 @@ import time
 from typing import Callable, Mapping
 
 from tf_strategies.addresses import split_address
+from tf_strategies.name_lookup import look_up
 
 __all__ = ["NoticeWatch", "give_notice"]
 
@@ -36,7 +37,7 @@ def give_notice(address: str, text: str, seconds: float = _GIVE_SECONDS) -> bool
     """
     host, port = split_address(address)
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = look_up(host, port)[0]
         with socket.socket(family, kind, protocol) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
@@ -107,7 +108,7 @@ def _look(addresses: Mapping[int, str], stopped: threading.Event) -> dict[int, s
 
 
 def _begin(address: str) -> socket.socket:
-    family, kind, protocol, _, place = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)[0]
+    family, kind, protocol, _, place = look_up(*split_address(address))[0]
     opened = socket.socket(family, kind, protocol)
     opened.setblocking(False)
     opened.connect_ex(place)

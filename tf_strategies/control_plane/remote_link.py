@@ -11,6 +11,7 @@ from tf_strategies.addresses import split_address
 from tf_strategies.control_plane import channel_options, stream_handshake, tls_probe
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.handshake import AuthenticationError, Session
+from tf_strategies.name_lookup import look_up
 from tf_strategies.secret import SECRET_FILE
 from tf_strategies.tls import CLUSTER_NAME, TLS_FOLDER, TlsFiles
 
@@ -154,7 +155,7 @@ def _open_channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
 
 def _target(address: str) -> str:
     host, port = split_address(address)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = look_up(host, port)
     family = found[0][0]
     places = dict.fromkeys(str(entry[4][0]) for entry in found if entry[0] == family)
     if family == socket.AF_INET6:

@@ -18,6 +18,7 @@ from tf_strategies.control_plane.link import Connection
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import AuthenticationError, Session
+from tf_strategies.name_lookup import look_up
 from tf_strategies.refusal_counts import RefusalCounts
 from tf_strategies.tls import TlsFiles
 from tf_strategies.types import Result
@@ -238,7 +239,7 @@ def _listenable(name: str, address: str) -> list[str]:
     """Returns the numeric addresses of `address` on this machine, each found free."""
     host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = look_up(host, port)
     except OSError as error:
         raise BootstrapError(_cannot_listen(name, address, f"{host} cannot be resolved ({error})")) from error
     targets: list[str] = []

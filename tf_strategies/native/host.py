@@ -18,10 +18,11 @@ _IFREQ_BYTES = 40
 def identity() -> str:
     """Returns a text that is equal for two processes exactly when they can share memory.
 
-    They need the same kernel, and the same network and IPC namespaces.
+    They need the same kernel, and the same network, IPC and PID namespaces: a transport in shared memory looks up the other
+    process by its id.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc")]
+    namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc", "pid")]
     return " ".join([boot, *namespaces])
 
 

@@ -1,7 +1,7 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
     {"data": "arrays" | "shuffled" | "unseeded" | "generator" | "from_generator", "folder": PATH,
-     "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
+     "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
 
 MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, or "forming": while the survivors of another
 fault form a group. With "meet", all wait from this batch of `fit` on until those have joined that have started again, with the
@@ -25,17 +25,19 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, make_schedule
 from tests.support.endings import ended_with
+from tests.support.processes import wait_until
 from tf_strategies.native.membership import Membership
 
+HOST_FAULTS = ("cut", "mute")
 _SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
 
 
 class Fault(tf.keras.callbacks.Callback):
     """Does something wrong at a moment of this worker."""
 
-    def __init__(self, kind: str, moment: Any) -> None:
+    def __init__(self, kind: str, moment: Any, done: Path) -> None:
         super().__init__()
-        self._kind, self._moment, self._batches = kind, moment, 0
+        self._kind, self._moment, self._done, self._batches = kind, moment, done, 0
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
         self._batches += 1
@@ -57,6 +59,9 @@ class Fault(tf.keras.callbacks.Callback):
         print("fault", time.monotonic(), flush=True)
         if self._kind == "raise":
             raise ValueError("the mistake of one worker")
+        if self._kind in HOST_FAULTS:
+            wait_until(self._done.exists, 30, self._kind)
+            return
         os.kill(os.getpid(), _SIGNALS[self._kind])
 
 
@@ -141,7 +146,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     kind, moment = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
     if moment == "forming":
         die_while_forming()
-    fault = Fault(kind, moment)
+    fault = Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}"))
     callbacks = [
         fault,
         *([] if not plan["meet"] else [Meeting(strategy, plan["meet"], ended_file(plan))]),

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
 import signal
+import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 
+from tests.cluster.elastic.fit_worker import HOST_FAULTS
 from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows, make_schedule
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
+from tests.support.switch import Switch
 
 __all__ = ["WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
 
 _SECONDS = 120
+_PORT = 22022
 WORKER = "tests.cluster.elastic.fit_worker"
 
 
@@ -41,7 +46,8 @@ def expected() -> Dict[str, Any]:
 class Job:
     """Workers with faults, by rank.
 
-    With `meet`, they start again, and the others wait for them before this batch. They then do something `wrong`.
+    With `meet`, they start again, and the others wait for them before this batch. They then do something `wrong`. With `hosts`,
+    each worker has a host, and a fault can be "cut" or "mute", which the test does to its host when the worker has come to it.
     """
 
     def __init__(
@@ -53,23 +59,27 @@ class Job:
         *,
         meet: int = 0,
         wrong: str = "",
+        hosts: Optional[Switch] = None,
     ) -> None:
         self.plan = json.dumps(
             {"data": data, "faults": faults, "folder": str(folder), "meet": meet, "wrong": wrong}
         )
-        self._meet, self._wrong = meet, wrong
+        self._meet, self._wrong, self._hosts = meet, wrong, hosts
         self._folder, self._size, self._faults = folder, size, faults
         self.names: List[str] = []
         self.lost: Dict[int, Process] = {}
 
     def run(self, *, fresh: bool = False) -> Dict[int, Process]:
         """Runs the workers until those without a fault have ended. Returns all, by rank; `fresh` as for `start_workers`."""
-        with ReservedPorts(self._size) as ports, ProcessGroup(self._folder) as group:
-            self.names = [f"worker {rank} ({address})" for rank, address in enumerate(ports.addresses)]
-            workers = group.start_workers(ports.addresses, WORKER, self.plan, fresh=fresh)
+        with self._addresses() as addresses, ProcessGroup(self._folder) as group:
+            start = functools.partial(self._start, group, addresses, fresh)
+            self.names = [f"worker {rank} ({address})" for rank, address in enumerate(addresses)]
+            workers = [start(rank, again=False) for rank in range(self._size)]
             self.lost = {rank: workers[rank] for rank in self._faults}
+            for rank in self._in_order():
+                self._harm(rank)
             if self._meet:
-                again = {rank: self._start_again(group, ports, rank, fresh) for rank in self._in_order()}
+                again = {rank: self._start_again(start, rank) for rank in self._in_order()}
                 workers = [again.get(rank, worker) for rank, worker in enumerate(workers)]
                 for rank, worker in enumerate(workers):
                     status = 3 if self._wrong and rank in self._faults else 0
@@ -83,19 +93,47 @@ class Job:
                 workers[rank].wait(_SECONDS)
             return dict(enumerate(workers))
 
-    def _in_order(self) -> List[int]:
-        return sorted(self._faults, key=lambda rank: float(self._faults[rank][1]))
+    @contextlib.contextmanager
+    def _addresses(self) -> Iterator[Sequence[str]]:
+        if self._hosts is not None:
+            yield [f"{address}:{_PORT}" for address in self._hosts.addresses]
+            return
+        with ReservedPorts(self._size) as ports:
+            yield ports.addresses
 
-    def _start_again(self, group: ProcessGroup, ports: ReservedPorts, rank: int, fresh: bool) -> Process:
+    def _start(
+        self, group: ProcessGroup, addresses: Sequence[str], fresh: bool, rank: int, again: bool
+    ) -> Process:
+        env = {"TF_CONFIG": tf_config({"worker": addresses}, "worker", rank)}
+        name, given = f"worker{rank}", [self.plan]
+        if again:
+            env["TF_STRATEGIES_RESTARTED"] = "1"
+            name, given = f"{name}-again", [*given, "again"]
+        if not fresh:
+            namespace = "" if self._hosts is None else self._hosts.name(rank)
+            return group.start_preloaded(name, WORKER, *given, env=env, namespace=namespace)
+        command = [sys.executable, "-m", WORKER, *given]
+        return group.start(
+            name, command if self._hosts is None else self._hosts.inside(rank, *command), env=env
+        )
+
+    def _harm(self, rank: int) -> None:
+        """Waits until a worker has come to a fault of its host, and brings it about."""
+        kind = self._faults[rank][0]
+        if self._hosts is not None and kind in HOST_FAULTS:
+            self.lost[rank].wait_for_text("^fault ", _SECONDS)
+            (self._hosts.cut if kind == "cut" else self._hosts.mute)(rank)
+            Path(self._folder, f"{kind}-{rank}").touch()
+
+    def _in_order(self) -> List[int]:
+        moments = {rank: moment for rank, (_, moment) in self._faults.items()}
+        return sorted(moments, key=lambda rank: moments[rank] if isinstance(moments[rank], int) else 0)
+
+    def _start_again(self, start: Callable[..., Process], rank: int) -> Process:
         self.lost[rank].wait(_SECONDS)
-        env = {
-            "TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", rank),
-            "TF_STRATEGIES_RESTARTED": "1",
-        }
-        name, given = f"worker{rank}-again", (self.plan, "again")
-        if fresh:
-            return group.start_python(name, "-m", WORKER, *given, env=env)
-        return group.start_preloaded(name, WORKER, *given, env=env)
+        if self._hosts is not None:
+            self._hosts.mend(rank)
+        return start(rank, again=True)
 
     def results(self, workers: Dict[int, Process]) -> List[Dict[str, Any]]:
         """Returns the results of the survivors, after comparing them with one another."""

@@ -18,6 +18,18 @@ def test_two_processes_of_this_host_have_one_identity() -> None:
     assert other.stdout.strip() == host.identity()
 
 
+@pytest.mark.parametrize("namespace", ["net", "ipc", "pid"])
+def test_a_container_has_another_identity(namespace: str) -> None:
+    """Processes with ids of different namespaces cannot share memory: the containers of one pod."""
+    code = "from tf_strategies.native import host; print(host.identity())"
+    apart = ["unshare", f"--{namespace}", "--fork", sys.executable, "-c", code]
+    other = subprocess.run(apart, capture_output=True, text=True, timeout=60)
+    if "Operation not permitted" in other.stderr:
+        pytest.skip("needs root: unshare makes a namespace")
+    assert other.returncode == 0, other.stderr
+    assert other.stdout.strip() != host.identity()
+
+
 @pytest.mark.parametrize(
     ("hosts", "expected"),
     [("a", 1), ("aa", 2), ("aabb", 2), ("aaabbb", 3), ("ab", 1), ("abab", 1), ("aab", 1), ("aabba", 1)],

@@ -85,6 +85,7 @@ class _Call:
         )  # time.monotonic(): until then a rank that is busy counts as there
         self._decision: frozenset[Task] | None = None
         self._refusal = ""
+        self._ended = False
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -93,7 +94,10 @@ class _Call:
             yield
         finally:
             server.stop()
-            for link in list(self._links.values()):
+            with self._changed:
+                self._ended = True
+                links = list(self._links.values())
+            for link in links:
                 link.close()
 
     def _listen(self, until: float) -> ControlServer:
@@ -165,21 +169,32 @@ class _Call:
         return tasks
 
     def _connect(self) -> None:
-        """Opens links to the ranks below that have none."""
+        """Begins to open links to the ranks below that have none."""
         now = time.monotonic()
         with self._changed:
             due = [rank for rank, at in self._next_attempt.items() if at <= now]
             for rank in due:
                 del self._next_attempt[rank]
-        for rank in due:
-            try:
-                link = self._open(rank)
-            except OSError:  # the name of the host cannot be resolved now
-                with self._changed:
-                    self._next_attempt[rank] = now + _RETRY_SECONDS
-                continue
+        for rank in due:  # each on a thread of its own: a name server may take long to answer
+            threading.Thread(
+                target=self._reach, args=(rank,), name="tf_strategies roll call", daemon=True
+            ).start()
+
+    def _reach(self, rank: int) -> None:
+        try:
+            link = self._open(rank)
+        except OSError:  # the name of the host cannot be resolved now
+            with self._changed:
+                self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
+            return
+        with self._changed:
+            ended = self._ended
+            if not ended:
+                self._links[rank] = link
+        if ended:
+            link.close()
+        else:
             link.send({"type": "present", "rank": self._roll.rank, "epoch": self._epoch})
-            self._links[rank] = link
 
     def _open(self, rank: int) -> RemoteLink:
         return RemoteLink(

@@ -18,6 +18,7 @@ import time
 from typing import Generator, Sequence
 
 from tf_strategies.handshake import CHALLENGE_BYTES, NONCE_BYTES, PROOF_BYTES, Accepting, Connecting
+from tf_strategies.name_lookup import look_up
 
 __all__ = ["Meeting"]
 
@@ -105,7 +106,7 @@ class Meeting:
         """Starts to connect to a rank."""
         del self._next_attempt[rank]
         try:
-            family, _, _, _, address = socket.getaddrinfo(*self.addresses[rank], type=socket.SOCK_STREAM)[0]
+            family, _, _, _, address = look_up(*self.addresses[rank])[0]
             opened = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             self._retry(rank, f"{error.strerror or error}")

@@ -14,6 +14,7 @@ import time
 from typing import Sequence
 
 from tf_strategies.errors import BootstrapError
+from tf_strategies.name_lookup import look_up
 from tf_strategies.native.endpoints.meeting import Meeting
 
 __all__ = ["PORTS", "TcpMesh", "group_key", "listen", "ports_of"]
@@ -99,12 +100,12 @@ def ports_of(text: str) -> range:
 
 def listen(host: str, ports: range) -> socket.socket:
     """Returns a socket that listens on the first of these ports that is free; on any for port 0."""
-    family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+    family = look_up(host, 0)[0][0]
     for port in ports:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4])
+            listener.bind(look_up(host, port)[0][4])
             listener.listen(_BACKLOG)
             return listener
         except OSError as error:

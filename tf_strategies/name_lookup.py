@@ -1,0 +1,69 @@
+"""Looks up the addresses of hosts, and remembers them: when workers look for one another again, a name server may not answer."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import socket
+import threading
+from typing import Any
+
+__all__ = ["look_up"]
+
+_FRESH_SECONDS = 1.0  # for which a known address waits for a new one
+
+Addresses = list[tuple[Any, ...]]  # of socket.getaddrinfo
+_Lookup = concurrent.futures.Future[Addresses]
+
+_lock = threading.Lock()
+_known: dict[str, Addresses] = {}
+_running: dict[str, _Lookup] = {}
+
+
+def look_up(host: str, port: int) -> Addresses:
+    """Returns what `socket.getaddrinfo` returns for a stream.
+
+    The first lookup of a host takes as long as the name server takes. For a later one, a new answer that comes within a second is
+    preferred, because a container that starts again may have another address; otherwise it is the last answer.
+
+    Args:
+        host: a name or an address.
+        port: the port.
+
+    Raises:
+        OSError: the host cannot be resolved now, and never was.
+    """
+    return [
+        (family, kind, protocol, name, (place[0], port, *place[2:]))
+        for family, kind, protocol, name, place in _addresses_of(host)
+    ]
+
+
+def _addresses_of(host: str) -> Addresses:
+    with _lock:
+        known, lookup = _known.get(host), _running.get(host)
+        if lookup is None:
+            lookup = _running[host] = concurrent.futures.Future()
+            threading.Thread(
+                target=_ask, args=(host, lookup), name="tf_strategies name lookup", daemon=True
+            ).start()
+    try:
+        return lookup.result(None if known is None else _FRESH_SECONDS)
+    except (OSError, concurrent.futures.TimeoutError):
+        if known is None:
+            raise
+        return known
+
+
+def _ask(host: str, lookup: _Lookup) -> None:
+    try:
+        found: Addresses | Exception = list(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM))
+    except Exception as error:
+        found = error
+    with _lock:
+        del _running[host]
+        if not isinstance(found, Exception):
+            _known[host] = found
+    if isinstance(found, Exception):
+        lookup.set_exception(found)
+    else:
+        lookup.set_result(found)
