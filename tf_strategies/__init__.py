@@ -17,6 +17,7 @@ from tf_strategies.options import CommunicationOptions, Elastic, ParameterServer
 if TYPE_CHECKING:
     from tf_strategies import callbacks, compression, estimator, large_batch, optimizers, schedules
     from tf_strategies.collective import CollectiveAllReduceStrategy
+    from tf_strategies.elastic import ElasticState
     from tf_strategies.evaluator import SidecarEvaluator
     from tf_strategies.launcher.launch import launch
     from tf_strategies.native.errors import WorkerLostError
@@ -36,6 +37,7 @@ __all__ = [
     "DiLoCo",
     "DriftError",
     "Elastic",
+    "ElasticState",
     "LaunchError",
     "LocalSGD",
     "OptionsError",
@@ -57,6 +59,7 @@ __all__ = [
 _HOMES = {
     "AsyncParameterServerStrategy": "tf_strategies.parameter_server",
     "CollectiveAllReduceStrategy": "tf_strategies.collective",
+    "ElasticState": "tf_strategies.elastic",
     "ServerLostError": "tf_strategies.parameter_server",
     "SidecarEvaluator": "tf_strategies.evaluator",
     "SyncReplicasStrategy": "tf_strategies.parameter_server",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import socket
 import threading
-from typing import Any
+from typing import Union, cast
 
 __all__ = ["look_up"]
 
 _FRESH_SECONDS = 1.0  # for which a known address waits for a new one
 
-Addresses = list[tuple[Any, ...]]  # of socket.getaddrinfo
+Place = Union[tuple[str, int], tuple[str, int, int, int]]
+Addresses = list[tuple[socket.AddressFamily, socket.SocketKind, int, str, Place]]  # of socket.getaddrinfo
 _Lookup = concurrent.futures.Future[Addresses]
 
 _lock = threading.Lock()
@@ -33,7 +34,7 @@ def look_up(host: str, port: int) -> Addresses:
         OSError: the host cannot be resolved now, and never was.
     """
     return [
-        (family, kind, protocol, name, (place[0], port, *place[2:]))
+        (family, kind, protocol, name, cast(Place, (place[0], port, *place[2:])))
         for family, kind, protocol, name, place in _addresses_of(host)
     ]
 
@@ -56,7 +57,7 @@ def _addresses_of(host: str) -> Addresses:
 
 def _ask(host: str, lookup: _Lookup) -> None:
     try:
-        found: Addresses | Exception = list(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM))
+        found: Addresses | Exception = cast(Addresses, socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM))
     except Exception as error:
         found = error
     with _lock:

@@ -140,6 +140,7 @@ PARTS = {
         "callbacks",
         "collective",
         "compression",
+        "elastic",
         "estimator",
         "evaluator",
         "large_batch",

@@ -20,6 +20,7 @@ PUBLIC = {
     "DiLoCo",
     "DriftError",
     "Elastic",
+    "ElasticState",
     "LaunchError",
     "LocalSGD",
     "OptionsError",

@@ -1,5 +1,6 @@
-"""Lets `fit` go on with the workers that are left when some are lost."""
+"""Lets `fit`, or a loop, go on with the workers that are left when some are lost."""
 
 from tf_strategies.elastic.fits import ElasticFits
+from tf_strategies.elastic.state import ElasticState
 
-__all__ = ["ElasticFits"]
+__all__ = ["ElasticFits", "ElasticState"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
@@ -10,6 +9,8 @@ from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple,
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.elastic.call_numbers import next_number
+from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
 from tf_strategies.elastic.memory import KeepsState, Memory
@@ -28,10 +29,6 @@ _log = logging.getLogger("tf_strategies")
 
 _WHY_LENGTH = 300
 
-_fits = itertools.count(
-    1
-)  # of all strategies, so that a worker that starts again does not join another fit of the script
-
 
 class DrawnSeed(Protocol):
     """A seed that all workers know: a NamedTuple of JSON values."""
@@ -44,25 +41,16 @@ class DrawnSeed(Protocol):
 Seed = TypeVar("Seed", bound=DrawnSeed)
 
 
-class Reformed(Protocol):
-    """Describes how a group has formed again."""
-
-    lost: List[str]
-    left: List[str]
-    joined: List[str]
-    seconds: float
-
-
 class Reformable(Leavable, Protocol):
     """A strategy whose group can form again."""
 
     can_reform: bool
     is_newcomer: bool
 
-    def reform(self) -> Reformed:
+    def reform(self) -> Changed:
         """Becomes the strategy of the group that follows."""
 
-    def join_fit(self, number: int) -> Reformed:
+    def join_fit(self, number: int) -> Changed:
         """Joins the others in a call of `fit`."""
 
     def step_ended(self) -> None:
@@ -110,7 +98,7 @@ class ElasticFits(Generic[Seed]):
             finally:
                 self._is_inner = before
         running = self._running = _Fit(
-            self._strategy, model, arguments, self._copy_every, next(_fits), self._seed_of
+            self._strategy, model, arguments, self._copy_every, next_number(), self._seed_of
         )
         try:
             reformed = running.join() if self._strategy.is_newcomer else None
@@ -125,7 +113,7 @@ class ElasticFits(Generic[Seed]):
             self._running = None
 
     def _attempt_until_done(
-        self, running: _Fit[Seed], reformed: Optional[Reformed], fit: Callable[[], Result]
+        self, running: _Fit[Seed], reformed: Optional[Changed], fit: Callable[[], Result]
     ) -> Result:
         while True:
             try:
@@ -207,7 +195,7 @@ class _Fit(Generic[Seed]):
     def can_continue(self) -> bool:
         return not self.obstacle
 
-    def join(self) -> Reformed:
+    def join(self) -> Changed:
         """Waits until this worker, which has started while the others train, is in their group.
 
         Raises:
@@ -225,7 +213,7 @@ class _Fit(Generic[Seed]):
         """Whether this worker has joined the others, but has not taken a step with them yet."""
         return self._on_trial
 
-    def may_blame(self, reformed: Optional[Reformed]) -> bool:
+    def may_blame(self, reformed: Optional[Changed]) -> bool:
         """Returns True if a difference between workers can be a fault of others that have just joined."""
         return reformed is not None and bool(reformed.joined) and not self._on_trial and not self._took_step
 
@@ -246,7 +234,7 @@ class _Fit(Generic[Seed]):
         self._strategy.admit(None)
         self._strategy.exchange("", "the end of fit")
 
-    def reform(self) -> Reformed:
+    def reform(self) -> Changed:
         """Ends an attempt, and waits until the next group has formed."""
         self.callback.forget_fit()
         try:
@@ -256,7 +244,7 @@ class _Fit(Generic[Seed]):
                 self.departure.end(error)
             raise
 
-    def begin_again(self, reformed: Reformed) -> None:
+    def begin_again(self, reformed: Changed) -> None:
         """Prepares the next attempt. A collective."""
         epoch = self._meet()
         self._memory.continues = True
@@ -266,15 +254,8 @@ class _Fit(Generic[Seed]):
         forget_loops(self._model)
         if self._strategy.rank == 0:
             self._continue_files(epoch)
-        changes = [
-            f"{what}: {', '.join(names)}"
-            for what, names in (("lost", reformed.lost), ("left", reformed.left), ("joined", reformed.joined))
-            if names
-        ]
-        what = "; ".join(changes) or "the same workers"
-        head = f"{what}. {self.name} trains on with rank {self._strategy.rank} of {self._strategy.size}"
-        seconds = f"{reformed.seconds:.1f} s after the {'failure' if reformed.lost else 'request'}"
-        self._memory.on_restored = lambda place: _log.warning("%s, from %s (%s)", head, place, seconds)
+        line = described_changes(reformed, self._strategy)
+        self._memory.on_restored = lambda place: _log.warning(line, place)
 
     def end(self) -> None:
         """Puts back what the attempts have changed of the user's callbacks."""

@@ -1,73 +1,23 @@
-"""Keeps the state of training after the last step that this worker has finished, in memory.
-
-The weights are tensors that share the memory of the variables. TensorFlow copies a variable before it next changes it, so a
-worker has one copy of what a step changes.
-"""
+"""Keeps the state of training after the last step of `fit` that this worker has finished, in memory."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, Optional
 
 import numpy as np
-import tensorflow as tf
 
 from tf_strategies.callbacks.backup import Backup
-from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
-from tf_strategies.callbacks.exchange import of_every_worker
+from tf_strategies.callbacks.checkpoint_file import Checkpoint
 from tf_strategies.callbacks.resuming import Resuming, place_name
 from tf_strategies.elastic.departure import Departure
-from tf_strategies.errors import BootstrapError
+from tf_strategies.elastic.moment import Moment, farthest, moment_of, nowhere, put_back
 from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.model_state import (
-    adds_up,
-    build_optimizer,
-    is_agreed,
-    metric_variables,
-    replicas_of,
-    training_variables,
-)
+from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
 from tf_strategies.keras.types import Model, Variable
-from tf_strategies.texts import utf8
 from tf_strategies.types import JsonObject
 
 __all__ = ["KeepsState", "Memory"]
-
-Values = Dict[str, List[tf.Tensor]]
-"""The values of variables on the replicas of this worker, by the name of the variable."""
-
-
-class Moment(NamedTuple):
-    """The state after a step.
-
-    Attributes:
-        position: the position of training and the states of callbacks. Without facts: before the first step.
-        values: the values of variables that do not add up over replicas.
-        sums: the sums over all replicas of the others, such as those of metrics, by name.
-    """
-
-    position: Checkpoint
-    values: Values
-    sums: Dict[str, np.ndarray]
-
-    @property
-    def is_nowhere(self) -> bool:
-        """Whether it is no moment of training, but stands for that of another worker."""
-        return self.position.facts == _NOWHERE
-
-    @property
-    def place(self) -> List[int]:
-        """The epoch and the number of its batches, from 0."""
-        return [self.position.facts.get("epoch", -1), self.position.facts.get("batches", 0)]
-
-
-_NOWHERE: JsonObject = {"epoch": -2}  # before the beginning: the place of a newcomer
-
-
-def _nowhere() -> Moment:
-    return Moment(Checkpoint(dict(_NOWHERE), {}), {}, {})
 
 
 class Memory:
@@ -119,7 +69,7 @@ class Memory:
 
     def begin_nowhere(self) -> None:
         """Takes a moment before all others, so that this worker takes over the moment of another one."""
-        self.moment, self.continues = _nowhere(), True
+        self.moment, self.continues = nowhere(), True
 
     @property
     def place(self) -> str:
@@ -173,13 +123,7 @@ class _MemoryBackup(Backup):
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
         variables = {**training_variables(self._model), **metrics}
-        summed = {name: each for name, each in variables.items() if adds_up(each)}
-        values = {
-            name: [part.read_value() for part in replicas_of(each)]
-            for name, each in variables.items()
-            if name not in summed
-        }
-        self._memory.keep(Moment(moment, values, self._sums(summed)))
+        self._memory.keep(moment_of(moment, variables, self._strategy))
 
     @property
     def waits(self) -> bool:
@@ -195,7 +139,7 @@ class _MemoryBackup(Backup):
             build_optimizer(self._model)
         if memory.moment is None:
             self.save(Checkpoint({}, {}), {})
-        memory.moment = self._farthest(memory.moment or _nowhere())
+        memory.moment = self._farthest(memory.moment or nowhere())
         found = self._take_over(memory.moment) if memory.continues else None
         memory.on_ready()
         if not self._lacks_metrics:
@@ -205,14 +149,7 @@ class _MemoryBackup(Backup):
     def _take_over(self, moment: Moment) -> Optional[Checkpoint]:
         self._memory.on_restored(self._memory.place)
         variables = training_variables(self._model)
-        for name, variable in variables.items():
-            if name in moment.values:
-                for part, value in zip(replicas_of(variable), moment.values[name]):
-                    part.assign(value)
-            elif name in moment.sums:
-                for replica, part in enumerate(replicas_of(variable)):
-                    total = moment.sums[name]
-                    part.assign(total if self._is_first and replica == 0 else np.zeros_like(total))
+        put_back(moment, variables, is_first=self._strategy is None or self._strategy.rank == 0)
         facts, arrays = moment.position
         if not facts:
             return None
@@ -231,74 +168,16 @@ class _MemoryBackup(Backup):
     def end(self, *, delete: bool, saved: bool) -> None:
         del delete, saved
 
-    @property
-    def _is_first(self) -> bool:
-        return self._strategy is None or self._strategy.rank == 0
-
-    def _sums(self, variables: Dict[str, tf.Variable]) -> Dict[str, np.ndarray]:
-        """Returns the sums over all replicas of all workers."""
-        parts = {
-            name: np.asarray(sum(part.numpy() for part in replicas_of(each)), each.dtype.as_numpy_dtype)
-            for name, each in variables.items()
-        }
-        if self._strategy is None or not parts:
-            return parts
-        flat = np.concatenate([np.ravel(part).astype(np.float64) for part in parts.values()])
-        total = self._strategy.gather(tf.constant(flat[np.newaxis]), axis=0).numpy().sum(axis=0)
-        sums, start = {}, 0
-        for name, part in parts.items():
-            end = start + np.size(part)
-            sums[name] = total[start:end].reshape(np.shape(part)).astype(part.dtype)
-            start = end
-        return sums
-
     def _farthest(self, mine: Moment) -> Moment:
-        """Returns the moment of the worker that is farthest. Of variables that differ between workers, it keeps its own."""
         strategy = self._strategy
         if strategy is None:
             return mine
-        variables = training_variables(self._model)
-        text = json.dumps([mine.place, _digest(variables), bool(metric_variables(self._model))])
-        places, models, have_metrics = zip(*map(json.loads, strategy.exchange(text, "the last step")))
+        found, have_metrics = farthest(
+            mine,
+            training_variables(self._model),
+            strategy,
+            remedy="run the same script, and build the model before fit, for example with a keras.Input",
+            note=bool(metric_variables(self._model)),
+        )
         self._lacks_metrics = any(have_metrics) and not have_metrics[strategy.rank]
-        if len(set(map(tuple, places))) == 1:
-            return mine
-        first = places.index(max(places))
-        if models[strategy.rank] != models[first]:
-            raise BootstrapError(
-                f"{strategy.name_of(strategy.rank)} has other variables than {strategy.name_of(first)}, so it cannot take over "
-                "its state: run the same script, and build the model before fit, for example with a keras.Input"
-            )
-        sent = pack(_as_checkpoint(mine, variables)) if strategy.rank == first else b""
-        found = parse(of_every_worker(strategy, sent)[first], "of another worker")
-        values = dict(mine.values)
-        for name, variable in variables.items():
-            if is_agreed(variable):
-                parts = values.get(name) or [part.read_value() for part in replicas_of(variable)]
-                agreed = strategy.of_worker(first, parts[0], name)
-                values[name] = [agreed] * len(parts)
-        facts = dict(found.facts)
-        sums = {name: found.arrays[f"sums/{name}"] for name in facts.pop("sums")}
-        for name in facts.pop("others"):
-            values.setdefault(name, [tf.constant(found.arrays[f"others/{name}"])])
-        arrays = {
-            name: each for name, each in found.arrays.items() if not name.startswith(("sums/", "others/"))
-        }
-        return Moment(Checkpoint(facts, arrays), values, sums)
-
-
-def _as_checkpoint(moment: Moment, variables: Dict[str, tf.Variable]) -> Checkpoint:
-    """Returns a moment as one object, without the values of these variables."""
-    sums = {f"sums/{name}": total for name, total in moment.sums.items()}
-    others = {name: parts[0].numpy() for name, parts in moment.values.items() if name not in variables}
-    facts, arrays = moment.position
-    named = {f"others/{name}": value for name, value in others.items()}
-    return Checkpoint(
-        {**facts, "sums": list(moment.sums), "others": list(others)}, {**arrays, **sums, **named}
-    )
-
-
-def _digest(variables: Dict[str, tf.Variable]) -> str:
-    """Returns a text that is equal for models whose variables have the same numbers, shapes and dtypes."""
-    listed = [f"{name} {each.shape} {each.dtype}" for name, each in variables.items()]
-    return hashlib.blake2b(utf8("\n".join(listed)), digest_size=16).hexdigest()
+        return found

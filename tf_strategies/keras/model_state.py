@@ -22,6 +22,7 @@ __all__ = [
     "label_of",
     "learning_rates",
     "metric_variables",
+    "numbered_variables",
     "optimizers_of",
     "replicas_of",
     "training_variables",
@@ -157,6 +158,11 @@ def replicas_of(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
 def label_of(variable: Variable) -> str:
     """Returns the name of a variable in messages."""
     return str(getattr(variable, "name", "variable")).partition(":")[0]
+
+
+def numbered_variables(variables: Iterable[Variable]) -> Dict[str, tf.Variable]:
+    """Returns variables, each once, by their numbers."""
+    return _numbered("variable", variables)
 
 
 def _numbered(kind: str, variables: Iterable[Variable]) -> Dict[str, tf.Variable]:

@@ -11,7 +11,7 @@ from tf_strategies.arguments import count
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.types import Model
 from tf_strategies.large_batch.finding import Finding
-from tf_strategies.large_batch.of_data import batch_size_of, find_own_shuffles, is_of_one_worker
+from tf_strategies.large_batch.of_data import batch_size_of, find_own_shuffles
 from tf_strategies.large_batch.of_model import find_in_model, find_wrong_statistics
 
 __all__ = ["check"]
@@ -72,11 +72,9 @@ def check(
     found: List[Optional[Finding]] = [*find_in_model(model)]
 
     batch = None if batch_size is None else count("batch_size", batch_size)
-    sharing = replicas
     if data is not None and batch is None:
         batch = batch_size_of(data)
-        sharing = max(replicas // workers, 1) if is_of_one_worker(data) else replicas
-    rows = None if batch is None else max(batch // sharing, 1)
+    rows = None if batch is None else max(batch // replicas, 1)
     found.append(find_wrong_statistics(model, replicas, rows, None if rows is None else rows * replicas))
 
     if data is not None and workers > 1 and replicas > 1:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.large_batch.finding import Finding
 
-__all__ = ["batch_size_of", "find_own_shuffles", "is_of_one_worker"]
+__all__ = ["batch_size_of", "find_own_shuffles"]
 
 _Policy = tf.data.experimental.AutoShardPolicy
 
@@ -18,11 +18,6 @@ def batch_size_of(data: tf.data.Dataset) -> Optional[int]:
     """Returns the number of rows of a batch, or None if the dataset was built without one."""
     found = int(compat.compute_batch_size(data))
     return found if found > 0 else None
-
-
-def is_of_one_worker(data: tf.data.Dataset) -> bool:
-    """Returns True if each worker reads its own batches, of which the strategy takes no share."""
-    return _policy(data) == _Policy.OFF
 
 
 def find_own_shuffles(data: tf.data.Dataset) -> Optional[Finding]:

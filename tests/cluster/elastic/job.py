@@ -60,11 +60,12 @@ class Job:
         meet: int = 0,
         wrong: str = "",
         hosts: Optional[Switch] = None,
+        worker: str = WORKER,
     ) -> None:
         self.plan = json.dumps(
             {"data": data, "faults": faults, "folder": str(folder), "meet": meet, "wrong": wrong}
         )
-        self._meet, self._wrong, self._hosts = meet, wrong, hosts
+        self._meet, self._wrong, self._hosts, self._worker = meet, wrong, hosts, worker
         self._folder, self._size, self._faults = folder, size, faults
         self.names: List[str] = []
         self.lost: Dict[int, Process] = {}
@@ -111,8 +112,8 @@ class Job:
             name, given = f"{name}-again", [*given, "again"]
         if not fresh:
             namespace = "" if self._hosts is None else self._hosts.name(rank)
-            return group.start_preloaded(name, WORKER, *given, env=env, namespace=namespace)
-        command = [sys.executable, "-m", WORKER, *given]
+            return group.start_preloaded(name, self._worker, *given, env=env, namespace=namespace)
+        command = [sys.executable, "-m", self._worker, *given]
         return group.start(
             name, command if self._hosts is None else self._hosts.inside(rank, *command), env=env
         )

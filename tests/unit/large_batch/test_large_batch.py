@@ -84,7 +84,7 @@ def excluding() -> Any:
 )
 def test_nothing_is_found_in_what_is_recommended(optimizer: Any, caplog: pytest.LogCaptureFixture) -> None:
     model = recommended(optimizer=optimizer and optimizer())
-    for data in (None, rows(), rows().shuffle(9, seed=1), rows(32, Policy.OFF)):
+    for data in (None, rows(), rows().shuffle(9, seed=1), rows(128, Policy.OFF)):
         assert check(model, FOUR, data) == []
     assert check(model, FOUR, batch_size=128) == check(model) == []
     assert not caplog.records
@@ -173,7 +173,8 @@ def test_statistics_over_too_many_or_too_few_rows() -> None:
     model, pitfall = recommended(), ["statistics of the wrong batch"]
     for batch, expected in ((60, pitfall), (64, []), (1024, []), (1028, pitfall)):
         assert found(model, FOUR, batch_size=batch) == found(model, FOUR, rows(batch)) == expected
-    assert found(model, FOUR, rows(1024, Policy.OFF)) == pitfall
+    assert found(model, FOUR, rows(1028, Policy.OFF)) == pitfall
+    assert found(model, FOUR, rows(1024, Policy.OFF)) == []
     assert found(model, batch_size=512) == pitfall
     without = recommended(blocks=lambda x: keras.layers.LayerNormalization()(x))
     assert found(without, FOUR, batch_size=8192) == []
