@@ -38,7 +38,7 @@ MEAN, DEVIATION = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)  # of the colors of 
 SEED = 1
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", "", "TFRecords, or the folders train and val; empty: random images")
+flags.DEFINE_string("data_dir", "", "TFRecords, or the folders train and val; empty: one random image")
 flags.DEFINE_string("model_dir", "/tmp/tf_strategies_example_17", "the chief's, for its backup and the model")
 flags.DEFINE_integer("train_images", 1_281_167, "the rows of the training data")
 flags.DEFINE_integer("first_label", 1, "the label of the first class in the TFRecords")
@@ -99,8 +99,9 @@ def read_items(context: tf.distribute.InputContext, training: bool) -> tf.data.D
     if records:
         items = tf.data.Dataset.from_tensor_slices(records)
     elif images:
-        names = sorted({path.parent.name for path in images})
-        labels = tf.constant([names.index(path.parent.name) for path in images], tf.int64)
+        names = sorted(folder.name for folder in (root / "train").iterdir() if folder.is_dir())
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = tf.constant([numbers[path.parent.name] for path in images], tf.int64)
         items = tf.data.Dataset.from_tensor_slices((list(map(str, images)), labels))
     else:
         raise app.UsageError(f"--data_dir={root} has neither TFRecords nor folders of images")

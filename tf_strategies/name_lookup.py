@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import socket
 import threading
 from typing import Union, cast
@@ -43,10 +44,14 @@ def _addresses_of(host: str) -> Addresses:
     with _lock:
         known, lookup = _known.get(host), _running.get(host)
         if lookup is None:
-            lookup = _running[host] = concurrent.futures.Future()
-            threading.Thread(
-                target=_ask, args=(host, lookup), name="tf_strategies name lookup", daemon=True
-            ).start()
+            lookup = concurrent.futures.Future()
+            try:
+                threading.Thread(
+                    target=_ask, args=(host, lookup), name="tf_strategies name lookup", daemon=True
+                ).start()
+            except RuntimeError as error:
+                raise OSError(f"no thread can be started to look up {host}: {error}") from error
+            _running[host] = lookup
     try:
         return lookup.result(None if known is None else _FRESH_SECONDS)
     except (OSError, concurrent.futures.TimeoutError):
@@ -55,13 +60,23 @@ def _addresses_of(host: str) -> Addresses:
         return known
 
 
+def _forget_lookups() -> None:
+    """Lets a forked child, which has no threads of its parent, begin its own lookups."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget_lookups)
+
+
 def _ask(host: str, lookup: _Lookup) -> None:
     try:
         found: Addresses | Exception = cast(Addresses, socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM))
     except Exception as error:
         found = error
     with _lock:
-        del _running[host]
+        _running.pop(host, None)
         if not isinstance(found, Exception):
             _known[host] = found
     if isinstance(found, Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import Iterable, NamedTuple, Sequence
 
 from tf_strategies.types import JsonObject
 
@@ -113,7 +113,8 @@ def sent_over(connections: Sequence[JsonObject], rank: int) -> list[Sent]:
 def find_slow_wire(sent: Sequence[Sent]) -> SlowWire | None:
     """Finds the wires with less than 0.6 of the rate that the faster half of all wires has at least.
 
-    Wires with few bytes, or with short messages, are left out.
+    Wires with few bytes, or with short messages, are left out. So are those of a worker that sends or receives over several at
+    once, if these together have that rate: with a number of workers that is no power of two, binary blocks do that.
 
     Args:
         sent: what was sent over each wire, in the same time.
@@ -129,8 +130,23 @@ def find_slow_wire(sent: Sequence[Sent]) -> SlowWire | None:
     if len(known) < 2:
         return None
     usual = sorted(each.rate for each in known)[len(known) // 2]
-    slow = tuple(each for each in known if each.rate < _SLOW * usual)
-    return SlowWire(slow, usual) if slow else None
+    least = _SLOW * usual
+    slow = [each for each in known if each.rate < least]
+    workers = {rank for each in known for rank in (each.sender, each.receiver)}
+    if len(workers) & (len(workers) - 1):
+        slow = [
+            each
+            for each in slow
+            if _rate_at_once(other for other in known if other.sender == each.sender) < least
+            and _rate_at_once(other for other in known if other.receiver == each.receiver) < least
+        ]
+    return SlowWire(tuple(slow), usual) if slow else None
+
+
+def _rate_at_once(wires: Iterable[Sent]) -> float:
+    """Returns the rate of wires together, if all are used at the same time."""
+    listed = list(wires)
+    return sum(each.bytes for each in listed) / max(each.seconds for each in listed)
 
 
 def _megabytes(rate: float) -> str:

@@ -61,6 +61,22 @@ def test_little_data_short_messages_and_small_differences_say_nothing(wires: lis
     assert find_slow_wire(wires) is None
 
 
+@pytest.mark.parametrize("small", [1, 2])
+def test_wires_that_share_a_network_card_are_not_slow(small: int) -> None:
+    """Binary blocks of 4 + 1 or 4 + 2 workers: one of the small block sends to several of the large one at once."""
+    block = [sent(rank, rank ^ distance) for rank in range(4) for distance in (1, 2)]
+    ratio = 4 // small
+    between = [(4 + other // ratio, other) for other in range(4)]
+    shared = [sent(*pair, FAST / ratio, seconds=ratio) for a, b in between for pair in ((a, b), (b, a))]
+    assert find_slow_wire(block + shared) is None
+
+
+def test_a_slow_worker_of_a_ring_of_five_is_named() -> None:
+    ring = [sent(rank, (rank + 1) % 5, SLOW if rank == 2 else FAST) for rank in range(5)]
+    found = find_slow_wire(ring)
+    assert found is not None and found.subject == (2, 3)
+
+
 def test_unused_connections_are_left_out() -> None:
     used = {"peer": 2, "messages": 3, "bytes": 4096, "seconds": 0.5, "repeated": 1}
     assert sent_over([{**used, "peer": 1, "messages": 0}, used], 0) == [Sent(0, 2, 3, 4096, 0.5)]

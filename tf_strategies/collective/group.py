@@ -161,6 +161,7 @@ class CommunicatorWorkers:
 
     is_newcomer = False
     is_behind = False
+    generation = 0
 
     @property
     def usable(self) -> bool:
@@ -176,8 +177,8 @@ class CommunicatorWorkers:
     def _require_connection(self, what: str) -> None:
         if self.is_newcomer:
             raise BootstrapError(
-                f"{self._names[self.rank]} has started again while the others train. It can join them in model.fit, but not in "
-                f"{what!r} before that; build the model, and call fit first"
+                f"{self._names[self.rank]} has started again while the others train. It can join them in fit or "
+                f"ElasticState.run, but not in {what!r} before that; make the variables, and call that first"
             )
 
     def all_reduce(
@@ -284,6 +285,7 @@ class ConnectedWorkers(CommunicatorWorkers):
         at_exit.unregister(before.communicator.close_at_exit)
         self._finalizer.detach()
         self._use(after)
+        self.generation += 1
         left = [before.names[rank] for rank in sorted(before.communicator.leavers)]
         lost = [name for name in before.names if name not in (*self._names, *left)]
         joined = [name for name in self._names if name not in before.names]

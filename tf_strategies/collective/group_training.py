@@ -36,6 +36,7 @@ class GroupTraining(LocalTraining):
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
+        self._runs = ""
 
     def state_of_gradients(self, variables):
         return self.extended.state_of_gradients(variables)
@@ -141,6 +142,19 @@ class GroupTraining(LocalTraining):
     def admit(self, fit):
         """Lets newcomers join this call of `fit`; see `ConnectedWorkers.admit`."""
         self._group.admit(fit)
+
+    @contextlib.contextmanager
+    def running_elastically(self, what):
+        """Opens the context of a call of `fit` or `ElasticState.run`, which cannot be within another one."""
+        if self._runs:
+            raise RuntimeError(
+                f"{what} was called within {self._runs} of the same strategy; call one after the other"
+            )
+        self._runs = what
+        try:
+            yield
+        finally:
+            self._runs = ""
 
     def let_leave(self, ranks):
         """Ends the group, so that some workers leave it; see `ConnectedWorkers.let_leave`."""

@@ -83,6 +83,10 @@ class WorkerGroup(Collectives, Protocol):
         """Whether this worker has started while the others train, and has not joined them yet. It has no collectives."""
 
     @property
+    def generation(self) -> int:
+        """How often the group has formed again."""
+
+    @property
     def is_behind(self) -> bool:
         """Whether this worker has started while the others train, and still makes variables that they have already."""
 

@@ -189,11 +189,11 @@ def ranks(message: Message, key: str) -> frozenset[int]:
     return frozenset(value)
 
 
-def wires(message: Message, sender: int) -> list[Sent]:
+def wires(message: Message, sender: int, size: int) -> list[Sent]:
     """Returns the wires of a pace message.
 
     Raises:
-        ValueError: the field is missing, or is not a list of at most `MOST_WIRES` wires of the sender.
+        ValueError: the field is missing, or is not a list of at most `MOST_WIRES` wires from the sender to other ranks.
     """
     value = message.get("wires")
     if not isinstance(value, list) or len(value) > MOST_WIRES or not all(map(_is_wire, value)):
@@ -201,8 +201,10 @@ def wires(message: Message, sender: int) -> list[Sent]:
             f"the 'wires' of a {message['type']} message must be a list of at most {MOST_WIRES} wires"
         )
     found = [Sent(*each) for each in value]
-    if any(each.sender != sender for each in found):
-        raise ValueError(f"the 'wires' of a {message['type']} message must be those of its sender")
+    if any(each.sender != sender or each.receiver >= size for each in found):
+        raise ValueError(
+            f"the 'wires' of a {message['type']} message must be those of its sender to other ranks"
+        )
     return found
 
 

@@ -173,7 +173,7 @@ class Newcomer:
                     message = answer.get(timeout=_PROGRESS_SECONDS)
                 except queue.Empty:
                     _log.warning(
-                        "%s waits to join the others in fit; %s answers",
+                        "%s waits to join the others in fit or ElasticState.run; %s answers",
                         self._me,
                         self._cluster.name_of(task),
                     )

@@ -9,6 +9,7 @@ import socket
 import ssl
 
 from tf_strategies.addresses import split_address
+from tf_strategies.name_lookup import look_up
 from tf_strategies.tls import CLUSTER_NAME, TlsFiles, client_context
 
 __all__ = ["disagreement"]
@@ -27,7 +28,8 @@ def disagreement(address: str, tls: TlsFiles | None) -> str:
         tls: the certificate of this task; None if it uses no TLS.
     """
     try:
-        with socket.create_connection(split_address(address), _SECONDS) as opened:
+        place = look_up(*split_address(address))[0][4]
+        with socket.create_connection(place[:2], _SECONDS) as opened:
             return _without_tls(opened) if tls is None else _with_tls(opened, tls)
     except OSError:  # it is not there, or says nothing
         return ""

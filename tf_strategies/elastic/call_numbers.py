@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-__all__ = ["next_number"]
+__all__ = ["CONTINUES", "next_number"]
+
+CONTINUES = "the call that continues"  # the name of the exchange of numbers
 
 _numbers = itertools.count(1)  # of all strategies
 

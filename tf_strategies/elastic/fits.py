@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Callable, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
+from typing import Callable, ContextManager, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.elastic.call_numbers import next_number
+from tf_strategies.elastic.call_numbers import CONTINUES, next_number
 from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
@@ -68,6 +68,9 @@ class Reformable(Leavable, Protocol):
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
 
+    def running_elastically(self, what: str) -> ContextManager[None]:
+        """Opens the context of a call of `fit` or `run`, which cannot be within another one."""
+
 
 class ElasticFits(Generic[Seed]):
     """Runs the calls of `fit` of a strategy.
@@ -91,12 +94,16 @@ class ElasticFits(Generic[Seed]):
         Raises:
             BootstrapError: workers were lost, and this worker cannot go on.
         """
-        if self._running is not None:  # a `fit` of a callback, which ends with the outer one
-            before, self._is_inner = self._is_inner, True
-            try:
-                return fit()
-            finally:
-                self._is_inner = before
+        if self._running is None:
+            with self._strategy.running_elastically("fit"):
+                return self._keep_fitting(model, arguments, fit)
+        before, self._is_inner = self._is_inner, True  # a `fit` of a callback, which ends with the outer one
+        try:
+            return fit()
+        finally:
+            self._is_inner = before
+
+    def _keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
         running = self._running = _Fit(
             self._strategy, model, arguments, self._copy_every, next_number(), self._seed_of
         )
@@ -268,7 +275,7 @@ class _Fit(Generic[Seed]):
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
         seeds = None if self._is_new else self._seeds
         text = json.dumps([self._number, epoch, self._random_state, seeds])
-        texts = self._strategy.exchange(text, "the fit that continues")
+        texts = self._strategy.exchange(text, CONTINUES)
         numbers, epochs, states, drawn = zip(*map(json.loads, texts))
         if len(set(numbers)) > 1:
             where = ", ".join(

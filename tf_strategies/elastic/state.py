@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, List, Optional, TypeVar, Union, cast
 import tensorflow as tf
 
 from tf_strategies.callbacks.checkpoint_file import Checkpoint
-from tf_strategies.elastic.call_numbers import next_number
+from tf_strategies.elastic.call_numbers import CONTINUES, next_number
 from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.departure import Departure
 from tf_strategies.elastic.fits import Reformable
@@ -19,6 +19,7 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import (
     build_optimizer,
     forget_loops,
+    is_compiled,
     metric_variables,
     numbered_variables,
     training_variables,
@@ -82,11 +83,15 @@ class ElasticState:
         self._models: List[Model] = [each for each in listed if hasattr(each, "train_on_batch")]
         self._variables = numbered_variables(each for each in listed if not hasattr(each, "train_on_batch"))
         for number, model in enumerate(self._models):
+            if not is_compiled(model):
+                raise OptionsError(
+                    f"model {model.name!r} is not compiled: compile it, or list its variables and those of its optimizer"
+                )
             build_optimizer(model)
             found = {**training_variables(model), **metric_variables(model)}
             self._variables.update({f"model {number}/{name}": each for name, each in found.items()})
         self._names = tuple(values)
-        self._commits, self._on_trial = 0, False
+        self._commits, self._on_trial, self._has_begun = 0, False, False
         self._moment: Optional[Moment] = None
         self._departure: Optional[Departure] = None
         for name, value in values.items():
@@ -101,8 +106,8 @@ class ElasticState:
         """Calls a function, and again after each change of the group. All workers must call it, the same number of times.
 
         Args:
-            function: has no arguments. It must not begin with other work than the state says, and not catch the errors of
-                TensorFlow.
+            function: has no arguments. It starts where the state says, and does not catch errors of TensorFlow or
+                BootstrapError.
 
         Returns:
             What the function returns.
@@ -113,9 +118,14 @@ class ElasticState:
         """
         if self._departure is not None:
             raise RuntimeError("run was called by the function that run calls")
-        group, number = self._group, next_number()
+        number = next_number()
         if not self._strategy.is_elastic:
             return function()
+        with self._group.running_elastically("run"):
+            return self._run(function, number)
+
+    def _run(self, function: Callable[[], Result], number: int) -> Result:
+        group = self._group
         self._commits, self._on_trial = 0, group.is_newcomer
         self._departure = departure = Departure(group, True)
         try:
@@ -139,7 +149,7 @@ class ElasticState:
             BootstrapError: the group has changed. `run` handles it.
         """
         self._commits += 1
-        self._on_trial = False
+        self._on_trial, self._has_begun = False, True
         if self._departure is None:
             return
         self._moment = moment_of(self._position(), self._variables, self._strategy)
@@ -159,14 +169,18 @@ class ElasticState:
             try:
                 self._begin(number, changed)
                 with departure.attempt():
-                    result = function()
+                    result = self._call(function, changed)
                     group.admit(None)
                     self._strategy.exchange("", "the end of run")
                 return result
-            except (tf.errors.OpError, BootstrapError) as error:
+            except ValueError as error:
+                if changed is None or not changed.joined or self._on_trial or self._has_begun:
+                    raise
+                group.blame_newcomers(described(error, _WHY_LENGTH))
                 if not group.can_reform:
-                    if changed is not None and not group.has_ended():
-                        raise _stale(error) from error
+                    raise
+            except (tf.errors.OpError, BootstrapError):
+                if not group.can_reform:
                     raise
             try:
                 changed = group.reform()
@@ -175,11 +189,25 @@ class ElasticState:
                     departure.end(error)
                 raise
 
+    def _call(self, function: Callable[[], Result], changed: Optional[Changed]) -> Result:
+        try:
+            return function()
+        except tf.errors.OpError as error:
+            if changed is None or self._has_begun or self._group.can_reform or self._group.has_ended():
+                raise
+            raise BootstrapError(
+                f"after the group had changed, the loop failed before its first commit: {described(error, _WHY_LENGTH)}. If it "
+                "uses a tf.function that was made before, make it in the function that run calls"
+            ) from error
+
     def _begin(self, number: int, changed: Optional[Changed]) -> None:
         """Gives all workers the state of the one that is farthest. A collective."""
         strategy = self._strategy
         if changed is not None:
-            numbers = [int(each) for each in strategy.exchange(str(number), "the run that continues")]
+            numbers = [
+                int(json.loads(each)[0])
+                for each in strategy.exchange(json.dumps([number, 0, None, None]), CONTINUES)
+            ]
             if len(set(numbers)) > 1:
                 where = ", ".join(
                     f"{strategy.name_of(rank)} in call {each}" for rank, each in enumerate(numbers)
@@ -196,6 +224,9 @@ class ElasticState:
             strategy,
             remedy="run the same script, and make all variables before ElasticState",
         )
+        if self._moment.is_nowhere:
+            raise BootstrapError("no worker is left that has the state of this run; start all workers again")
+        self._has_begun = False
         if changed is not None:
             put_back(self._moment, self._variables, is_first=strategy.rank == 0)
             facts = self._moment.position.facts
@@ -213,16 +244,19 @@ class ElasticState:
 
     def _values(self) -> str:
         values = {name: getattr(self, name) for name in self._names}
-        try:
-            return json.dumps(values, allow_nan=True)
-        except (TypeError, ValueError) as error:
-            raise OptionsError(
-                f"the values of ElasticState must be numbers, texts, booleans, None, or lists and dicts of these: {error}"
-            ) from None
+        for name, value in values.items():
+            if not _comes_back(value):
+                raise OptionsError(
+                    f"the value {name!r} of ElasticState must be a number, text, boolean, None, or a list or dict of these with "
+                    f"texts as keys; got {value!r}"
+                )
+        return json.dumps(values)
 
 
-def _stale(error: Exception) -> BootstrapError:
-    return BootstrapError(
-        f"after the group had changed, the loop failed: {described(error, _WHY_LENGTH)}. If it uses a tf.function, a distributed "
-        "dataset or an iterator that was made before, make it in the function that run calls"
-    )
+def _comes_back(value: object) -> bool:
+    """Returns whether a value is the same after it was written as JSON."""
+    if isinstance(value, list):
+        return all(map(_comes_back, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _comes_back(each) for key, each in value.items())
+    return value is None or type(value) in (bool, int, float, str)

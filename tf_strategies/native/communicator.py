@@ -383,8 +383,9 @@ class Communicator:
         pace = core.pace(self.id, self.rank) if self.id >= 0 else None
         if pace is None:
             return None
-        to_other_hosts = (each for each in pace.wires if self.hosts[each.receiver] != self.hosts[self.rank])
-        return pace._replace(wires=tuple(to_other_hosts))
+        networks = list(map(host.network_of, self.hosts))
+        to_others = (each for each in pace.wires if networks[each.receiver] != networks[self.rank])
+        return pace._replace(wires=tuple(to_others))
 
     def _waited_for_batches(self, seconds: float) -> float | None:
         return waited_for_batches(self.records(), seconds)

@@ -26,6 +26,11 @@ def identity() -> str:
     return " ".join([boot, *namespaces])
 
 
+def network_of(identity_: str) -> str:
+    """Returns the part of an `identity` that processes with the same network have in common."""
+    return " ".join(identity_.split()[:2])
+
+
 def ranks_per_host(hosts: list[str]) -> int:
     """Returns the number of ranks on each host, or 1 if hosts differ in it or ranks are not listed host by host.
 

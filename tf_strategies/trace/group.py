@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Iterator, Mapping, Sequence
 
+from tf_strategies.native.host import network_of
 from tf_strategies.slow_wire import SlowWire, find_slow_wire
 from tf_strategies.slow_worker import precedes_step
 from tf_strategies.trace.clocks import Alignment, align
@@ -114,9 +115,9 @@ class Recorded:
 
     def slow_wire(self) -> SlowWire | None:
         """Returns the wires between hosts that are slower than the others, if there are such."""
-        hosts = self.records[0].hosts
+        networks = list(map(network_of, self.records[0].hosts))
         wires = [wire for record in self.records for wire in record.wires]
-        return find_slow_wire([wire for wire in wires if hosts[wire.sender] != hosts[wire.receiver]])
+        return find_slow_wire([wire for wire in wires if networks[wire.sender] != networks[wire.receiver]])
 
     def seconds(self) -> float:
         """Returns the recorded time in which all ranks have meetings."""

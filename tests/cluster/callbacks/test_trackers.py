@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.callbacks.tracker_worker import EPOCHS
 from tests.support.processes import ProcessGroup, ReservedPorts
+
+EPOCHS = 3
 
 
 @pytest.mark.any_line
@@ -22,7 +23,7 @@ def test_trackers_have_one_run_with_the_metrics_of_all_workers(tmp_path: Path) -
     }
     with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
         workers = group.start_workers(
-            ports.addresses, "tests.cluster.callbacks.tracker_worker", env=lambda index: offline
+            ports.addresses, "tests.cluster.callbacks.tracker_worker", str(EPOCHS), env=lambda index: offline
         )
         group.require_success(120)
         chief, other = (json.loads(re.search("^found (.*)$", worker.log(), re.M)[1]) for worker in workers)

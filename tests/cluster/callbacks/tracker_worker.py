@@ -1,11 +1,12 @@
 """One of two workers of test_trackers.py: the chief alone writes to Weights & Biases and to MLflow, as docs/calls.md says.
 
-python -m tests.cluster.callbacks.tracker_worker
+python -m tests.cluster.callbacks.tracker_worker EPOCHS
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 import keras
 import mlflow
@@ -15,8 +16,6 @@ from mlflow.keras import MlflowCallback
 from wandb.integration.keras import WandbMetricsLogger
 
 import tf_strategies as tfs
-
-EPOCHS = 3
 
 
 def main() -> None:
@@ -32,7 +31,9 @@ def main() -> None:
         callbacks += [WandbMetricsLogger(), MlflowCallback()]
     rows = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
     targets = rows.sum(axis=1)
-    history = model.fit(rows, targets, batch_size=16, epochs=EPOCHS, verbose=0, callbacks=callbacks).history
+    history = model.fit(
+        rows, targets, batch_size=16, epochs=int(sys.argv[1]), verbose=0, callbacks=callbacks
+    ).history
     found = {"history": history}
     if strategy.is_chief:
         found["wandb"] = dict(wandb.run.summary)

@@ -1,6 +1,6 @@
 """One worker of test_loops.py: a loop of its own with `ElasticState`, and faults as in fit_worker.py, at batches.
 
-With "wrong": "function", a replica runs a tf.function that was made before the loop.
+With "wrong": "function", a replica runs a tf.function that was made before the loop; with "dataset", the loop reads such a one.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         total.assign_add(loss)
 
+    other = int(again and plan["wrong"] == "batches")
+    rows = tf.data.Dataset.from_tensor_slices(make_rows()).batch(BATCH + other)
+    before = strategy.experimental_distribute_dataset(rows) if plan["wrong"] == "dataset" else None
+
     def make_step() -> Any:
         return tf.function(lambda batch: strategy.run(replica_function, args=batch))
 
@@ -62,9 +66,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
 
     def loop() -> None:
         step = make_step()
-        rows = tf.data.Dataset.from_tensor_slices(make_rows()).batch(BATCH)
         while state.epoch < EPOCHS:
-            for batch in strategy.experimental_distribute_dataset(rows.skip(state.batch)):
+            for batch in before or strategy.experimental_distribute_dataset(rows.skip(state.batch)):
                 meet()
                 fault.on_train_batch_begin(state.batch)
                 step(batch)

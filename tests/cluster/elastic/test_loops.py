@@ -69,18 +69,32 @@ def test_the_loop_goes_on_with_the_same_result(
 
 
 @pytest.mark.any_line
-def test_a_function_of_the_last_group_is_named(tmp_path: Path) -> None:
-    job = Job(tmp_path, 2, "arrays", {1: ["kill", 4]}, wrong="function", worker=WORKER)
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("function", "If it uses a tf.function that was made before"),
+        ("dataset", "a distributed dataset was made before the group changed"),
+    ],
+)
+def test_what_belongs_to_the_last_group_is_named(what: str, reason: str, tmp_path: Path) -> None:
+    job = Job(tmp_path, 2, "arrays", {1: ["kill", 4]}, wrong=what, worker=WORKER)
     with pytest.raises(AssertionError):
         job.run()
-    log = (tmp_path / "worker0.log").read_text()
-    assert "If it uses a tf.function, a distributed dataset or an iterator that was made before" in log
+    assert reason in (tmp_path / "worker0.log").read_text()
 
 
 @pytest.mark.any_line
-def test_a_worker_with_other_variables_does_not_end_the_others(tmp_path: Path) -> None:
-    job = Job(tmp_path, 3, "arrays", {1: ["kill", 4]}, meet=14, wrong="model", worker=WORKER)
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("model", "has other variables than .*make all variables before ElasticState"),
+        ("batches", "the dataset to distribute differs between workers"),
+    ],
+)
+def test_a_worker_with_something_else_does_not_end_the_others(
+    wrong: str, reason: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, 3, "arrays", {1: ["kill", 4]}, meet=14, wrong=wrong, worker=WORKER)
     workers = job.run()
     require_expected(job.results(workers))
-    reason = "has other variables than .*make all variables before ElasticState"
     assert re.search(rf"^ended at .*{reason}", workers[1].log(), re.M), workers[1].log()

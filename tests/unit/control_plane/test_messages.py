@@ -53,7 +53,7 @@ def test_an_integer_that_is_too_large_is_a_value_error(value):
 
 def test_wires_are_read_back():
     wire = [2, 0, 3, 4096, 0.5]
-    assert messages.wires({"type": "pace", "wires": [wire]}, 2) == [tuple(wire)]
+    assert messages.wires({"type": "pace", "wires": [wire]}, 2, 3) == [tuple(wire)]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,10 @@ def test_wires_are_read_back():
         [[2, 0, 3, True, 0.5]],
         [[2, 0, 3, 1 << 63, 0.5]],
         [[1, 0, 3, 4096, 0.5]],
+        [[2, 3, 3, 4096, 0.5]],
         [[2, 0, 3, 4096, 0.5]] * 65,
     ],
 )
 def test_wires_of_another_form_are_a_value_error(value):
     with pytest.raises(ValueError, match="the 'wires' of a pace message must be"):
-        messages.wires({"type": "pace", "wires": value}, 2)
+        messages.wires({"type": "pace", "wires": value}, 2, 3)

@@ -155,7 +155,7 @@ def test_a_newcomer_of_an_earlier_fit_is_refused(addresses):
     with group_of(survivor(addresses, 1), before=77) as group:
         group.admissions.admit(2)
         with pytest.raises(
-            BootstrapError, match=r"the others are in fit number 2 .* worker 2 is in number 1"
+            BootstrapError, match=r"the others are in call number 2 of fit .* worker 2 is in number 1"
         ):
             asking(addresses, 2).join(1)
         assert group._life.failure is None

@@ -12,6 +12,7 @@ from tf_strategies.collective.exchange.agreement import exchange_texts, require_
 from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
 from tf_strategies.collective.input.batch_check import BatchCheck
 from tf_strategies.collective.worker_group import WorkerGroup
+from tf_strategies.errors import BootstrapError
 
 __all__ = ["DatasetDistributor"]
 
@@ -170,12 +171,26 @@ class DatasetDistributor:
             compat.ask_who_has_data(distributed, True)
         elif not self._counts_always and steps != tf.data.UNKNOWN_CARDINALITY:
             compat.ask_who_has_data(distributed, False)
+        self._require_for_each_iterator(distributed)
         if self._group.size == 1:
             return distributed
         from tf_strategies.native.release import with_iterators_released
 
         # If one worker waited for its iterator to end, all other workers would wait, too.
         return with_iterators_released(distributed)
+
+    def _require_for_each_iterator(self, distributed) -> None:
+        """Lets iterators be made for this group alone: those of a later group would read the shares of this one."""
+        made_for = self._group.generation
+
+        def require(_) -> None:
+            if self._group.generation != made_for:
+                raise BootstrapError(
+                    "a distributed dataset was made before the group changed, so it has the shares of the last group; make it in "
+                    "the function that ElasticState.run calls"
+                )
+
+        compat.show_iterators(distributed, require)
 
     def _check(self, dataset: tf.data.Dataset) -> None:
         if self._group.size > 1:

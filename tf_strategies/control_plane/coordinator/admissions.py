@@ -180,7 +180,8 @@ class Admissions:
                 del self._waiting[task]
                 refuse(
                     each.connection,
-                    f"the others are in fit number {fit} of their script, and {task} is in number {each.fit}; a worker that "
+                    f"the others are in call number {fit} of fit or ElasticState.run of their script, and {task} is in number "
+                    f"{each.fit}; a worker that "
                     "starts again can join in the first one only",
                 )
 

@@ -189,7 +189,7 @@ class Coordinator:
         pace = Pace(
             messages.integer(message, "ended"),
             messages.number(message, "outstanding"),
-            tuple(messages.wires(message, rank)),
+            tuple(messages.wires(message, rank, len(self._life.roster.names))),
         )
         self._life.roster.entries[rank].connection.send(
             {"type": "time", "sent": sent, "at": time.monotonic_ns()}

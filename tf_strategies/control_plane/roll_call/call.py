@@ -187,6 +187,11 @@ class _Call:
             with self._changed:
                 self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
             return
+        except Exception as error:
+            with self._changed:
+                self._refusal = f"it cannot reach {self._names[rank]}: {error!r}"
+                self._changed.notify_all()
+            return
         with self._changed:
             ended = self._ended
             if not ended:
