@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import types
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
@@ -18,6 +19,16 @@ pytestmark = pytest.mark.smoke
 
 def simple(spec: Any, role: Optional[str] = "worker", index: Optional[int] = 0) -> Any:
     return resolvers.SimpleClusterResolver(tf.train.ClusterSpec(spec), task_type=role, task_id=index)
+
+
+KUBE_CONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: here, context: {cluster: here, user: here}}]
+users: [{name: here, user: {}}]
+"""
 
 
 def kubernetes(*names: str) -> Any:
@@ -69,7 +80,12 @@ def test_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (str(cluster.task), cluster.rank) == ("worker 1", 2)
 
 
-def test_kubernetes_needs_to_be_told_the_task() -> None:
+def test_kubernetes_needs_to_be_told_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # TensorFlow 2.15 reads it if the package kubernetes is installed, also for a client that it is given.
+    config = tmp_path / ".kube" / "config"
+    config.parent.mkdir()
+    config.write_text(KUBE_CONFIG)
+    monkeypatch.setenv("HOME", str(tmp_path))
     resolver = kubernetes("pod-a", "pod-b")
     with pytest.raises(
         tfs.ClusterConfigError, match=r"KubernetesClusterResolver .* task_type is None and task_id"

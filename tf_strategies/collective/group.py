@@ -59,6 +59,7 @@ class SingleWorker:
     usable = True
     is_newcomer = False
     is_behind = False
+    generation = 0
 
     def __init__(self, name: str = "worker 0") -> None:
         self._name = name
