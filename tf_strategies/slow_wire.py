@@ -68,7 +68,7 @@ class SlowWire(NamedTuple):
 
     @property
     def subject(self) -> tuple[int, ...]:
-        """What is slow: a worker, or the sender and the receiver of the slowest wire."""
+        """Names what is slow: a worker, or the sender and the receiver of the slowest wire."""
         worker, slowest = self.worker, min(self.wires, key=lambda each: each.rate)
         return (slowest.sender, slowest.receiver) if worker is None else (worker,)
 

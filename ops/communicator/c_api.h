@@ -73,15 +73,15 @@ TFS_EXPORT int64_t tfs_communicator_oldest_waiting(int64_t communicator, int* in
 
 // A JSON object: {"transport", "bytes_sent", "bytes_received", "messages_sent", "messages_received",
 // "bytes_staged", "seconds_outstanding", "collectives": [{"kind", "algorithm", "calls", "bytes", "seconds"}, ...], "connections":
-// [{"peer", "messages", "bytes", "seconds", "repeated"}, ...]}: seconds in which at least one collective was outstanding; bytes of
-// payload, seconds from submission to completion, both summed over calls; ConnectionCounters.
+// [{"peer", "messages", "bytes", "seconds"}, ...]}: seconds in which at least one collective was outstanding; bytes of payload,
+// seconds from submission to completion, both summed over calls; connections: see ConnectionCounters.
 TFS_EXPORT int64_t tfs_communicator_stats(int64_t communicator, char* json, int64_t capacity);
 
 // The last collectives of this rank, the oldest first, as a JSON object: {"rank", "size", "monotonic_ns", "unix_ns",
 // "collectives": [{"number", "kind", "name", "instance", "use", "algorithm", "dtype", "bytes", "submitted_ns", "started_ns",
-// "ended_ns", "last_peer", "code"}, ...], "connections": as above}. monotonic_ns and unix_ns are the same moment on two clocks; the times of the
-// collectives are on the first, 0 for what has not happened. use: of the instance, from 0, the same on all ranks; -1 before it
-// starts. last_peer: the rank whose data arrived last, or -1. code: a Code.
+// "ended_ns", "last_peer", "code"}, ...], "connections": as above}. monotonic_ns and unix_ns are the same moment on two clocks;
+// the times of the collectives are on the first, 0 for what has not happened. use: of the instance, from 0, the same on all ranks;
+// -1 before it starts. last_peer: the rank whose data arrived last, or -1. code: a Code.
 TFS_EXPORT int64_t tfs_communicator_records(int64_t communicator, char* json, int64_t capacity);
 
 #ifdef __cplusplus

@@ -76,8 +76,7 @@ void Append(std::ostringstream* json, const std::vector<ConnectionCounters>& con
   bool first = true;
   for (const ConnectionCounters& each : connections) {
     *json << (first ? "" : ", ") << "{\"peer\": " << each.peer << ", \"messages\": " << each.messages
-          << ", \"bytes\": " << each.bytes << ", \"seconds\": " << each.seconds
-          << ", \"repeated\": " << each.repeated << "}";
+          << ", \"bytes\": " << each.bytes << ", \"seconds\": " << each.seconds << "}";
     first = false;
   }
   *json << "]";

@@ -58,7 +58,6 @@ struct ConnectionCounters {
   int64_t bytes = 0;  // that have arrived
   double seconds =
       0;  // in which bytes were on their way, without those in which the peer had no room for them
-  int64_t repeated = 0;  // segments that were sent again
 };
 
 // The result of Describe while no message has been sent, if the transport does not know its means earlier.

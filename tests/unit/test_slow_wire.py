@@ -78,7 +78,7 @@ def test_a_slow_worker_of_a_ring_of_five_is_named() -> None:
 
 
 def test_unused_connections_are_left_out() -> None:
-    used = {"peer": 2, "messages": 3, "bytes": 4096, "seconds": 0.5, "repeated": 1}
+    used = {"peer": 2, "messages": 3, "bytes": 4096, "seconds": 0.5}
     assert sent_over([{**used, "peer": 1, "messages": 0}, used], 0) == [Sent(0, 2, 3, 4096, 0.5)]
 
 

@@ -59,7 +59,7 @@ class SingleWorker:
     usable = True
     is_newcomer = False
     is_behind = False
-    generation = 0
+    generation: Optional[int] = None
 
     def __init__(self, name: str = "worker 0") -> None:
         self._name = name
@@ -162,7 +162,7 @@ class CommunicatorWorkers:
 
     is_newcomer = False
     is_behind = False
-    generation = 0
+    generation: Optional[int] = None
 
     @property
     def usable(self) -> bool:
@@ -244,6 +244,7 @@ class ConnectedWorkers(CommunicatorWorkers):
 
         self.options = options
         self.elastic = elastic
+        self.generation = None if elastic is None else 0
         self._cluster = cluster
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._membership: Optional[Membership] = None
@@ -286,7 +287,7 @@ class ConnectedWorkers(CommunicatorWorkers):
         at_exit.unregister(before.communicator.close_at_exit)
         self._finalizer.detach()
         self._use(after)
-        self.generation += 1
+        self.generation = (self.generation or 0) + 1
         left = [before.names[rank] for rank in sorted(before.communicator.leavers)]
         lost = [name for name in before.names if name not in (*self._names, *left)]
         joined = [name for name in self._names if name not in before.names]

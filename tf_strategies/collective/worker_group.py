@@ -83,8 +83,8 @@ class WorkerGroup(Collectives, Protocol):
         """Whether this worker has started while the others train, and has not joined them yet. It has no collectives."""
 
     @property
-    def generation(self) -> int:
-        """How often the group has formed again."""
+    def generation(self) -> Optional[int]:
+        """Counts how often the group has formed again; None if it never does."""
 
     @property
     def is_behind(self) -> bool:

@@ -26,8 +26,8 @@ class Ranked(Protocol):
         """Returns the name of a worker."""
 
 
-def described_changes(changed: Changed, strategy: Ranked) -> str:
-    """Returns the format of a log line, which needs the place from which training continues."""
+def described_changes(changed: Changed, strategy: Ranked, place: str) -> str:
+    """Returns a log line. `place` is where training continues."""
     changes = [
         f"{what}: {', '.join(names)}"
         for what, names in (("lost", changed.lost), ("left", changed.left), ("joined", changed.joined))
@@ -35,4 +35,6 @@ def described_changes(changed: Changed, strategy: Ranked) -> str:
     ]
     mine = strategy.name_of(strategy.rank)
     head = f"{'; '.join(changes) or 'the same workers'}. {mine} trains on with rank {strategy.rank} of {strategy.size}"
-    return f"{head}, from %s ({changed.seconds:.1f} s after the {'failure' if changed.lost else 'request'})"
+    return (
+        f"{head}, from {place} ({changed.seconds:.1f} s after the {'failure' if changed.lost else 'request'})"
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import FrozenSet, Iterator, Protocol
+from typing import Callable, FrozenSet, Iterator, Protocol
 
 import tensorflow as tf
 
 from tf_strategies.callbacks.preemption import Preemption, Stoppable
 from tf_strategies.callbacks.termination import EXIT_STATUS, Termination
 from tf_strategies.errors import BootstrapError
+from tf_strategies.types import Result
 
 __all__ = ["Departure", "Leavable"]
 
@@ -104,6 +105,20 @@ class Departure(contextlib.ExitStack):
             mine = strategy.name_of(strategy.rank)
             _log.warning("SIGTERM asked %s to end. It leaves at %s, and the others train on", mine, place)
         raise SystemExit(EXIT_STATUS)
+
+    def reformed(self, reform: Callable[[], Result]) -> Result:
+        """Returns the result of a function that waits until the next group has formed.
+
+        Raises:
+            SystemExit: it has not formed, and this worker is asked to end.
+            BootstrapError: it has not formed.
+        """
+        try:
+            return reform()
+        except BootstrapError as error:
+            if self.is_asked:
+                self.end(error)
+            raise
 
     def end(self, error: BaseException) -> None:
         """Ends this worker, which is asked to end, after an error that keeps it from leaving in good order."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Callable, ContextManager, Generic, List, Optional, Protocol, Sequence, Tuple, TypeVar, cast
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.elastic.call_numbers import CONTINUES, next_number
+from tf_strategies.elastic.call_numbers import next_number, of_the_same_call
 from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
@@ -244,12 +243,7 @@ class _Fit(Generic[Seed]):
     def reform(self) -> Changed:
         """Ends an attempt, and waits until the next group has formed."""
         self.callback.forget_fit()
-        try:
-            return self._strategy.reform()
-        except BootstrapError as error:
-            if self.departure.is_asked:
-                self.departure.end(error)
-            raise
+        return self.departure.reformed(self._strategy.reform)
 
     def begin_again(self, reformed: Changed) -> None:
         """Prepares the next attempt. A collective."""
@@ -261,8 +255,9 @@ class _Fit(Generic[Seed]):
         forget_loops(self._model)
         if self._strategy.rank == 0:
             self._continue_files(epoch)
-        line = described_changes(reformed, self._strategy)
-        self._memory.on_restored = lambda place: _log.warning(line, place)
+        self._memory.on_restored = lambda place: _log.warning(
+            "%s", described_changes(reformed, self._strategy, place)
+        )
 
     def end(self) -> None:
         """Puts back what the attempts have changed of the user's callbacks."""
@@ -274,16 +269,8 @@ class _Fit(Generic[Seed]):
         """Compares with the other workers in which `fit` they are, and which seeds each has drawn. Returns the epoch."""
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
         seeds = None if self._is_new else self._seeds
-        text = json.dumps([self._number, epoch, self._random_state, seeds])
-        texts = self._strategy.exchange(text, CONTINUES)
-        numbers, epochs, states, drawn = zip(*map(json.loads, texts))
-        if len(set(numbers)) > 1:
-            where = ", ".join(
-                f"{self._strategy.name_of(rank)} in fit {number}" for rank, number in enumerate(numbers)
-            )
-            raise BootstrapError(
-                f"a worker was lost while others had begun another fit ({where}), so they cannot go on together; start all again"
-            )
+        facts = of_the_same_call(self._strategy, self._number, [epoch, self._random_state, seeds])
+        epochs, states, drawn = zip(*facts)
         if not any(each is not None for each in drawn):
             raise BootstrapError(
                 "no worker is left that has taken a step of this fit; start all workers again"

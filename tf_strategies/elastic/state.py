@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any, Callable, Iterable, List, Optional, TypeVar, Union, cast
+from typing import Any, Callable, Iterable, List, Optional, Union, cast
 
 import tensorflow as tf
 
 from tf_strategies.callbacks.checkpoint_file import Checkpoint
-from tf_strategies.elastic.call_numbers import CONTINUES, next_number
+from tf_strategies.elastic.call_numbers import next_number, of_the_same_call
 from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.departure import Departure
 from tf_strategies.elastic.fits import Reformable
@@ -26,14 +26,13 @@ from tf_strategies.keras.model_state import (
 )
 from tf_strategies.keras.types import Model, Variable
 from tf_strategies.texts import described
+from tf_strategies.types import Result
 
 __all__ = ["ElasticState"]
 
 _log = logging.getLogger("tf_strategies")
 
 _WHY_LENGTH = 300
-
-Result = TypeVar("Result")
 
 
 class ElasticState:
@@ -74,11 +73,11 @@ class ElasticState:
     def __init__(
         self, strategy: tf.distribute.Strategy, variables: Iterable[Union[Variable, Model]], **values: Any
     ) -> None:
-        if not hasattr(strategy, "is_newcomer"):
+        if not isinstance(strategy, GroupStrategy):
             raise OptionsError(
                 f"strategy must be a CollectiveAllReduceStrategy; got {type(strategy).__name__}"
             )
-        self._strategy, self._group = cast(GroupStrategy, strategy), cast(Reformable, strategy)
+        self._strategy, self._group = strategy, cast(Reformable, strategy)
         listed = list(variables)
         self._models: List[Model] = [each for each in listed if hasattr(each, "train_on_batch")]
         self._variables = numbered_variables(each for each in listed if not hasattr(each, "train_on_batch"))
@@ -91,7 +90,7 @@ class ElasticState:
             found = {**training_variables(model), **metric_variables(model)}
             self._variables.update({f"model {number}/{name}": each for name, each in found.items()})
         self._names = tuple(values)
-        self._commits, self._on_trial, self._has_begun = 0, False, False
+        self._commits, self._on_trial, self._has_committed = 0, False, False
         self._moment: Optional[Moment] = None
         self._departure: Optional[Departure] = None
         for name, value in values.items():
@@ -114,10 +113,9 @@ class ElasticState:
 
         Raises:
             BootstrapError: this worker cannot go on: too few are left, or it is cut off from the others.
+            RuntimeError: it was called within `fit` or `run` of the same strategy, which is elastic.
             SystemExit: SIGTERM has asked this worker to end, and it has left the others in good order.
         """
-        if self._departure is not None:
-            raise RuntimeError("run was called by the function that run calls")
         number = next_number()
         if not self._strategy.is_elastic:
             return function()
@@ -149,7 +147,7 @@ class ElasticState:
             BootstrapError: the group has changed. `run` handles it.
         """
         self._commits += 1
-        self._on_trial, self._has_begun = False, True
+        self._on_trial, self._has_committed = False, True
         if self._departure is None:
             return
         self._moment = moment_of(self._position(), self._variables, self._strategy)
@@ -174,7 +172,7 @@ class ElasticState:
                     self._strategy.exchange("", "the end of run")
                 return result
             except ValueError as error:
-                if changed is None or not changed.joined or self._on_trial or self._has_begun:
+                if changed is None or not changed.joined or self._on_trial or self._has_committed:
                     raise
                 group.blame_newcomers(described(error, _WHY_LENGTH))
                 if not group.can_reform:
@@ -182,18 +180,13 @@ class ElasticState:
             except (tf.errors.OpError, BootstrapError):
                 if not group.can_reform:
                     raise
-            try:
-                changed = group.reform()
-            except BootstrapError as error:
-                if departure.is_asked:
-                    departure.end(error)
-                raise
+            changed = departure.reformed(group.reform)
 
     def _call(self, function: Callable[[], Result], changed: Optional[Changed]) -> Result:
         try:
             return function()
         except tf.errors.OpError as error:
-            if changed is None or self._has_begun or self._group.can_reform or self._group.has_ended():
+            if changed is None or self._has_committed or self._group.can_reform or self._group.has_ended():
                 raise
             raise BootstrapError(
                 f"after the group had changed, the loop failed before its first commit: {described(error, _WHY_LENGTH)}. If it "
@@ -204,18 +197,7 @@ class ElasticState:
         """Gives all workers the state of the one that is farthest. A collective."""
         strategy = self._strategy
         if changed is not None:
-            numbers = [
-                int(json.loads(each)[0])
-                for each in strategy.exchange(json.dumps([number, 0, None, None]), CONTINUES)
-            ]
-            if len(set(numbers)) > 1:
-                where = ", ".join(
-                    f"{strategy.name_of(rank)} in call {each}" for rank, each in enumerate(numbers)
-                )
-                raise BootstrapError(
-                    f"a worker was lost while others had begun another call of run or fit ({where}), so they cannot go on "
-                    "together; start all again"
-                )
+            of_the_same_call(strategy, number)
         if self._moment is None:
             self._moment = moment_of(self._position(), self._variables, strategy)
         self._moment, _ = farthest(
@@ -225,8 +207,11 @@ class ElasticState:
             remedy="run the same script, and make all variables before ElasticState",
         )
         if self._moment.is_nowhere:
-            raise BootstrapError("no worker is left that has the state of this run; start all workers again")
-        self._has_begun = False
+            raise BootstrapError(
+                f"{strategy.name_of(strategy.rank)} and the others have all started again, so none has the state of this run; "
+                "start all workers again"
+            )
+        self._has_committed = False
         if changed is not None:
             put_back(self._moment, self._variables, is_first=strategy.rank == 0)
             facts = self._moment.position.facts
@@ -235,7 +220,7 @@ class ElasticState:
                 setattr(self, name, value)
             for model in self._models:
                 forget_loops(model)
-            _log.warning(described_changes(changed, strategy), f"commit {self._commits}")
+            _log.warning("%s", described_changes(changed, strategy, f"commit {self._commits}"))
         self._group.admit(number)
         self._group.caught_up()
 

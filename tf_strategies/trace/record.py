@@ -59,7 +59,7 @@ class Collective:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """What it has in common with the same collective of other ranks, once it has started."""
+        """Identifies the collective on all of its ranks, once it has started."""
         return self.subgroup, self.instance, self.use
 
     def is_of(self, rank: int) -> bool:

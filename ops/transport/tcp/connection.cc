@@ -21,7 +21,6 @@ bool ReadConnection(int socket, ConnectionCounters* counters) {
   if (length < offsetof(tcp_info, tcpi_rwnd_limited) + sizeof(info.tcpi_rwnd_limited)) return false;
   counters->bytes = static_cast<int64_t>(info.tcpi_bytes_acked);
   counters->seconds = static_cast<double>(info.tcpi_busy_time - info.tcpi_rwnd_limited) * kMicrosecond;
-  counters->repeated = info.tcpi_total_retrans;
   return true;
 }
 

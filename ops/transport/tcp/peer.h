@@ -25,9 +25,8 @@ class Peer {
   Peer(int rank, Descriptor socket, std::unique_ptr<Stream> stream);
 
   int socket() const { return socket_.get(); }
-  int64_t messages() const {
-    return messages_.load(std::memory_order_relaxed);
-  }  // that Send was given; any thread may ask
+  // Those that Send was given. Any thread may ask.
+  int64_t messages() const { return messages_.load(std::memory_order_relaxed); }
   bool lost() const { return !lost_.ok(); }
   bool established() const { return stream_->Established(); }
   bool has_input() const { return !lost() && stream_->HasInput(); }
@@ -73,9 +72,9 @@ class Peer {
   Incoming incoming_;
   std::unordered_map<uint32_t, std::deque<Waiting>> waiting_;  // long messages without a place
   std::unordered_map<uint32_t, int> ready_;                    // places without a message, by key
+  int ready_places_ = 0;                                       // all of them
+  bool broken_ = false;                                        // nothing can be sent
   std::atomic<int64_t> messages_{0};
-  int ready_places_ = 0;  // all of them
-  bool broken_ = false;   // nothing can be sent
   Status lost_;
 };
 

@@ -11,20 +11,17 @@ Prints each finished batch, and the results as one line of JSON.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
-import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, make_schedule
-from tests.support.endings import ended_with
+from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 from tests.support.processes import wait_until
 from tf_strategies.native.membership import Membership
 
@@ -68,25 +65,17 @@ class Fault(tf.keras.callbacks.Callback):
 class Meeting(tf.keras.callbacks.Callback):
     """Waits, from a batch of `fit` on, until those that have started again have joined, or have ended with an error."""
 
-    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, batch: int, ended: Path) -> None:
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, plan: Dict[str, Any]) -> None:
         super().__init__()
-        self._strategy, self._from, self._size, self._ended = strategy, batch, strategy.size, ended
+        self._strategy, self._plan, self._size = strategy, plan, strategy.size
         self._epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        meets = self._epoch * BATCHES + batch + 1 >= self._from
-        end = time.monotonic() + 60
-        while meets and self._strategy.size < self._size and not self._ended.exists():
-            assert time.monotonic() < end, "nobody joins"
-            time.sleep(0.02)
-            self._strategy._group.step_ended()
-
-
-def ended_file(plan: Dict[str, Any]) -> Path:
-    return Path(plan["folder"], "ended")
+        if self._epoch * BATCHES + batch + 1 >= self._plan["meet"]:
+            wait_for_others(self._strategy, self._size, self._plan)
 
 
 def data(kind: str) -> Dict[str, Any]:
@@ -149,7 +138,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     fault = Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}"))
     callbacks = [
         fault,
-        *([] if not plan["meet"] else [Meeting(strategy, plan["meet"], ended_file(plan))]),
+        *([] if not plan["meet"] else [Meeting(strategy, plan)]),
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
         make_schedule(),
@@ -168,22 +157,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     history = model.fit(
         epochs=EPOCHS + 3, verbose=0, callbacks=callbacks, validation_data=validation, **given
     )
-    result = {
-        "rank": strategy.rank,
-        "size": strategy.size,
-        "history": {name: [float(each) for each in values] for name, values in history.history.items()},
-        "weights": [np.asarray(each).ravel().tolist() for each in model.get_weights()],
-    }
-    print("result", json.dumps(result), flush=True)
+    tell_result(strategy, model, history.history)
 
 
 if __name__ == "__main__":
-    plan, again = json.loads(sys.argv[1]), "again" in sys.argv
-    try:
-        train(plan, again)
-    except (tf.errors.OpError, tfs.BootstrapError, ValueError, KeyError) as error:
-        if again:
-            ended_file(plan).touch()
-        elif isinstance(error, (ValueError, KeyError)):
-            raise
-        sys.exit(ended_with(error))
+    main(train)

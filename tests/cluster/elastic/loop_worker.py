@@ -5,19 +5,15 @@ With "wrong": "function", a replica runs a tf.function that was made before the 
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from pathlib import Path
 from typing import Any, Dict
 
-import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.elastic.fit_worker import Fault, ended_file
+from tests.cluster.elastic.fit_worker import Fault
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, squared_error
-from tests.support.endings import ended_with
+from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 
 
 def train(plan: Dict[str, Any], again: bool) -> None:
@@ -57,12 +53,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         replica_function = replica_step
 
     def meet() -> None:
-        end = time.monotonic() + 60
-        reached = plan["meet"] and state.epoch * BATCHES + state.batch + 1 >= plan["meet"]
-        while reached and strategy.size < workers and not ended_file(plan).exists():
-            assert time.monotonic() < end, "nobody joins"
-            time.sleep(0.02)
-            strategy._group.step_ended()
+        if plan["meet"] and state.epoch * BATCHES + state.batch + 1 >= plan["meet"]:
+            wait_for_others(strategy, workers, plan)
 
     def loop() -> None:
         step = make_step()
@@ -79,22 +71,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
             state.epoch, state.batch = state.epoch + 1, 0
 
     state.run(loop)
-    result = {
-        "rank": strategy.rank,
-        "size": strategy.size,
-        "history": {"loss": state.losses},
-        "weights": [np.asarray(each).ravel().tolist() for each in model.get_weights()],
-    }
-    print("result", json.dumps(result), flush=True)
+    tell_result(strategy, model, {"loss": state.losses})
 
 
 if __name__ == "__main__":
-    plan, again = json.loads(sys.argv[1]), "again" in sys.argv
-    try:
-        train(plan, again)
-    except (tf.errors.OpError, tfs.BootstrapError, ValueError) as error:
-        if again:
-            ended_file(plan).touch()
-        elif isinstance(error, ValueError):
-            raise
-        sys.exit(ended_with(error))
+    main(train)

@@ -70,7 +70,7 @@ def test_what_is_written_is_read(folder: Path) -> None:
 
 def test_collectives_of_subgroups_and_connections_are_read(folder: Path) -> None:
     part = {"number": 1, "ranks": [1, 0], "collectives": [ONE]}
-    connection = {"peer": 1, "messages": 3, "bytes": 4096, "seconds": 0.5, "repeated": 0}
+    connection = {"peer": 1, "messages": 3, "bytes": 4096, "seconds": 0.5}
     record_file.write(
         record_file.path_of("worker 0", 1),
         {"format": record_file.FORMAT, "epoch": 1, **content(subgroups=[part], connections=[connection])},

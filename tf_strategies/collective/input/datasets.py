@@ -182,6 +182,8 @@ class DatasetDistributor:
     def _require_for_each_iterator(self, distributed) -> None:
         """Lets iterators be made for this group alone: those of a later group would read the shares of this one."""
         made_for = self._group.generation
+        if made_for is None:
+            return
 
         def require(_) -> None:
             if self._group.generation != made_for:

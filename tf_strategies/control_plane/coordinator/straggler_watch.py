@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import statistics
-import time
 from typing import Callable, NamedTuple, Sequence
 
+from tf_strategies.control_plane.coordinator.suspicion import Suspicion
 from tf_strategies.control_plane.messages import Pace
 from tf_strategies.slow_worker import advice
 
@@ -17,8 +17,6 @@ _log = logging.getLogger("tf_strategies")
 WINDOW_SECONDS = 1.0  # the shortest window
 WINDOW_COLLECTIVES = 5  # that each member must have ended in a window
 LESS_WAITING = 0.25  # how much less of a window a straggler waits than the median of the others
-WINDOWS = 3  # one after the other with the same straggler, before the warning
-QUIET_SECONDS = 600.0  # between two warnings of the same member
 
 
 class _Report(NamedTuple):
@@ -44,8 +42,7 @@ class StragglerWatch:
         self._names, self._waited_for_batches = names, waited_for_batches
         self._first: dict[int, _Report] = {}  # of the window, by rank
         self._last: dict[int, _Report] = {}
-        self._suspect, self._windows, self._since = -1, 0, 0.0
-        self._warned: dict[int, float] = {}
+        self._suspicion = Suspicion()
 
     def note(self, rank: int, at: float, pace: Pace) -> int | None:
         """Adds a report of a member.
@@ -83,34 +80,27 @@ class StragglerWatch:
         self._first = dict(self._last)
         slowest = min(range(len(waited)), key=waited.__getitem__)
         others = statistics.median(waited[:slowest] + waited[slowest + 1 :])
-        if others - waited[slowest] < LESS_WAITING:
-            self._suspect, self._windows = -1, 0
+        waits_less = others - waited[slowest] >= LESS_WAITING
+        since = self._suspicion.note(slowest if waits_less else None, seconds)
+        if since is None:
             return None
-        if slowest != self._suspect:
-            self._suspect, self._windows, self._since = slowest, 0, 0.0
-        self._windows += 1
-        self._since += seconds
-        now = time.monotonic()
-        if self._windows < WINDOWS or now - self._warned.get(slowest, -QUIET_SECONDS) < QUIET_SECONDS:
-            return None
-        self._warned[slowest] = now
         _log.warning(
             "%s is slower than the other workers: for %.0f s it has waited in collectives for %.0f %% of the time, and the "
             "others for %.0f %%%s",
             self._names[slowest],
-            self._since,
+            since,
             100 * waited[slowest],
             100 * others,
-            advice(self._share_before_steps(slowest, waited)),
+            advice(self._share_before_steps(slowest, waited, since)),
         )
         return slowest
 
-    def _share_before_steps(self, slowest: int, waited: list[float]) -> float | None:
+    def _share_before_steps(self, slowest: int, waited: list[float], since: float) -> float | None:
         """Returns the share of the time that rank 0 lost in which the straggler did not have its next batch; None if unknown.
 
         Rank 0 lost what it waited more than the straggler. The rest of its waits is that of messages.
         """
         if slowest == 0 or waited[0] - waited[slowest] < LESS_WAITING:
             return None
-        for_batches = self._waited_for_batches(self._since)
+        for_batches = self._waited_for_batches(since)
         return None if for_batches is None else for_batches / (waited[0] - waited[slowest])

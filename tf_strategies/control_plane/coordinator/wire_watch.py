@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import NamedTuple, Sequence
 
+from tf_strategies.control_plane.coordinator.suspicion import Suspicion
 from tf_strategies.slow_wire import Sent, find_slow_wire
 
 __all__ = ["WireWatch"]
@@ -13,9 +13,7 @@ __all__ = ["WireWatch"]
 _log = logging.getLogger("tf_strategies")
 
 WINDOW_SECONDS = 1.0  # the shortest window
-WINDOWS = 3  # one after the other with the same slow wire, before the warning
 LEAST_USE = 0.2  # of a window, in which bytes were on their way over a slow wire
-QUIET_SECONDS = 600.0  # between two warnings of the same wire
 
 
 class _Report(NamedTuple):
@@ -34,9 +32,7 @@ class WireWatch:
         self._names = names
         self._first: dict[int, _Report] = {}  # of the window, by rank
         self._last: dict[int, _Report] = {}
-        self._suspect: tuple[int, ...] = ()
-        self._windows = 0
-        self._warned: dict[tuple[int, ...], float] = {}
+        self._suspicion = Suspicion()
 
     def note(self, rank: int, at: float, sent: Sequence[Sent]) -> tuple[int, ...] | None:
         """Adds a report of a member.
@@ -66,14 +62,10 @@ class WireWatch:
 
     def _judge(self, window: Sequence[Sent], seconds: float) -> tuple[int, ...] | None:
         found = find_slow_wire(window)
-        if found is None or max(each.seconds for each in found.wires) < LEAST_USE * seconds:
-            self._suspect, self._windows = (), 0
+        if found is not None and max(each.seconds for each in found.wires) < LEAST_USE * seconds:
+            found = None
+        since = self._suspicion.note(None if found is None else found.subject, seconds)
+        if found is None or since is None:
             return None
-        self._windows = self._windows + 1 if found.subject == self._suspect else 1
-        self._suspect = found.subject
-        now = time.monotonic()
-        if self._windows < WINDOWS or now - self._warned.get(found.subject, -QUIET_SECONDS) < QUIET_SECONDS:
-            return None
-        self._warned[found.subject] = now
         _log.warning("%s", found.describe(self._names))
         return found.subject

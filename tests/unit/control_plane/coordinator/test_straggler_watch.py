@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tf_strategies.control_plane.coordinator import straggler_watch
+from tf_strategies.control_plane.coordinator import suspicion
 from tf_strategies.control_plane.coordinator.straggler_watch import StragglerWatch
 from tf_strategies.control_plane.messages import Pace
 
@@ -69,7 +69,7 @@ def test_a_window_is_longer_while_few_collectives_end() -> None:
 
 
 def test_the_same_member_is_named_again_much_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(straggler_watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(suspicion, "QUIET_SECONDS", 0.0)
     group = Group()
     assert [bool(group.pass_second(0.6, 0.1, 0.5)) for _ in range(6)] == [False] * 3 + [True] * 3
 
