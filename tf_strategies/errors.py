@@ -43,6 +43,10 @@ class BootstrapError(TfStrategiesError, RuntimeError):
     """
 
 
+class PerhapsFormedError(BootstrapError):
+    """Reports that this worker cannot know whether the others have formed the group with it."""
+
+
 class DriftError(TfStrategiesError, ValueError):
     """Reports that workers or replicas have different values of a variable or a setting that must be equal.
 

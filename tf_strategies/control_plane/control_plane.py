@@ -18,6 +18,7 @@ from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.control_plane.succession import Succession, newcomer_terms
+from tf_strategies.errors import BootstrapError, PerhapsFormedError
 from tf_strategies.tls import TLS_FOLDER, TlsFiles
 from tf_strategies.types import JsonObject
 
@@ -221,6 +222,21 @@ class ControlPlane:
         coordinator = self._coordinator
         if coordinator is not None:
             coordinator.let_leave(ranks)
+
+    def complete(self) -> None:
+        """Waits until every rank has called it; then the group has formed.
+
+        Raises:
+            PerhapsFormedError: the connection to rank 0 has ended, or a rank did not call it within the timeout. Then other
+                ranks may know that the group has formed.
+            BootstrapError: the group has failed before it has formed, for all ranks.
+        """
+        try:
+            self.barrier("connected")
+        except BootstrapError as error:
+            if self._member.aborted:
+                raise
+            raise PerhapsFormedError(str(error)) from error
 
     def failed(self) -> Failure | None:
         """Returns the reason why the group has failed, or None."""

@@ -60,6 +60,7 @@ class Member:
         self._missing = ""  # the members that have not joined yet, from the coordinator
         self._epoch: int | None = None
         self._failure: Failure | None = None
+        self._aborted = False
         self._left: dict[int, str] = {}  # the reasons, by rank
         self.clock = ClockOffset()
         self.stopping = Stopping(self._changed, self._send, self._broken, timeout)
@@ -83,6 +84,11 @@ class Member:
     def failed(self) -> Failure | None:
         """Returns the first failure of the group, or None."""
         return self._failure
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the coordinator has told this rank that the group has failed."""
+        return self._aborted
 
     # ---- joining
 
@@ -214,6 +220,7 @@ class Member:
                 self._send({"type": "described", **answer})
         elif kind == "abort":
             with self._changed:
+                self._aborted = True
                 self._send({"type": "aborted"})
             lost, leavers = messages.ranks(message, "lost"), messages.ranks(message, "leavers")
             joins = messages.texts(message, "joins")

@@ -16,7 +16,8 @@ Messages from a member to rank 0:
 
 While the survivors of a group look for one another (roll_call), in place of all others:
 
-    present      rank, epoch: of a survivor, to one of a lower rank
+    present      rank, epoch, perhaps (the groups that may have formed without it, each as a list of ranks): of a survivor, to one
+                 of a lower rank
     here         the answer of a rank that calls the roll, too
     members      tasks: of the next group
 
@@ -59,7 +60,7 @@ Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
 MOST_WIRES = 64  # of a pace message
-PROTOCOL = 9
+PROTOCOL = 10
 
 
 class Pace(NamedTuple):
@@ -183,10 +184,24 @@ def ranks(message: Message, key: str) -> frozenset[int]:
     Raises:
         ValueError: the field is missing, or is not a list of ranks.
     """
-    value = message.get(key)
-    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+    found = _ranks_in(message.get(key))
+    if found is None:
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of ranks")
-    return frozenset(value)
+    return frozenset(found)
+
+
+def lists_of_ranks(message: Message, key: str) -> list[tuple[int, ...]]:
+    """Returns a field of a message that has lists of ranks, of which none has a rank twice.
+
+    Raises:
+        ValueError: the field is missing, or is something else.
+    """
+    value = message.get(key)
+    found = [_ranks_in(each) for each in value] if isinstance(value, list) else [None]
+    lists = [tuple(each) for each in found if each is not None]
+    if len(lists) < len(found) or any(len(set(each)) < len(each) for each in lists):
+        raise ValueError(f"the {key!r} of a {message['type']} message must be a list of lists of ranks")
+    return lists
 
 
 def wires(message: Message, sender: int, size: int) -> list[Sent]:
@@ -218,6 +233,13 @@ def texts(message: Message, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of texts")
     return tuple(value)
+
+
+def _ranks_in(value: object) -> list[int] | None:
+    """Returns a list of ranks as it is, or None for something else."""
+    if isinstance(value, list) and all(type(each) is int and each >= 0 for each in value):
+        return value
+    return None
 
 
 def _is_wire(value: object) -> bool:

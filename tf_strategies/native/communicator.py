@@ -122,6 +122,7 @@ class Communicator:
         Raises:
             BootstrapError: a worker is missing after `options.timeout` seconds, workers have different options, or
                 the transport cannot be opened.
+            PerhapsFormedError: the group may have formed without this worker.
             ClusterConfigError: the file of the secret or the certificates of TLS cannot be used.
         """
         settings, tls = settings_of(cluster, options)
@@ -150,7 +151,7 @@ class Communicator:
             self.id = open_data_plane(endpoint, theirs, settings, options, self._control.epoch)
             undo.callback(core.close, self.id)
             self._pass_on_cause()
-            self._control.barrier("connected")
+            self._control.complete()
             undo.pop_all()
         _by_id[self.id] = self
         self._watch = Watch(self.id, self._on_failure, self.write_records)

@@ -16,9 +16,9 @@ from typing import Sequence
 from tf_strategies import at_exit
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.newcomer import Newcomer
-from tf_strategies.control_plane.roll_call import Roll, call_the_roll
+from tf_strategies.control_plane.roll_call import Attempt, Roll, call_the_roll
 from tf_strategies.control_plane.succession import FIRST, Succession
-from tf_strategies.errors import BootstrapError
+from tf_strategies.errors import BootstrapError, PerhapsFormedError
 from tf_strategies.native.communicator import Communicator, agreed_options
 from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions, Elastic
@@ -188,6 +188,7 @@ class Membership:
         joins.sort(key=lambda task: failed.joins.index(str(task)))
         size, tasks = self._cluster.size, (*self._cluster.worker_tasks, *joins)
         last, until = "", time.monotonic() + _REGROUP_SECONDS
+        perhaps_formed: frozenset[Attempt] = frozenset()
         while time.monotonic() < until:
             if self._abandoned:
                 raise BootstrapError("the strategy was closed")
@@ -198,11 +199,12 @@ class Membership:
                 self._elastic.min_workers,
                 newcomers=len(joins),
                 leavers=failed.leavers,
+                perhaps_formed=perhaps_formed,
             )
             try:
                 return self._form_next(self._cluster, self._options, self._elastic, tasks, roll, failed.epoch)
             except _NotFormedError as error:
-                last = str(error)
+                last, perhaps_formed = str(error), perhaps_formed | error.attempts
         raise BootstrapError(
             f"the survivors did not form a group again within {_REGROUP_SECONDS:g} s: {last}"
         )
@@ -248,12 +250,23 @@ class Membership:
             return cls.form(
                 cluster.whole.without(absent), options, elastic, within=within, succession=succession
             )
+        except PerhapsFormedError as error:
+            attempt = tuple(tasks.index(task) for task in cluster.whole.worker_tasks if task in members)
+            raise _NotFormedError(str(error), attempt) from error
         except BootstrapError as error:
             raise _NotFormedError(str(error)) from error
 
 
 class _NotFormedError(BootstrapError):
-    """The next group could not form, but another attempt may succeed."""
+    """The next group could not form, but another attempt may succeed.
+
+    Attributes:
+        attempts: that group, if it may have formed without this task.
+    """
+
+    def __init__(self, message: str, *attempts: Attempt) -> None:
+        super().__init__(message)
+        self.attempts = frozenset(attempts)
 
 
 def is_late(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> bool:

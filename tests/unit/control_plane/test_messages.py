@@ -74,3 +74,16 @@ def test_wires_are_read_back():
 def test_wires_of_another_form_are_a_value_error(value):
     with pytest.raises(ValueError, match="the 'wires' of a pace message must be"):
         messages.wires({"type": "pace", "wires": value}, 2, 3)
+
+
+def test_lists_of_ranks_are_read_back():
+    message = messages.decode(messages.encode({"type": "present", "perhaps": [[0, 3], [2, 1, 0]]}))
+    assert messages.lists_of_ranks(message, "perhaps") == [(0, 3), (2, 1, 0)]
+
+
+@pytest.mark.parametrize("value", [None, {}, [0], [[0], 1], [[0, -1]], [[True]], [[0.0]], [["0"]], [[1, 1]]])
+def test_lists_of_something_else_are_a_value_error(value):
+    with pytest.raises(
+        ValueError, match="the 'perhaps' of a present message must be a list of lists of ranks"
+    ):
+        messages.lists_of_ranks({"type": "present", "perhaps": value}, "perhaps")

@@ -70,6 +70,20 @@ def test_newcomers_do_not_count_for_the_majority():
     assert not roll.objection((0, 1, 4))
 
 
+def test_who_has_tried_to_form_a_group_goes_on_with_enough_of_it():
+    """Rank 1 does not know whether 0 trains alone since: it has lost it while they formed a group of two."""
+    alone = Roll(1, 3, frozenset(), 1, perhaps_formed=frozenset({(0, 1)}))
+    assert "only 1 of 2 workers found one another again" in alone.objection((1, 2))
+    assert not alone.objection((0, 1, 2))
+    leader = Roll(1, 3, frozenset(), 1)
+    leader.note_arrival(2, [(0, 2)])
+    leader.note_arrival(2, [])  # of an earlier call, late
+    assert "only 1 of 2 workers found one another again" in leader.objection((1, 2))
+    newcomer_first = Roll(0, 1, frozenset(), 1, newcomers=1, perhaps_formed=frozenset({(1, 0)}))
+    assert newcomer_first.objection((0,))
+    assert not Roll(0, 1, frozenset(), 1, newcomers=1, perhaps_formed=frozenset({(0, 1)})).objection((0,))
+
+
 def test_fewer_than_min_workers_do_not_go_on():
     roll = Roll(0, 4, frozenset({1}), min_workers=4)
     assert "only 3 of 4 workers are left, and min_workers is 4" in roll.objection((0, 2, 3))
@@ -125,11 +139,12 @@ class Calls:
         secret: bytes = SECRET,
         epoch: int = EPOCH,
         newcomers: int = 0,
+        perhaps_formed: frozenset[tuple[int, ...]] = frozenset(),
     ) -> concurrent.futures.Future:
         """The last ranks are newcomers."""
         cluster = cluster_of(self.addresses, rank)
         size = len(self.addresses) - newcomers
-        roll = Roll(rank, size, frozenset(lost), 1, newcomers)
+        roll = Roll(rank, size, frozenset(lost), 1, newcomers, perhaps_formed=perhaps_formed)
 
         def call() -> tuple[int, ...]:
             tasks = call_the_roll(
@@ -159,6 +174,17 @@ def test_the_survivors_of_one_loss_decide_without_waiting(calls, lost):
     found = [calls.begin(rank, {lost}) for rank in survivors]
     assert [each.result(20) for each in found] == [tuple(survivors)] * 3
     assert time.monotonic() - start < 10  # half of the patience
+
+
+def test_the_leader_hears_which_groups_may_have_formed(calls):
+    found = [
+        calls.begin(rank, {0}, perhaps_formed=frozenset({(0, 3)} if rank == 3 else ())) for rank in (1, 2, 3)
+    ]
+    for each in found:
+        with pytest.raises(
+            BootstrapError, match=r"does not train on: only 1 of 2 workers found one another again"
+        ):
+            each.result(20)
 
 
 def test_newcomers_take_part(calls):

@@ -199,7 +199,14 @@ class _Call:
         if ended:
             link.close()
         else:
-            link.send({"type": "present", "rank": self._roll.rank, "epoch": self._epoch})
+            link.send(
+                {
+                    "type": "present",
+                    "rank": self._roll.rank,
+                    "epoch": self._epoch,
+                    "perhaps": sorted(map(list, self._roll.perhaps_formed)),
+                }
+            )
 
     def _open(self, rank: int) -> RemoteLink:
         return RemoteLink(
@@ -254,9 +261,10 @@ class _Call:
         if message["type"] != "present" or epoch != self._epoch:
             may_retry = message["type"] in ("hello", "newcomer")
             refuse(stream, f"the group of {self._me} is forming again", retry=may_retry)
-        elif type(rank) is not int or not self._roll.may_come(rank):
+            return
+        if type(rank) is not int or not self._roll.may_come(rank):
             refuse(stream, f"{self._me} goes on without it")
-        else:
-            self._streams[stream] = rank
-            self._roll.above.add(rank)
-            stream.send({"type": "here"})
+            return
+        self._roll.note_arrival(rank, messages.lists_of_ranks(message, "perhaps"))
+        self._streams[stream] = rank
+        stream.send({"type": "here"})

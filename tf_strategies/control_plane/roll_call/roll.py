@@ -10,14 +10,22 @@ Ranks that leave in good order do not count: the rule holds for those that stay,
 last group, finds a majority only among those that stay, and two groups would share a rank as before.
 
 Newcomers, which join the next group, have the numbers after the ranks. They do not lead, and do not count for that rule.
+
+A survivor that waits for a group to be complete, and loses its rank 0 then, cannot know whether the others of that group train
+already. So it can only go on with enough of the ranks of that group, too; see Lotem, Keidar & Dolev 1997, "Dynamic voting for
+consistent primary components". tests/support/successions.py has every order of events.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable
+from typing import Collection, Iterable, Sequence
 
-__all__ = ["Roll"]
+__all__ = ["Attempt", "Roll"]
+
+Attempt = tuple[
+    int, ...
+]  # ranks of the last group and newcomers, in the order of their ranks in the group that they form
 
 
 @dataclasses.dataclass
@@ -31,6 +39,7 @@ class Roll:
         min_workers: the fewest workers of the next group.
         newcomers: how many join.
         leavers: the ranks that leave in good order.
+        perhaps_formed: the groups that this survivor has tried to form, and that may have formed without it.
 
     Attributes:
         below: the survivors of a lower rank that have answered.
@@ -43,8 +52,18 @@ class Roll:
     min_workers: int
     newcomers: int = 0
     leavers: frozenset[int] = frozenset()
+    perhaps_formed: frozenset[Attempt] = frozenset()
     below: set[int] = dataclasses.field(default_factory=set)
     above: set[int] = dataclasses.field(default_factory=set)
+    _attempts: dict[int, frozenset[Attempt]] = dataclasses.field(default_factory=dict)
+
+    def note_arrival(self, rank: int, perhaps_formed: Iterable[Attempt]) -> None:
+        """Notes that a rank or newcomer above this one has come, and the groups that may have formed without it.
+
+        It may have come before, and knew of fewer groups then.
+        """
+        self.above.add(rank)
+        self._attempts[rank] = self._attempts.get(rank, frozenset()).union(perhaps_formed)
 
     def candidates(self) -> list[int]:
         """Returns the ranks below this one that may lead."""
@@ -78,14 +97,26 @@ class Roll:
                 f"only {len(all_members)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
                 "workers"
             )
-        half = 2 * len(going_on) == len(staying) and staying[0] in going_on
-        if 2 * len(going_on) <= len(staying) and not half:
+        if not _is_enough(going_on, staying):
             return (
                 f"only {len(going_on)} of {len(staying)} workers found one another. That is no majority, so the others may be "
                 "training on; see their logs, then restart all workers"
             )
+        heard = (self._attempts.get(each, frozenset()) for each in all_members)
+        for attempt in self.perhaps_formed.union(*heard):
+            again = all_members.intersection(attempt)
+            if not _is_enough(again, attempt):
+                return (
+                    f"only {len(again)} of {len(attempt)} workers found one another again after they had begun to form a group. "
+                    "That is no majority, so the others may be training on; see their logs, then restart all workers"
+                )
         return ""
 
     @property
     def _gone(self) -> frozenset[int]:
         return self.lost | self.leavers
+
+
+def _is_enough(some: Collection[int], group: Sequence[int]) -> bool:
+    """Returns True for more than half of a group, and for half of it with its first rank."""
+    return 2 * len(some) > len(group) or (2 * len(some) == len(group) and group[0] in some)

@@ -1,0 +1,26 @@
+"""No order of events lets two groups train: every state of few workers is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.successions import SplitBrainError, reachable
+from tf_strategies.control_plane.roll_call import Roll
+
+pytestmark = pytest.mark.any_line
+
+
+@pytest.mark.parametrize(("size", "groups", "changes"), [(2, 5, True), (3, 4, False), (4, 3, False)])
+def test_two_groups_never_train(size, groups, changes):
+    states = reachable(size, groups, changes=changes)
+    assert states > 10_000
+
+
+def test_a_majority_of_the_last_group_is_not_enough():
+    """Without the groups that may have formed, the same search finds two groups that train."""
+
+    def of_the_last_group_alone(roll: Roll, members: tuple[int, ...]) -> str:
+        return Roll(roll.rank, roll.size, roll.lost, 1).objection(members)
+
+    with pytest.raises(SplitBrainError, match="train after"):
+        reachable(3, 4, changes=False, rule=of_the_last_group_alone)
