@@ -1,7 +1,4 @@
-"""Calls the roll over the network: each survivor listens on its own address, and connects to all of a lower rank.
-
-A newcomer does the same, with a number above all ranks.
-"""
+"""Calls the roll over the network: each survivor listens on its own address, and connects to all of a lower rank."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ import time
 from typing import Iterator, Sequence
 
 from tf_strategies.cluster import Cluster, Task
-from tf_strategies.control_plane import messages
-from tf_strategies.control_plane.link import Connection, Link, refuse
+from tf_strategies.control_plane.link import Connection, Link
 from tf_strategies.control_plane.messages import Message
 from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.roll_call.roll import Roll
+from tf_strategies.control_plane.roll_call.survivor import RETRY_SECONDS, Outcome, Survivor
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.errors import BootstrapError
 from tf_strategies.tls import TlsFiles
@@ -23,10 +20,10 @@ from tf_strategies.tls import TlsFiles
 __all__ = ["call_the_roll"]
 
 _LISTEN_SECONDS = 5.0  # until the port of the last group is free
-_RETRY_SECONDS = 0.1
-_HELD_SECONDS = 1.0
 _TELL_SECONDS = 2.0  # until the others have received the decision
-_DECISION_SECONDS = 5.0  # beyond the patience
+_DECISION_SECONDS = (
+    20.0  # beyond the patience: a group that does not form calls the roll again within that time
+)
 
 
 def call_the_roll(
@@ -56,35 +53,25 @@ def call_the_roll(
     Raises:
         BootstrapError: this worker is not among them, or too few are left.
     """
-    call = _Call(cluster, tasks, roll, epoch, secret, tls)
+    all_tasks = {str(task): task for task in cluster.worker_tasks}
+    names = [cluster.name_of(task) for task in tasks]
+    survivor = Survivor(roll, list(map(str, tasks)), names, all_tasks, epoch)
+    call = _Call(survivor, [cluster.address_of(task) for task in tasks], secret, tls)
     with call.listening():
-        return call.run(patience)
+        outcome = call.run(patience)
+    if outcome.reason:
+        raise BootstrapError(f"{survivor.name} does not train on: {outcome.reason}")
+    return frozenset(all_tasks[text] for text in outcome.tasks)
 
 
 class _Call:
     def __init__(
-        self,
-        cluster: Cluster,
-        tasks: Sequence[Task],
-        roll: Roll,
-        epoch: int,
-        secret: bytes,
-        tls: TlsFiles | None,
+        self, survivor: Survivor, addresses: Sequence[str], secret: bytes, tls: TlsFiles | None
     ) -> None:
-        self._roll, self._epoch, self._secret, self._tls = roll, epoch, secret, tls
-        self._tasks = tasks
-        self._all_tasks = {str(task): task for task in cluster.worker_tasks}
-        self._names = [cluster.name_of(task) for task in tasks]
-        self._addresses = [cluster.address_of(task) for task in tasks]
-        self._changed = threading.Condition()
-        self._streams: dict[Connection, int] = {}  # of those that have come
+        self._survivor = survivor
+        self._addresses, self._secret, self._tls = addresses, secret, tls
+        self._changed = threading.Condition()  # its lock guards the survivor
         self._links: dict[int, Link] = {}
-        self._next_attempt = dict.fromkeys(roll.candidates(), 0.0)
-        self._held = dict.fromkeys(
-            roll.candidates(), 0.0
-        )  # time.monotonic(): until then a rank that is busy counts as there
-        self._decision: frozenset[Task] | None = None
-        self._refusal = ""
         self._ended = False
 
     @contextlib.contextmanager
@@ -101,13 +88,12 @@ class _Call:
                 link.close()
 
     def _listen(self, until: float) -> ControlServer:
-        mine = self._roll.rank
         while True:
             try:
                 return ControlServer(
-                    self._names[mine],
-                    self._addresses[mine],
-                    self._roll.size + self._roll.newcomers,
+                    self._survivor.name,
+                    self._addresses[self._survivor.roll.rank],
+                    len(self._addresses),
                     self._secret,
                     self._on_message,
                     self._tls,
@@ -115,81 +101,43 @@ class _Call:
             except BootstrapError:
                 if time.monotonic() >= until:
                     raise
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(RETRY_SECONDS)
 
-    def run(self, patience: float) -> frozenset[Task]:
+    def run(self, patience: float) -> Outcome:
         start = time.monotonic()
         while True:
-            waited = time.monotonic() - start
-            self._connect()
+            now = time.monotonic()
+            waited = now - start
             with self._changed:
-                self._forget_held()
-                if self._decision is not None:
-                    return self._decision
-                if self._refusal:
-                    raise BootstrapError(f"{self._me} does not train on: {self._refusal}")
-                mine = self._roll.members(waited >= patience)
-                if mine is not None:
-                    return self._tell(mine)
+                due = self._survivor.links_to_open(now)
+            for rank in due:  # each on a thread of its own: a name server may take long to answer
+                threading.Thread(
+                    target=self._reach, args=(rank,), name="tf_strategies roll call", daemon=True
+                ).start()
+            with self._changed:
+                outcome = self._survivor.outcome(now, waited >= patience)
+                if outcome is not None:
+                    if outcome.led:
+                        self._changed.wait_for(lambda: self._survivor.is_heard, _TELL_SECONDS)
+                    return outcome
                 if waited >= patience + _DECISION_SECONDS:
-                    first = min(self._roll.below, default=None)
-                    leader = (
-                        "the survivors" if first is None else f"{self._names[first]}, although it answers"
-                    )
+                    leader = self._survivor.leader
+                    whom = f"{leader}, although it answers" if leader else "the survivors"
                     raise BootstrapError(
-                        f"{self._me} heard no decision within {waited:.0f} s of {leader}; see the other logs, then restart all "
-                        "workers"
+                        f"{self._survivor.name} heard no decision within {waited:.0f} s of {whom}; see the other logs, then "
+                        "restart all workers"
                     )
-                self._changed.wait(_RETRY_SECONDS)
-
-    def _forget_held(self) -> None:
-        """Forgets the ranks that were busy and have not been heard of since."""
-        now = time.monotonic()
-        for rank in [each for each in self._next_attempt if 0 < self._held[each] <= now]:
-            self._held[rank] = 0.0
-            self._roll.below.discard(rank)
-
-    @property
-    def _me(self) -> str:
-        return self._names[self._roll.rank]
-
-    def _tell(self, members: tuple[int, ...]) -> frozenset[Task]:
-        """Tells those that have come, and raises if these cannot go on. Returns their tasks."""
-        objection = self._roll.objection(members)
-        tasks = frozenset(self._tasks[each] for each in members)
-        for stream in list(self._streams):
-            if objection:
-                refuse(stream, objection)
-            else:
-                stream.send({"type": "members", "tasks": sorted(map(str, tasks))})
-                stream.end()
-        self._changed.wait_for(lambda: not self._streams, _TELL_SECONDS)
-        if objection:
-            raise BootstrapError(f"{self._me} does not train on: {objection}")
-        return tasks
-
-    def _connect(self) -> None:
-        """Begins to open links to the ranks below that have none."""
-        now = time.monotonic()
-        with self._changed:
-            due = [rank for rank, at in self._next_attempt.items() if at <= now]
-            for rank in due:
-                del self._next_attempt[rank]
-        for rank in due:  # each on a thread of its own: a name server may take long to answer
-            threading.Thread(
-                target=self._reach, args=(rank,), name="tf_strategies roll call", daemon=True
-            ).start()
+                self._changed.wait(RETRY_SECONDS)
 
     def _reach(self, rank: int) -> None:
         try:
             link = self._open(rank)
         except OSError:  # the name of the host cannot be resolved now
-            with self._changed:
-                self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
+            self._on_closed(rank)
             return
         except Exception as error:
             with self._changed:
-                self._refusal = f"it cannot reach {self._names[rank]}: {error!r}"
+                self._survivor.on_error(rank, error)
                 self._changed.notify_all()
             return
         with self._changed:
@@ -199,14 +147,7 @@ class _Call:
         if ended:
             link.close()
         else:
-            link.send(
-                {
-                    "type": "present",
-                    "rank": self._roll.rank,
-                    "epoch": self._epoch,
-                    "perhaps": sorted(map(list, self._roll.perhaps_formed)),
-                }
-            )
+            link.send(self._survivor.greeting())
 
     def _open(self, rank: int) -> RemoteLink:
         return RemoteLink(
@@ -221,26 +162,12 @@ class _Call:
 
     def _on_answer(self, rank: int, message: Message) -> None:
         with self._changed:
-            if message["type"] == "here":
-                self._roll.below.add(rank)
-            elif message["type"] == "members":
-                chosen = [self._all_tasks.get(text) for text in messages.texts(message, "tasks")]
-                if self._tasks[self._roll.rank] in chosen and None not in chosen:
-                    self._decision = frozenset(task for task in chosen if task is not None)
-                else:
-                    self._refusal = f"{self._names[rank]} goes on without it"
-            elif message["type"] == "refused" and message.get("retry"):
-                self._roll.below.add(rank)
-                self._held[rank] = time.monotonic() + _HELD_SECONDS
-            elif message["type"] == "refused":
-                self._refusal = str(message.get("message"))
+            self._survivor.on_answer(rank, message, time.monotonic())
             self._changed.notify_all()
 
     def _on_closed(self, rank: int) -> None:
         with self._changed:
-            if self._held[rank] <= time.monotonic():
-                self._roll.below.discard(rank)
-            self._next_attempt[rank] = time.monotonic() + _RETRY_SECONDS
+            self._survivor.on_closed(rank, time.monotonic())
             self._changed.notify_all()
 
     # ---- on threads of the server
@@ -248,23 +175,8 @@ class _Call:
     def _on_message(self, stream: Connection, message: Message | None) -> None:
         with self._changed:
             if message is None:
-                rank = self._streams.pop(stream, -1)
-                if rank not in self._streams.values():  # it may have come again before its first stream ended
-                    self._roll.above.discard(rank)
+                self._survivor.on_ended(stream)
             else:
                 stream.handled()
-                self._on_present(stream, message)
+                self._survivor.on_message(stream, message)
             self._changed.notify_all()
-
-    def _on_present(self, stream: Connection, message: Message) -> None:
-        rank, epoch = message.get("rank"), message.get("epoch")
-        if message["type"] != "present" or epoch != self._epoch:
-            may_retry = message["type"] in ("hello", "newcomer")
-            refuse(stream, f"the group of {self._me} is forming again", retry=may_retry)
-            return
-        if type(rank) is not int or not self._roll.may_come(rank):
-            refuse(stream, f"{self._me} goes on without it")
-            return
-        self._roll.note_arrival(rank, messages.lists_of_ranks(message, "perhaps"))
-        self._streams[stream] = rank
-        stream.send({"type": "here"})
