@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Callable, List, Tuple
 
 import numpy as np
 
-__all__ = ["DeepOracle", "InParts", "PowerOracle", "TopKOracle", "largest_by_region"]
+__all__ = ["DeepOracle", "InParts", "PowerOracle", "TopKOracle", "largest_by_region", "regions_of"]
 
 
 def largest(values: np.ndarray, k: int) -> np.ndarray:
@@ -14,20 +15,36 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-np.abs(values).ravel(), kind="stable")[:k]
 
 
-def largest_by_region(sent: List[np.ndarray], k: int) -> Tuple[np.ndarray, List[np.ndarray]]:
+def regions_of(places: List[np.ndarray], k: int, elements: int) -> List[int]:
+    """Where the regions of workers begin, and where the last one ends, of which each sends entries at ascending places."""
+    size = len(places)
+    stride = max(1, math.ceil(k / min(2 * (size + 8), 4096 // size)))
+    samples = sorted(
+        index
+        for rank, each in enumerate(places)
+        for index in each[(2 * rank + 1) * stride // (2 * size) :: stride]
+    )
+    if not samples:
+        return [0, *[elements] * size]
+    return [0, *(samples[math.ceil(len(samples) * rank / size) - 1] + 1 for rank in range(1, size)), elements]
+
+
+def largest_by_region(
+    sent: List[np.ndarray], places: List[np.ndarray], k: int
+) -> Tuple[np.ndarray, List[np.ndarray]]:
     """Of the sum of vectors [n], one of each worker, the k largest entries; and [n] for each what it adds up and holds back.
 
-    Each worker takes its share of k, rounded up, from its own part of the sum.
+    A worker sends what it has at the given places. Each takes its share of k, rounded up, from its own part of the sum.
     """
     total, size = sum(sent), len(sent)
     applied = np.zeros_like(total)
     held_back = [np.zeros_like(total) for _ in sent]
-    for worker in range(size):
-        begin, end = (total.size * each // size for each in (worker, worker + 1))
-        places = begin + largest(total[begin:end], -(-k // size))
+    regions = regions_of(places, k, total.size)
+    for worker, (begin, end) in enumerate(zip(regions, regions[1:])):
+        chosen = begin + largest(total[begin:end], -(-k // size))
         held_back[worker][begin:end] = total[begin:end]
-        held_back[worker][places] = 0
-        applied[places] = total[places]
+        held_back[worker][chosen] = 0
+        applied[chosen] = total[chosen]
     return applied, held_back
 
 
@@ -65,17 +82,19 @@ class TopKOracle:
     def step(self, gradients: List[np.ndarray]) -> np.ndarray:
         shape = gradients[0].shape
         k = max(1, round(self._ratio(self._step) * gradients[0].size))
-        sent = []
+        sent, chosen = [], []
         for worker, gradient in enumerate(gradients):
             left = (gradient + self.residuals[worker]).ravel()
             places = largest(left, k)
+            chosen.append(np.sort(places))
             sent.append(np.zeros(left.size))
             sent[-1][places] = left[places]
             left[places] = 0
             if self._feedback:
                 self.residuals[worker] = left.reshape(shape)
         self._step += 1
-        return _applied(sent, k, self._exchange, self.residuals if self._feedback else []).reshape(shape)
+        residuals = self.residuals if self._feedback else []
+        return _applied(sent, chosen, k, self._exchange, residuals).reshape(shape)
 
 
 class DeepOracle:
@@ -99,7 +118,7 @@ class DeepOracle:
     def step(self, gradients: List[np.ndarray]) -> np.ndarray:
         shape = gradients[0].shape
         k = max(1, round(self._ratio(self._step) * gradients[0].size))
-        sent = []
+        sent, chosen = [], []
         for worker, gradient in enumerate(gradients):
             velocity = self._momentum * self.velocities[worker] + gradient
             left = self.unsent[worker] + velocity
@@ -107,6 +126,7 @@ class DeepOracle:
                 velocity = self._momentum * (self.velocities[worker] + gradient)
                 left = self.unsent[worker] + velocity + gradient
             places = largest(left, k)
+            chosen.append(np.sort(places))
             sent.append(np.zeros(left.size))
             sent[-1][places] = left.ravel()[places]
             left.ravel()[places] = 0
@@ -114,14 +134,16 @@ class DeepOracle:
                 velocity.ravel()[places] = 0
             self.velocities[worker], self.unsent[worker] = velocity, left
         self._step += 1
-        return _applied(sent, k, self._exchange, self.unsent).reshape(shape)
+        return _applied(sent, chosen, k, self._exchange, self.unsent).reshape(shape)
 
 
-def _applied(sent: List[np.ndarray], k: int, exchange: str, residuals: List[np.ndarray]) -> np.ndarray:
+def _applied(
+    sent: List[np.ndarray], places: List[np.ndarray], k: int, exchange: str, residuals: List[np.ndarray]
+) -> np.ndarray:
     """What is applied of vectors that workers send; what else is added up goes to their residuals."""
     if exchange == "all_gather":
         return sum(sent)
-    applied, held_back = largest_by_region(sent, k)
+    applied, held_back = largest_by_region(sent, places, k)
     for residual, more in zip(residuals, held_back):
         residual += more.reshape(residual.shape)
     return applied

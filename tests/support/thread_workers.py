@@ -19,12 +19,17 @@ class ThreadWorker:
 
     Attributes:
         bytes_received: from others, gathered or exchanged.
+        received: for each gather or exchange, what came from each other worker.
     """
 
     def __init__(self, rank: int, size: int, meet: threading.Barrier, table: list) -> None:
         self.rank, self.size = rank, size
-        self.bytes_received = 0
+        self.received: List[List[tf.Tensor]] = []
         self._meet, self._table = meet, table
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(each.numpy().nbytes for parts in self.received for each in parts)
 
     def _exchange(self, mine: Any) -> List[Any]:
         self._table[self.rank] = mine
@@ -50,9 +55,7 @@ class ThreadWorker:
         )
 
     def _joined(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-        self.bytes_received += sum(
-            each.numpy().nbytes for rank, each in enumerate(tensors) if rank != self.rank
-        )
+        self.received.append([each for rank, each in enumerate(tensors) if rank != self.rank])
         return tf.concat(tensors, axis=0)
 
 
