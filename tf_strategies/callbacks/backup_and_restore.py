@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Union
+from typing import NamedTuple, Union
 
 import tensorflow as tf
 
@@ -21,10 +21,26 @@ from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.running_fit import RunningFit
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 
-__all__ = ["BackupAndRestore"]
+__all__ = ["BackupAndRestore", "BackupFile"]
 
 _FILE = "training.checkpoint"
 _log = logging.getLogger("tf_strategies")
+
+
+class BackupFile(NamedTuple):
+    """Says where a backup is, and when it is made.
+
+    Attributes:
+        path: the file.
+        save_freq: "epoch", or the number of batches between two saves.
+        deletes: whether it is deleted when `fit` ends without an error.
+        needs_sigterm: whether it must be saved after SIGTERM.
+    """
+
+    path: Path
+    save_freq: Union[str, int]
+    deletes: bool
+    needs_sigterm: bool
 
 
 class BackupAndRestore(Resuming):
@@ -58,6 +74,11 @@ class BackupAndRestore(Resuming):
     process at once. All workers save after the same batch, which is the next one, and end with status 143, whichever of them
     has received the signal. It takes effect after validation if that runs, and ends the process as usual outside of `fit`.
 
+    In a `fit` with `elastic=`, workers that are left train on from memory, and a worker that comes back takes over the state of
+    the others. The file is for the loss of all workers: it is read if no worker has taken a step of the `fit`. The farthest file
+    counts if several workers have one. Whoever is the chief writes it. SIGTERM makes a worker leave. If fewer than `min_workers`
+    are left, all save first, whatever `save_before_preemption` says.
+
     These are not exact: Python generators, PyDatasets and Sequences, which may be read ahead; Dropout in Keras 2 without
     `enable_tf_random_generator()`, which hides its state; states of your own callbacks; a dataset that shuffles within
     `repeat(n)` without `steps_per_epoch`; with parameter servers, a dataset of unknown length, saved after the last batch of an
@@ -71,10 +92,12 @@ class BackupAndRestore(Resuming):
             next execution.
         delete_checkpoint: whether the file is removed when `fit` ends without an error.
         save_before_preemption: whether SIGTERM makes all workers save and end. Not with parameter servers, which would end first.
+            With `elastic=` it raises an error if SIGTERM would end the process at once.
 
     Raises:
         OptionsError: an argument has a value that is not allowed, or Keras is older than 3.7. From `fit`:
-            `save_before_preemption=True` with parameter servers, or outside of the main thread.
+            `save_before_preemption=True` with parameter servers, outside of the main thread, or with `elastic=` and data that
+            cannot be read again.
         CheckpointError: from `fit`, on all workers: the file is damaged, belongs to another model, or cannot be written (with
             parameter servers on the chief alone).
         DriftError: from `fit`, on all workers: the weights of the workers differ.
@@ -102,9 +125,15 @@ class BackupAndRestore(Resuming):
                 f'save_freq must be "epoch" or a number of batches, at least 1; got {save_freq!r}'
             )
         self._path = Path(directory) / _FILE
+        self._file = BackupFile(self._path, save_freq, delete_checkpoint, save_before_preemption)
         self._saves_before_preemption = save_before_preemption
         super().__init__("BackupAndRestore", str(self._path), save_freq, delete=delete_checkpoint)
         bridge.install()  # without a strategy, nothing else has installed the bridge
+
+    @property
+    def file(self) -> BackupFile:
+        """The file, and what the user has said of it."""
+        return self._file
 
     def make_backup(self) -> Backup:
         strategy = self.model.distribute_strategy

@@ -20,10 +20,11 @@ from tf_strategies.errors import TfStrategiesError
 from tf_strategies.keras.atomic_files import replaced
 from tf_strategies.types import JsonObject
 
-__all__ = ["Checkpoint", "CheckpointError", "pack", "parse", "write"]
+__all__ = ["Checkpoint", "CheckpointError", "pack", "parse", "read_facts", "write"]
 
 _FORMAT = 1
 _HEADER = "training.json"
+_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
 
 
 class CheckpointError(TfStrategiesError, RuntimeError):
@@ -70,12 +71,7 @@ def parse(data: bytes, name: str) -> Checkpoint:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            header = json.loads(archive.read(_HEADER))
-            if header["format"] != _FORMAT:
-                raise CheckpointError(
-                    f"checkpoint {name} has format {header['format']}, and this version of tf_strategies ({__version__}) reads "
-                    f"format {_FORMAT}; use tf_strategies {header['written_by']}, or delete the file to train from the start"
-                )
+            header = _header(archive, name)
             arrays = {
                 entry["name"]: np.frombuffer(
                     archive.read(f"arrays/{number}"), tf.as_dtype(entry["dtype"]).as_numpy_dtype
@@ -83,10 +79,39 @@ def parse(data: bytes, name: str) -> Checkpoint:
                 for number, entry in enumerate(header["arrays"])
             }
             return Checkpoint(header["facts"], arrays)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+    except _DAMAGES as error:
+        raise _damaged(name, error) from error
+
+
+def read_facts(path: Path) -> JsonObject:
+    """Reads the facts of a file alone.
+
+    Raises:
+        CheckpointError: the file is damaged, or is not a checkpoint.
+        OSError: the file cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            facts: JsonObject = _header(archive, str(path))["facts"]
+            return facts
+    except _DAMAGES as error:
+        raise _damaged(str(path), error) from error
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> JsonObject:
+    header: JsonObject = json.loads(archive.read(_HEADER))
+    if header["format"] != _FORMAT:
         raise CheckpointError(
-            f"checkpoint {name} is damaged ({error}); put back a copy of it, or delete it to train from the start"
-        ) from error
+            f"checkpoint {name} has format {header['format']}, and this version of tf_strategies ({__version__}) reads "
+            f"format {_FORMAT}; use tf_strategies {header['written_by']}, or delete the file to train from the start"
+        )
+    return header
+
+
+def _damaged(name: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {name} is damaged ({error}); put back a copy of it, or delete it to train from the start"
+    )
 
 
 def _write(target: Union[Path, IO[bytes]], checkpoint: Checkpoint) -> None:

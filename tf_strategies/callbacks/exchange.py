@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_strategies.keras.group_strategy import GroupStrategy
 
-__all__ = ["from_chief", "of_every_worker"]
+__all__ = ["from_worker", "of_every_worker"]
 
 _WORD = np.dtype(np.int64)
 _WORDS_AT_ONCE = 8 << 20
@@ -26,12 +26,12 @@ def of_every_worker(strategy: Optional[GroupStrategy], data: bytes) -> List[byte
     return [part.tobytes()[:length] for part, length in zip(parts, lengths)]
 
 
-def from_chief(strategy: Optional[GroupStrategy], data: bytes) -> bytes:
-    """Returns the bytes of worker 0 on all workers. The arguments of other workers are ignored."""
+def from_worker(strategy: Optional[GroupStrategy], rank: int, data: bytes) -> bytes:
+    """Returns the bytes of one worker on all workers. The arguments of other workers are ignored."""
     if strategy is None:
         return data
-    mine = data if strategy.rank == 0 else b""
-    length = int(_gather(strategy, np.array([len(mine)], _WORD))[0])
+    mine = data if strategy.rank == rank else b""
+    length = int(_gather(strategy, np.array([len(mine)], _WORD))[rank])
     words = _words(mine)
     starts = range(0, _count_words(length), _WORDS_AT_ONCE)
     parts = [_gather(strategy, words[start : start + _WORDS_AT_ONCE]) for start in starts]

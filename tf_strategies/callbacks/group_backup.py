@@ -8,7 +8,7 @@ from typing import Dict, Optional
 from tf_strategies.callbacks import group_state
 from tf_strategies.callbacks.backup import Backup, cannot_read, cannot_write, lasting, remove
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, parse, write
-from tf_strategies.callbacks.exchange import from_chief
+from tf_strategies.callbacks.exchange import from_worker
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, training_variables
 from tf_strategies.keras.types import Model, Variable
@@ -30,8 +30,7 @@ class GroupBackup(Backup):
         self._path = path
         self._model = model
         self._strategy = strategy
-        self._is_chief = strategy is None or strategy.rank == 0
-        self._chief = "this process" if strategy is None else strategy.name_of(0)
+        self._rank = 0 if strategy is None else strategy.rank
         self._waiting: Optional[Checkpoint] = None
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
@@ -48,7 +47,7 @@ class GroupBackup(Backup):
         may_be_end = facts["batches"] and facts["place"]["steps"] is None
         self._waiting = saved if may_be_end else None
         if not may_be_end:
-            self._write(saved)
+            self.write(saved)
 
     @property
     def waits(self) -> bool:
@@ -57,47 +56,70 @@ class GroupBackup(Backup):
     def confirm(self) -> bool:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            self._write(waiting)
+            self.write(waiting)
         return waiting is not None
 
-    def _write(self, saved: Checkpoint) -> None:
+    def write(self, saved: Checkpoint) -> None:
+        """Writes the file of the chief.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
         failure = b""
-        if self._is_chief:
+        if self._rank == 0:
             try:
                 write(self._path, saved)
             except OSError as error:
                 failure = utf8(str(error))
-        failure = from_chief(self._strategy, failure)
+        failure = from_worker(self._strategy, 0, failure)
         if failure:
-            raise cannot_write(self._chief, self._path, failure.decode())
+            raise cannot_write(self._name_of(0), self._path, failure.decode())
 
     def restore(self) -> Optional[Checkpoint]:
-        data = self._read()
+        checkpoint = self.found()
+        if checkpoint is not None:
+            variables = training_variables(self._model)
+            state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
+            group_state.assign(self._strategy, state, variables)
+        return checkpoint
+
+    def found(self) -> Optional[Checkpoint]:
+        """Returns the checkpoint from which training continues, or None. It fits the model, whose optimizer is built.
+
+        Raises:
+            CheckpointError: the file is damaged, cannot be read, or belongs to another model.
+        """
+        data = self._read(self.holder())
         if data is None:
             return None
         checkpoint = parse(data, str(self._path))
         build_optimizer(self._model)
-        variables = training_variables(self._model)
         state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
-        group_state.check(state, variables, str(self._path))
-        group_state.assign(self._strategy, state, variables)
+        group_state.check(state, training_variables(self._model), str(self._path))
         return checkpoint
 
+    def holder(self) -> int:
+        """Returns the rank of the worker whose file counts: the chief."""
+        return 0
+
     def end(self, *, delete: bool, saved: bool) -> None:
-        if delete and self._is_chief:
+        if delete and self._rank == 0:
             remove(self._path)
 
-    def _read(self) -> Optional[bytes]:
-        """Returns the chief's checkpoint, or None if it has none."""
+    def _read(self, rank: int) -> Optional[bytes]:
+        """Returns a worker's checkpoint, or None if it has none."""
         found = b""
-        if self._is_chief:
+        if self._rank == rank:
             try:
                 found = b"+" + self._path.read_bytes()
             except FileNotFoundError:
                 pass
             except OSError as error:
                 found = b"-" + utf8(str(error))
-        found = from_chief(self._strategy, found)
+        found = from_worker(self._strategy, rank, found)
         if found.startswith(b"-"):
-            raise cannot_read(self._chief, self._path, found[1:].decode())
+            raise cannot_read(self._name_of(rank), self._path, found[1:].decode())
         return found[1:] or None if found else None
+
+    def _name_of(self, rank: int) -> str:
+        return "this process" if self._strategy is None else self._strategy.name_of(rank)

@@ -20,24 +20,30 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import adds_up, is_agreed, label_of, replicas_of
 from tf_strategies.texts import utf8
 
-__all__ = ["add", "assign", "check", "collect"]
+__all__ = ["add", "assign", "check", "collect", "for_replicas"]
 
 _DIGEST = 16
 _EQUAL = ("model/", "optimizer/")  # variables that training keeps equal on all replicas
 
 
-def collect(strategy: Optional[GroupStrategy], variables: Dict[str, tf.Variable]) -> Checkpoint:
+def collect(
+    strategy: Optional[GroupStrategy],
+    variables: Dict[str, tf.Variable],
+    values: Optional[Dict[str, List[np.ndarray]]] = None,
+) -> Checkpoint:
     """Collects the values of the variables. All workers get the same result. A collective.
 
     Args:
         strategy: the strategy; None for a single process.
         variables: the variables by name, with the same names on all workers.
+        values: values of the replicas of this worker that count in place of those that the variables have now.
 
     Raises:
         CheckpointError: raised on all workers if their variables have different names or numbers.
         DriftError: raised on all workers if a weight or a variable of an optimizer differs between replicas.
     """
-    values = {name: [part.numpy() for part in replicas_of(variable)] for name, variable in variables.items()}
+    if values is None:
+        values = {name: [part.numpy() for part in replicas_of(each)] for name, each in variables.items()}
     digests = of_every_worker(
         strategy, b"".join(_digest(name, part) for name in values for part in values[name])
     )
@@ -105,14 +111,14 @@ def assign(
 ) -> None:
     """Assigns the values of a checkpoint that passed `check` to the variables."""
     for key, variable in variables.items():
-        for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
+        for part, value in zip(replicas_of(variable), for_replicas(strategy, checkpoint, key, variable)):
             part.assign(value)
 
 
 def add(strategy: Optional[GroupStrategy], checkpoint: Checkpoint, variables: Dict[str, tf.Variable]) -> None:
     """Adds the values of a checkpoint to variables that are sums."""
     for key, variable in variables.items():
-        for part, value in zip(replicas_of(variable), _for_replicas(strategy, checkpoint, key, variable)):
+        for part, value in zip(replicas_of(variable), for_replicas(strategy, checkpoint, key, variable)):
             part.assign_add(value)
 
 
@@ -159,10 +165,10 @@ def _refuse_drift(
     )
 
 
-def _for_replicas(
+def for_replicas(
     strategy: Optional[GroupStrategy], checkpoint: Checkpoint, key: str, variable: tf.Variable
 ) -> List[np.ndarray]:
-    """Returns the values for this worker's replicas.
+    """Returns the values of a checkpoint for this worker's replicas of a variable.
 
     If the number of replicas has changed, these are the sum or the mean.
     """

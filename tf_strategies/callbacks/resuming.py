@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import List, Optional, Tuple, Union
+from typing import Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +12,14 @@ from tf_strategies.callbacks import callback_states, group_state
 from tf_strategies.callbacks.backup import Backup, lasting
 from tf_strategies.callbacks.checkpoint_file import Checkpoint
 from tf_strategies.errors import OptionsError
-from tf_strategies.keras.fit_types import Logs
+from tf_strategies.keras.fit_types import Callback, Logs
 from tf_strategies.keras.group_strategy import group_of
 from tf_strategies.keras.hooks import Hooks
 from tf_strategies.keras.model_state import learning_rates, metric_variables, replicas_of
-from tf_strategies.keras.running_fit import RunningFit, running_fit
+from tf_strategies.keras.running_fit import RunningFit, running_callbacks, running_fit
 from tf_strategies.keras.stopping import agree_to_stop
 from tf_strategies.keras.types import Model
+from tf_strategies.types import JsonObject
 
 __all__ = ["Resuming", "place_name"]
 
@@ -53,12 +54,19 @@ class Resuming(Hooks, abc.ABC):
     def make_backup(self) -> Backup:
         """Returns where the state of the `fit` that begins is saved."""
 
+    def acts_for(self, other: Resuming) -> bool:
+        """Returns True if another one does nothing in a `fit` with this one, which saves and restores for it."""
+        del other
+        return False
+
     def set_model(self, model: Model) -> None:
         super().set_model(model)
         self._fit = None  # An earlier `fit` may have ended with an error.
 
     def on_train_begin(self, logs: Optional[Logs] = None) -> None:
         del logs
+        if any(each.acts_for(self) for each in _resuming(running_callbacks(self.model))):
+            return
         fit = self._fit = self._fit or self.find_fit()
         self._refuse_another(fit)
         if fit.callbacks[-1] is not self:
@@ -94,13 +102,13 @@ class Resuming(Hooks, abc.ABC):
 
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         del logs
-        if self._backup.confirm() and self._leaving:
-            self.leave(self._leaving)
+        if self._backup.confirm():
+            self.confirmed()
         self._add_metrics_to_come()
         done = batch + 1 - self._batches
         self._batches = batch + 1
         self._saved, self._trained = False, True
-        self.running.took(done)
+        self.took(done)
         self._since_saving += done
         is_due = not isinstance(self._save_freq, str) and self._since_saving >= self._save_freq
         self._save_at_end = is_due  # If this was the last batch, the end of the epoch is saved instead.
@@ -157,12 +165,25 @@ class Resuming(Hooks, abc.ABC):
         return fit
 
     def _refuse_another(self, fit: RunningFit) -> None:
-        for other in fit.callbacks:
-            if isinstance(other, Resuming) and other is not self:
-                raise OptionsError(
-                    f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save "
-                    "other files with ModelCheckpoint"
-                )
+        others = [each for each in _resuming(fit.callbacks) if each is not self]
+        for other in [each for each in others if not self.acts_for(each)] or others[1:]:
+            raise OptionsError(
+                f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save "
+                "other files with ModelCheckpoint"
+            )
+
+    def took(self, batches: int) -> None:
+        """Notes that batches have ended."""
+        self.running.took(batches)
+
+    def confirmed(self) -> None:
+        """Notes that the state counts that was saved last."""
+        if self._leaving:
+            self.leave(self._leaving)
+
+    def further_facts(self) -> JsonObject:
+        """Returns what is saved beside the place and the states of callbacks."""
+        return {}
 
     def leaves_here(self) -> bool:
         """Returns True if all workers leave `fit` here, as soon as the state is saved."""
@@ -197,6 +218,7 @@ class Resuming(Hooks, abc.ABC):
             "stopped": self._stopped,
             "place": self.running.place(self._batches),
             "callbacks": remembered,
+            **self.further_facts(),
         }
         self._backup.save(Checkpoint(facts, weights), metrics)
         self._saved = True
@@ -230,3 +252,7 @@ class Resuming(Hooks, abc.ABC):
         present = metric_variables(self.model)
         group_state.check(waiting, present, self._source)
         group_state.add(self.strategy, waiting, present)
+
+
+def _resuming(callbacks: Iterable[Callback]) -> List[Resuming]:
+    return [each for each in callbacks if isinstance(each, Resuming)]

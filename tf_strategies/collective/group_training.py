@@ -31,7 +31,7 @@ class GroupTraining(LocalTraining):
         self._step_losses = step_losses
         self._init_local_steps(local_steps)
         self._fits: Optional[ElasticFits[SharedSeed]] = (
-            None if elastic is None else ElasticFits(self, elastic.copy_every, lambda seed: SharedSeed(*seed))
+            None if elastic is None else ElasticFits(self, elastic, lambda seed: SharedSeed(*seed))
         )
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Callable, FrozenSet, Iterator, Protocol
+from typing import Callable, FrozenSet, Iterator, Optional, Protocol
 
 import tensorflow as tf
 
@@ -42,10 +42,15 @@ class Departure(contextlib.ExitStack):
     Args:
         strategy: the strategy.
         can_continue: whether the others go on without this worker.
+        min_workers: the fewest workers that go on.
+
+    Attributes:
+        notes_signal: whether it notes SIGTERM.
     """
 
-    def __init__(self, strategy: Leavable, can_continue: bool) -> None:
+    def __init__(self, strategy: Leavable, can_continue: bool, min_workers: int = 1) -> None:
         super().__init__()
+        self._min_workers, self.notes_signal = min_workers, False
         self._strategy, self._can_continue = strategy, can_continue
         self._termination = Termination()
 
@@ -53,6 +58,7 @@ class Departure(contextlib.ExitStack):
         super().__enter__()
         if self._can_continue and Termination.can_open() and not Termination.is_handled():
             self.enter_context(self._termination)
+            self.notes_signal = True
         return self
 
     @property
@@ -70,14 +76,16 @@ class Departure(contextlib.ExitStack):
         """Returns True if a worker leaves here. All must call it at the same places of an attempt."""
         return self._preemption.stops_here()
 
-    def leave(self, place: str) -> None:
+    def leave(self, place: str, save: Optional[Callable[[], None]] = None) -> None:
         """Parts the workers that are asked to end from the others. A collective.
 
         Args:
             place: where training is, for messages.
+            save: saves training if too few workers are left to train on. It is a collective.
 
         Raises:
             SystemExit: this worker leaves.
+            CheckpointError: training cannot be saved.
             BootstrapError: others leave, and another group follows.
         """
         strategy, is_asked = self._strategy, self.is_asked
@@ -88,8 +96,12 @@ class Departure(contextlib.ExitStack):
         if is_asked:
             # Before the others can know that it leaves; see control_plane/roll_call/roll.py.
             strategy.abandon("SIGTERM, which asked it to end")
+        saves = False
         try:
             leavers = self._preemption.asked(is_asked)
+            saves = save is not None and strategy.size - len(leavers) < self._min_workers
+            if save is not None and saves:
+                save()
             if len(leavers) < strategy.size:
                 strategy.let_leave(leavers)
         except (tf.errors.OpError, BootstrapError) as error:
@@ -100,7 +112,8 @@ class Departure(contextlib.ExitStack):
         if not is_asked:
             raise BootstrapError(f"SIGTERM asked {names} to end; the others form a group again")
         if len(leavers) == strategy.size:
-            _log.warning("SIGTERM asked all workers to end. Training ends at %s, without saving it", place)
+            how = "is saved" if saves else "ends without being saved"
+            _log.warning("SIGTERM asked all workers to end. Training %s at %s", how, place)
         else:
             mine = strategy.name_of(strategy.rank)
             _log.warning("SIGTERM asked %s to end. It leaves at %s, and the others train on", mine, place)

@@ -12,13 +12,15 @@ from tf_strategies.elastic.call_numbers import next_number, of_the_same_call
 from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
-from tf_strategies.elastic.memory import KeepsState, Memory
+from tf_strategies.elastic.keeps_state import KeepsState
+from tf_strategies.elastic.memory import Memory
 from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.model_state import forget_loops
 from tf_strategies.keras.types import Model
+from tf_strategies.options import Elastic
 from tf_strategies.texts import described
 from tf_strategies.types import Kwargs, Result
 
@@ -76,14 +78,14 @@ class ElasticFits(Generic[Seed]):
 
     Args:
         strategy: the strategy.
-        copy_every: as in `Elastic`.
+        elastic: its options.
         seed_of: makes a seed of its fields, which a newcomer has received.
     """
 
     def __init__(
-        self, strategy: Reformable, copy_every: int, seed_of: Callable[[Sequence[int]], Seed]
+        self, strategy: Reformable, elastic: Elastic, seed_of: Callable[[Sequence[int]], Seed]
     ) -> None:
-        self._strategy, self._copy_every, self._seed_of = strategy, copy_every, seed_of
+        self._strategy, self._elastic, self._seed_of = strategy, elastic, seed_of
         self._running: Optional[_Fit[Seed]] = None
         self._is_inner = False
 
@@ -104,7 +106,7 @@ class ElasticFits(Generic[Seed]):
 
     def _keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
         running = self._running = _Fit(
-            self._strategy, model, arguments, self._copy_every, next_number(), self._seed_of
+            self._strategy, model, arguments, self._elastic, next_number(), self._seed_of
         )
         try:
             reformed = running.join() if self._strategy.is_newcomer else None
@@ -166,7 +168,7 @@ class _Fit(Generic[Seed]):
         strategy: Reformable,
         model: Model,
         arguments: Kwargs,
-        copy_every: int,
+        elastic: Elastic,
         number: int,
         seed_of: Callable[[Sequence[int]], Seed],
     ) -> None:
@@ -183,8 +185,8 @@ class _Fit(Generic[Seed]):
         self._random_state = [compat.op_seed(), compat.next_op_number()]
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
         self.obstacle = self._replay.obstacle or _obstacle(model)
-        self.departure = Departure(strategy, self.can_continue)
-        self.callback = KeepsState(self._memory, copy_every, self.departure)
+        self.departure = Departure(strategy, self.can_continue, elastic.min_workers)
+        self.callback = KeepsState(self._memory, elastic.copy_every, self.departure)
         if self.obstacle and strategy.rank == 0:
             _log.warning("fit will end when a worker is lost: %s", self.obstacle)
 
@@ -236,9 +238,11 @@ class _Fit(Generic[Seed]):
         """Ends the call together with the other workers. A collective.
 
         Newcomers are not admitted any more before the first worker has left: it would not notice that the group ends.
+        No worker needs the backup any more when all have come here.
         """
         self._strategy.admit(None)
         self._strategy.exchange("", "the end of fit")
+        self.callback.delete_file()
 
     def reform(self) -> Changed:
         """Ends an attempt, and waits until the next group has formed."""

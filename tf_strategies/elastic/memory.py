@@ -8,16 +8,15 @@ import numpy as np
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.checkpoint_file import Checkpoint
-from tf_strategies.callbacks.resuming import Resuming, place_name
-from tf_strategies.elastic.departure import Departure
+from tf_strategies.callbacks.resuming import place_name
 from tf_strategies.elastic.moment import Moment, farthest, moment_of, nowhere, put_back
-from tf_strategies.keras.fit_types import Logs
+from tf_strategies.elastic.moment_file import MomentFile
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
 from tf_strategies.keras.types import Model, Variable
 from tf_strategies.types import JsonObject
 
-__all__ = ["KeepsState", "Memory"]
+__all__ = ["Memory", "MemoryBackup"]
 
 
 class Memory:
@@ -80,45 +79,24 @@ class Memory:
         return place_name(epoch, batches)
 
 
-class KeepsState(Resuming):
-    """The callback that keeps moments, and begins a further attempt of a `fit` at the last one.
+class MemoryBackup(Backup):
+    """Saves to a Memory. `save` and `restore` are collectives.
 
     Args:
-        memory: where it keeps them.
-        copy_every: the number of batches between two moments.
-        departure: finds the place at which workers leave.
+        memory: the memory.
+        model: the model that is trained.
+        strategy: the strategy of the model; None for one replica.
+        file: where the first step begins, if there is such a file.
     """
 
-    def __init__(self, memory: Memory, copy_every: int, departure: Departure) -> None:
-        super().__init__("elastic=", "another worker", copy_every, delete=False, each_epoch=True)
-        self._memory, self._departure = memory, departure
-
-    def make_backup(self) -> Backup:
-        return _MemoryBackup(self._memory, self.model, self.strategy)
-
-    def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
-        self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.
-        super().on_train_batch_end(batch, logs)
-        self._memory.on_step()
-
-    def leaves_here(self) -> bool:
-        return self._departure.leaves_here()
-
-    def leave(self, place: str) -> None:
-        self._departure.leave(place)
-
-    def forget_fit(self) -> None:
-        """Removes what an attempt that failed has left in the model."""
-        if self._fit is not None:
-            self._fit.forget()
-            self._fit = None
-
-
-class _MemoryBackup(Backup):
-    """Saves to a Memory. `save` and `restore` are collectives."""
-
-    def __init__(self, memory: Memory, model: Model, strategy: Optional[GroupStrategy]) -> None:
-        self._memory, self._model, self._strategy = memory, model, strategy
+    def __init__(
+        self,
+        memory: Memory,
+        model: Model,
+        strategy: Optional[GroupStrategy],
+        file: Optional[MomentFile],
+    ) -> None:
+        self._memory, self._model, self._strategy, self._file = memory, model, strategy, file
         self._lacks_metrics = False
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
@@ -141,6 +119,10 @@ class _MemoryBackup(Backup):
             self.save(Checkpoint({}, {}), {})
         memory.moment = self._farthest(memory.moment or nowhere())
         found = self._take_over(memory.moment) if memory.continues else None
+        if self._file is not None and not memory.moment.position.facts:  # no step has been taken
+            saved = self._file.moment()
+            if saved is not None:
+                memory.moment, found = saved, self._take_over(saved)
         memory.on_ready()
         if not self._lacks_metrics:
             memory.on_caught_up()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,7 @@ from tf_strategies.keras.model_state import adds_up, is_agreed, replicas_of
 from tf_strategies.texts import utf8
 from tf_strategies.types import JsonObject
 
-__all__ = ["Moment", "farthest", "moment_of", "nowhere", "put_back"]
+__all__ = ["Moment", "farthest", "moment_of", "nowhere", "parts_of", "put_back"]
 
 Values = Dict[str, List[tf.Tensor]]
 """The values of variables on the replicas of this worker, by the name of the variable."""
@@ -85,14 +85,25 @@ def put_back(moment: Moment, variables: Dict[str, tf.Variable], *, is_first: boo
         variables: the variables, by name. Those that the moment does not have keep their values.
         is_first: whether this is the first worker.
     """
+    for name, parts in parts_of(moment, variables, is_first=is_first).items():
+        for part, value in zip(replicas_of(variables[name]), parts):
+            part.assign(value)
+
+
+def parts_of(
+    moment: Moment, variables: Dict[str, tf.Variable], *, is_first: bool
+) -> Dict[str, List[Union[tf.Tensor, np.ndarray]]]:
+    """Returns the values of a moment for the replicas of this worker; arguments as for `put_back`."""
+    found = {}
     for name, variable in variables.items():
+        count = len(replicas_of(variable))
         if name in moment.values:
-            for part, value in zip(replicas_of(variable), moment.values[name]):
-                part.assign(value)
+            parts = moment.values[name]
+            found[name] = parts if len(parts) == count else parts[:1] * count
         elif name in moment.sums:
-            for replica, part in enumerate(replicas_of(variable)):
-                total = moment.sums[name]
-                part.assign(total if is_first and replica == 0 else np.zeros_like(total))
+            total = moment.sums[name]
+            found[name] = [total if is_first and each == 0 else np.zeros_like(total) for each in range(count)]
+    return found
 
 
 def farthest(

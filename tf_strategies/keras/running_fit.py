@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from typing import Iterator, List, Optional, Tuple, TypedDict, Union
+from typing import Iterator, List, Optional, Sequence, Tuple, TypedDict, Union
 
 from tf_strategies.keras.fit_types import (
     Callback,
@@ -27,7 +27,15 @@ from tf_strategies.keras.replayed_dataset import ReplayedDataset
 from tf_strategies.keras.types import Keras2Model, Keras3Model, Model
 from tf_strategies.types import Structure
 
-__all__ = ["Place", "RunningFit", "fit_runs", "note_callbacks", "note_loop", "running_fit"]
+__all__ = [
+    "Place",
+    "RunningFit",
+    "fit_runs",
+    "note_callbacks",
+    "note_loop",
+    "running_callbacks",
+    "running_fit",
+]
 
 _this_thread = threading.local()
 
@@ -286,6 +294,14 @@ def running_fit(model: Model) -> Optional[RunningFit]:
         if parts.model is model and parts.loop is not None and parts.callbacks is not None:
             return _Keras3Fit(parts) if hasattr(parts.loop, "data_adapter") else _Keras2Fit(parts)
     return None
+
+
+def running_callbacks(model: Model) -> Sequence[Callback]:
+    """Returns the callbacks of the running `fit` of the model on this thread."""
+    for parts in reversed(_stack()):
+        if parts.model is model and parts.callbacks is not None:
+            return parts.callbacks.callbacks
+    return ()
 
 
 def _stack() -> List[_Parts]:

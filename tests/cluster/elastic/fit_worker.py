@@ -1,11 +1,13 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
-    {"data": "arrays" | "shuffled" | "unseeded" | "generator" | "from_generator", "folder": PATH,
-     "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]}, "meet": BATCH or 0, "wrong": ""}
+    {"data": "arrays" | "shuffled" | "unknown" | "unseeded" | "generator" | "from_generator", "folder": PATH,
+     "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]}, "meet": BATCH or 0, "wrong": "",
+     "backup": PATH or "", "save_freq": "epoch" or BATCHES}
 
 MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, or "forming": while the survivors of another
 fault form a group. With "meet", all wait from this batch of `fit` on until those have joined that have started again, with the
 argument "again". These do something "wrong": have "rows" in another order, other "batches", another "model", or an "exception".
+With "backup", a folder in which "{rank}" stands for the rank, training is saved there.
 Prints each finished batch, and the results as one line of JSON.
 """
 
@@ -85,17 +87,20 @@ def data(kind: str) -> Dict[str, Any]:
     if kind == "shuffled":
         return {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=3).batch(BATCH)}
 
+    if kind == "unknown":  # of unknown length
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+        return {"x": batches.filter(lambda features, labels: tf.size(labels) > 0)}
     if kind == "unseeded":
         return {"x": x, "y": y, "batch_size": BATCH}
 
-    def batches() -> Iterator[Any]:
+    def endless() -> Iterator[Any]:
         while True:
             yield x[:BATCH], y[:BATCH]
 
     if kind == "from_generator":
         specs = tuple(tf.TensorSpec([BATCH, *each.shape[1:]], tf.float32) for each in (x, y))
-        return {"x": tf.data.Dataset.from_generator(batches, output_signature=specs), "steps_per_epoch": 100}
-    return {"x": batches(), "steps_per_epoch": 100}
+        return {"x": tf.data.Dataset.from_generator(endless, output_signature=specs), "steps_per_epoch": 100}
+    return {"x": endless(), "steps_per_epoch": 100}
 
 
 class Leaves(tf.keras.callbacks.Callback):
@@ -150,6 +155,9 @@ def train(plan: Dict[str, Any], again: bool) -> None:
             save_weights_only=True,
         ),
     ]
+    if plan["backup"]:
+        folder = plan["backup"].format(rank=strategy.rank)
+        callbacks.append(tfs.callbacks.BackupAndRestore(folder, save_freq=plan["save_freq"]))
     validation = make_rows()
     given = data(plan["data"])
     if again:

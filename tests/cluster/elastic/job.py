@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -61,9 +61,19 @@ class Job:
         wrong: str = "",
         hosts: Optional[Switch] = None,
         worker: str = WORKER,
+        backup: str = "",
+        save_freq: Union[str, int] = "epoch",
     ) -> None:
         self.plan = json.dumps(
-            {"data": data, "faults": faults, "folder": str(folder), "meet": meet, "wrong": wrong}
+            {
+                "data": data,
+                "faults": faults,
+                "folder": str(folder),
+                "meet": meet,
+                "wrong": wrong,
+                "backup": backup,
+                "save_freq": save_freq,
+            }
         )
         self._meet, self._wrong, self._hosts, self._worker = meet, wrong, hosts, worker
         self._folder, self._size, self._faults = folder, size, faults

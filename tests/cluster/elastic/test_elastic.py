@@ -176,8 +176,10 @@ def test_random_faults(seed: int, tmp_path: Path) -> None:
 def test_workers_that_start_again_join_the_others(
     size: int, faults: Dict[int, Any], data: str, tmp_path: Path
 ) -> None:
-    job = Job(tmp_path, size, data, faults, meet=14)
+    backup = tmp_path / "backup"  # of which those that join read nothing
+    job = Job(tmp_path, size, data, faults, meet=14, backup=str(backup), save_freq=3)
     workers = job.run()
+    assert not backup.exists()
     for result in job.results(workers):
         if data == "arrays":  # the others are in another order
             require_expected(result)
