@@ -166,11 +166,13 @@ class Resuming(Hooks, abc.ABC):
 
     def _refuse_another(self, fit: RunningFit) -> None:
         others = [each for each in _resuming(fit.callbacks) if each is not self]
-        for other in [each for each in others if not self.acts_for(each)] or others[1:]:
-            raise OptionsError(
-                f"fit has two that say where it continues, {other.what} and {self.what}; leave one of them out, and save "
-                "other files with ModelCheckpoint"
-            )
+        guests = [each for each in others if self.acts_for(each)]
+        for pair in ([*(each for each in others if each not in guests), self], guests):
+            if len(pair) > 1:
+                raise OptionsError(
+                    f"fit has two that say where it continues, {pair[0].what} and {pair[1].what}; leave one of them out, and "
+                    "save other files with ModelCheckpoint"
+                )
 
     def took(self, batches: int) -> None:
         """Notes that batches have ended."""

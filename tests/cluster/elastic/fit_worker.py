@@ -4,10 +4,10 @@
      "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]}, "meet": BATCH or 0, "wrong": "",
      "backup": PATH or "", "save_freq": "epoch" or BATCHES}
 
-MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, or "forming": while the survivors of another
-fault form a group. With "meet", all wait from this batch of `fit` on until those have joined that have started again, with the
-argument "again". These do something "wrong": have "rows" in another order, other "batches", another "model", or an "exception".
-With "backup", a folder in which "{rank}" stands for the rank, training is saved there.
+MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, "saving": while the chief writes a backup, or
+"forming": while the survivors of another fault form a group. With "meet", all wait from this batch of `fit` on until those
+have joined that have started again, with the argument "again". These do something "wrong": have "rows" in another order, other
+"batches", another "model", or an "exception". With "backup", a folder in which "{rank}" stands for the rank, training is saved.
 Prints each finished batch, and the results as one line of JSON.
 """
 
@@ -130,6 +130,16 @@ def die_while_forming() -> None:
     Membership.form = form  # type: ignore[method-assign]
 
 
+def die_while_saving() -> None:
+    """Kills this process when it has written a backup that is not in its place yet."""
+
+    def replace(self: Path, target: Path) -> None:
+        print("fault", time.monotonic(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Path.replace = replace  # type: ignore[method-assign,assignment]
+
+
 def train(plan: Dict[str, Any], again: bool) -> None:
     if plan["data"] != "unseeded":
         tf.keras.utils.set_random_seed(1)
@@ -140,6 +150,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     kind, moment = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
     if moment == "forming":
         die_while_forming()
+    elif moment == "saving":
+        die_while_saving()
     fault = Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}"))
     callbacks = [
         fault,
