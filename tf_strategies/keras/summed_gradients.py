@@ -15,6 +15,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
+from tf_strategies.keras import loss_scale
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.types import Gradients, GradientsAndVariables, Keras3Optimizer, Variable
@@ -99,7 +100,7 @@ def all_reduce_sum_gradients(
 
 def apply_scaled(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns the method of LossScaleOptimizer that applies scaled gradients, after they are added up."""
-    del keras
+    original = loss_scale.apply_scaled_keras3(original, keras)
 
     @functools.wraps(original)
     def apply_sums(

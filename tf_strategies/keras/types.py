@@ -197,6 +197,16 @@ class Keras3Optimizer(Optimizer, Protocol):
     def _trainable_variables(self) -> Sequence[Keras3Variable]: ...
 
 
+class LossScaleOptimizer(Keras3Optimizer, Protocol):
+    """A LossScaleOptimizer, of Keras 3 or Keras 2."""
+
+    @property
+    def inner_optimizer(self) -> Any: ...
+
+    @property
+    def dynamic_growth_steps(self) -> int: ...
+
+
 class Model(Layer, Protocol):
     """A model."""
 

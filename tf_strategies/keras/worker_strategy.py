@@ -61,6 +61,21 @@ class WorkerStrategy:
         """Records the names of Keras variables."""
         del variables
 
+    def apply_if_finite(
+        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
+    ) -> None:
+        """Applies the gradients of a step, or skips the step, where gradients are added up when they are applied.
+
+        Call it in a replica function.
+
+        Args:
+            finite: [] bool, whether the gradients of this replica are finite. The step is applied if those of
+                all replicas in it are.
+            apply: requests the updates of a step that is applied.
+            skip: requests the updates of a step that is skipped.
+        """
+        raise NotImplementedError
+
     def one_op_seed(self) -> ContextManager[int]:
         """Opens a context in which random operations of datasets have equal seeds on all workers. A collective.
 

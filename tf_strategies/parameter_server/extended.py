@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.keras.joint_step import JointStep
+from tf_strategies.keras.ownership import uncast
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.input import DatasetDistributor
@@ -216,6 +217,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         return with_effects(result, effects)
 
     def _update(self, var, fn, args, kwargs, group):
+        var = uncast(var)
         if not isinstance(var, ServerVariable):
             return super()._update(var, fn, args, kwargs, group)
         results = self.rule.update(self.access, var, fn, tuple(args), dict(kwargs or {}))

@@ -132,6 +132,9 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)
 
+    def apply_if_finite(self, finite, apply, skip):
+        self._rule.apply_if_finite(finite, apply, skip)
+
     def name_variables(self, variables):
         for variable in variables if self._compressed is not None else ():
             if hasattr(variable, "path"):

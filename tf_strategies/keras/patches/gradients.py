@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from tf_strategies.keras import joint_gradients, summed_gradients
+from tf_strategies.keras import joint_gradients, loss_scale, summed_gradients
 from tf_strategies.keras.patches.patch import KERAS3, Patch
 
 __all__ = ["GRADIENTS", "OF_TENSORFLOW"]
+
+_SCALED2 = "src.mixed_precision.loss_scale_optimizer"
 
 GRADIENTS: Tuple[Patch, ...] = (
     # Gradients, outside of the steps of `fit`. Keras 2 adds them up before it clips or looks for Inf.
@@ -41,9 +43,51 @@ GRADIENTS: Tuple[Patch, ...] = (
     ),
     Patch(
         "optimizers.LossScaleOptimizer",
+        "scale_loss",
+        loss_scale.scale_loss,
+        "reads the scale with the weights on servers",
+        KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizer",
+        "get_scaled_loss",
+        loss_scale.scale_loss,
+        "reads the scale with the weights on servers",
+        until=KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizerV3",
+        "get_scaled_loss",
+        loss_scale.scale_loss,
+        "reads the scale with the weights on servers",
+        until=KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizer",
+        "apply_gradients",
+        loss_scale.apply_gradients_keras2,
+        "decides for all workers of servers if a step is applied",
+        until=KERAS3,
+    ),
+    Patch(
+        f"{_SCALED2}:LossScaleOptimizerV3",
+        "apply_gradients",
+        loss_scale.apply_gradients_keras2,
+        "decides for all workers of servers if a step is applied",
+        until=KERAS3,
+    ),
+    Patch(
+        _SCALED2,
+        "strategy_supports_loss_scaling",
+        loss_scale.supports_loss_scaling,
+        "accepts parameter servers",
+        until=KERAS3,
+    ),
+    Patch(
+        "optimizers.LossScaleOptimizer",
         "_tf_apply",
         summed_gradients.apply_scaled,
-        "checks the sums over replicas for Inf",
+        "checks the sums over replicas for Inf, or the gradients of all workers of servers",
         KERAS3,
     ),
     Patch(

@@ -69,6 +69,7 @@ READS: Tuple[Read, ...] = (
     Read("Model", "_is_compiled", "whether compile was called", FIRST, KERAS3),
     Read("", "_random_generator", "the random states of layers", FIRST, KERAS3),
     Read("", "_generator", "the random states of layers", FIRST, KERAS3),
+    Read("", "_loss_scale", "the variables of a dynamic loss scale", FIRST, KERAS3),
     Read("", "_built", "of a legacy optimizer", FIRST, KERAS3),
     Read("", "_create_all_weights", "of a legacy optimizer", FIRST, KERAS3),
     Read(

@@ -16,7 +16,7 @@ from tf_strategies.native import ledger
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.bundles import Bundle
 from tf_strategies.parameter_server.updates.server_writes import ServerWrites
-from tf_strategies.parameter_server.updates.step import EntangledError, Step
+from tf_strategies.parameter_server.updates.step import Condition, EntangledError, Step
 from tf_strategies.parameter_server.updates.update_rule import run_on_part, run_there, to_server
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
@@ -35,6 +35,7 @@ class Update(NamedTuple):
         merge: the number of the `merge_call` of the step that requested the update.
         token: an operation that stands for the update in a graph that a session runs. A session that runs it
             requests the update.
+        condition: the outcome of a check of the gradients on which the update depends; None if it is always made.
     """
 
     access: ServerWrites
@@ -46,6 +47,7 @@ class Update(NamedTuple):
     key: str
     merge: int
     token: Optional[tf.Tensor] = None
+    condition: Optional[Condition] = None
 
 
 class _Job(NamedTuple):
@@ -61,7 +63,8 @@ class Application:
     """Applies one step. It is built in the branch that runs if the ledger tells this worker to apply the step.
 
     Args:
-        step: the step with the postponed updates.
+        step: the step.
+        updates: its postponed updates.
         bundles: the bundles that the workers have accumulated for it.
         submission: the answer of the ledger.
         membership: this worker's entry in the ledgers.
@@ -71,6 +74,7 @@ class Application:
     def __init__(
         self,
         step: Step,
+        updates: Sequence[Update],
         bundles: Sequence[Bundle],
         submission: ledger.Submission,
         *,
@@ -78,6 +82,7 @@ class Application:
         replicas: int,
     ) -> None:
         self._step = step
+        self._updates = updates
         self._bundles = bundles
         self._submission = submission
         self._membership = membership
@@ -88,7 +93,7 @@ class Application:
 
     def run(self) -> tf.Tensor:
         """Applies the step, and reports this to the ledger. Returns the number of the next step, [] int64."""
-        for number, updates in enumerate(_stretches(self._step.pending)):
+        for number, updates in enumerate(_stretches(self._updates)):
             self._apply(number, updates)
         with tf.device(self._membership.devices[0]), tf.control_dependencies(self._done):
             following = ledger.applied(self._membership.caller, tf.identity(self._submission.step))

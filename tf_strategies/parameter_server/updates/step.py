@@ -27,7 +27,7 @@ from tf_strategies.types import Result
 if TYPE_CHECKING:
     from tf_strategies.parameter_server.updates import application, asynchronous
 
-__all__ = ["EntangledError", "Step", "current_step"]
+__all__ = ["Condition", "EntangledError", "Step", "current_step"]
 
 
 class EntangledError(Exception):
@@ -48,6 +48,18 @@ class _OnServer(NamedTuple):
     written: Collection[int]
 
 
+class Condition(NamedTuple):
+    """An outcome of a check: all gradients of the step are finite, or some are not.
+
+    Attributes:
+        check: the number of the check in the step.
+        finite: the outcome.
+    """
+
+    check: int
+    finite: bool
+
+
 class Step:
     """Holds what one call of a replica function shares.
 
@@ -55,6 +67,8 @@ class Step:
         pending: updates that were put off.
         settle: makes the updates that were put off, if they may not wait for the end of the step.
         merges: how many `merge_call`s have begun.
+        checks: for each time that gradients are applied if they are finite, whether this worker's are, [] bool.
+        condition: the outcome of a check on which updates depend that are now requested; None for all outcomes.
     """
 
     def __init__(self) -> None:
@@ -65,6 +79,8 @@ class Step:
         self.pending: List[Union[application.Update, asynchronous._Update]] = []
         self.settle: Callable[[], None] = _nothing
         self.merges = 0
+        self.checks: List[tf.Tensor] = []
+        self.condition: Optional[Condition] = None
         self._merging: Optional[tf.Graph] = None
         self._server: Optional[_OnServer] = None
 
@@ -146,6 +162,20 @@ class Step:
             raise EntangledError
         with self._server.graph.outer_graph.as_default():
             yield
+
+    @contextlib.contextmanager
+    def only_if(self, condition: Condition) -> Iterator[None]:
+        """Opens a context in which updates are requested for one outcome of a check."""
+        if self.condition is not None:
+            raise NotImplementedError(
+                "gradients are applied with a loss scale while others are being applied with one; let one "
+                "LossScaleOptimizer apply them"
+            )
+        self.condition = condition
+        try:
+            yield
+        finally:
+            self.condition = None
 
     def require_on_server(self, device: str) -> None:
         """Raises EntangledError in a function for another server."""

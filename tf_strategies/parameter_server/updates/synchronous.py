@@ -12,9 +12,10 @@ from tf_strategies.native import ledger
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.application import Application, Update, at_once
 from tf_strategies.parameter_server.updates.bundles import Bundle, Contribution, bundles_of
+from tf_strategies.parameter_server.updates.checks import Checks, made_if, require_possible
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes, Push
 from tf_strategies.parameter_server.updates.server_writes import ServerWrites
-from tf_strategies.parameter_server.updates.step import Step, current_step
+from tf_strategies.parameter_server.updates.step import Condition, Step, current_step
 from tf_strategies.parameter_server.updates.update_rule import (
     UpdateRule,
     is_gradient,
@@ -50,6 +51,7 @@ class SynchronousUpdates(UpdateRule):
         self._membership = membership
         self._compressed = compressed
         self._quorum = quorum
+        self._checks = Checks(membership)
         self.replicas_in_sync = membership.size
 
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
@@ -90,6 +92,20 @@ class SynchronousUpdates(UpdateRule):
 
         return self._put_off(step, Update(access, variable, fn, (value,), {}, True, key, step.merges))
 
+    def apply_if_finite(
+        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
+    ) -> None:
+        step = current_step()
+        if step is None:
+            super().apply_if_finite(finite, apply, skip)
+            return
+        require_possible(step)
+        check = len(step.checks)
+        step.checks.append(finite)
+        for outcome, request in ((True, apply), (False, skip)):
+            with step.only_if(Condition(check, outcome)):
+                request()
+
     def leave_out(self, step: Step, result: Structure) -> None:
         wanted = led_to(result)
         left = [update for update in step.pending if update.token.op not in wanted]
@@ -110,7 +126,7 @@ class SynchronousUpdates(UpdateRule):
     def _put_off(self, step: Step, update: Update) -> List[Structure]:
         if in_session_graph():
             update = update._replace(token=tf.constant(0, name="put_off"))
-        step.pending.append(update)
+        step.pending.append(update._replace(condition=step.condition))
         return [] if update.token is None else [update.token]
 
     def end_step(self, step: Step) -> None:
@@ -122,6 +138,8 @@ class SynchronousUpdates(UpdateRule):
         bundles = bundles_of(self._contributions(step))
         access = step.pending[0].access
         accumulated = [self._accumulate(access, bundle, self._number(step)) for bundle in bundles]
+        if step.checks:
+            accumulated.append(self._checks.send(access, step.checks, self._number(step)))
         with tf.device(self._membership.devices[0]):
             submission = ledger.submit(
                 self._membership.caller,
@@ -133,7 +151,7 @@ class SynchronousUpdates(UpdateRule):
             applies = tf.equal(submission.decision, ledger.Decision.APPLY)
         tf.cond(
             applies,
-            lambda: self._application(step, bundles, submission).run(),
+            lambda: self._apply(step, bundles, submission),
             lambda: tf.constant(0, tf.int64),
         )
 
@@ -159,12 +177,19 @@ class SynchronousUpdates(UpdateRule):
             for key, trains, pieces in found
         ]
 
-    def _application(
-        self, step: Step, bundles: Sequence[Bundle], submission: ledger.Submission
-    ) -> Application:
-        return Application(
-            step, bundles, submission, membership=self._membership, replicas=self.replicas_in_sync
-        )
+    def _apply(self, step: Step, bundles: Sequence[Bundle], submission: ledger.Submission) -> tf.Tensor:
+        def apply(updates: Sequence[Update]) -> tf.Tensor:
+            return Application(
+                step,
+                updates,
+                bundles,
+                submission,
+                membership=self._membership,
+                replicas=self.replicas_in_sync,
+            ).run()
+
+        finite = self._checks.outcomes(submission, len(step.checks))
+        return made_if(finite, step.pending, apply)
 
     def _number(self, step: Step) -> tf.Tensor:
         def read() -> tf.Tensor:
@@ -199,7 +224,7 @@ def _require_top(step: Step, variable: ServerVariable) -> None:
     if not step.is_top:
         raise NotImplementedError(
             f"{variable.name} is updated inside tf.cond or a loop in a replica function; SyncReplicasStrategy applies gradients "
-            "at the top of the function only: with mixed precision use mixed_bfloat16, which needs no loss scale"
+            "at the top of the function only: update it there, or use CollectiveAllReduceStrategy"
         )
 
 

@@ -62,6 +62,17 @@ class UpdateRule(abc.ABC):
         Returns the results.
         """
 
+    def apply_if_finite(
+        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
+    ) -> None:
+        """Makes the updates that `apply` requests if the gradients of a step are finite, and else those of `skip`.
+
+        Args:
+            finite: [] bool, whether the gradients of this worker are finite.
+            apply, skip: request updates and writes of variables.
+        """
+        tf.cond(finite, apply, skip)
+
     def leave_out(self, step: Step, result: Structure) -> None:
         """Removes the operations from the step that its result does not need, in a graph that a session runs.
 

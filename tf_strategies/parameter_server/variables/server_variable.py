@@ -113,6 +113,10 @@ class ServerVariable(compat.BaseResourceVariable):
         trains = self._trains_with_reads()
         return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
+    def read_at_start(self) -> tf.Tensor:
+        """Returns the value, which a training step reads together with the weights."""
+        return self._access.read(self, trains=True)
+
     def sparse_read(self, indices, name=None):
         """Returns the rows with these indices, [...] integer -> [..., row shape]. Only these rows are sent."""
         del name
