@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
+from tf_strategies.errors import OptionsError
 from tf_strategies.keras.types import (
     Gradients,
     GradientsAndVariables,
@@ -26,7 +27,13 @@ from tf_strategies.keras.types import (
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import Fetch, Result, TensorLike, TensorOrSlices
 
-__all__ = ["LossScale", "apply_gradients_keras2", "apply_scaled_keras3", "scale_loss", "supports_loss_scaling"]
+__all__ = [
+    "LossScale",
+    "apply_gradients_keras2",
+    "apply_scaled_keras3",
+    "scale_loss",
+    "supports_loss_scaling",
+]
 
 
 class LossScale(NamedTuple):
@@ -137,6 +144,7 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
         inner, found = self.inner_optimizer, _loss_scale_of(self)
         _build(inner, [variable for _, variable in pairs])
+        _refuse_counts_in_python(inner)
 
         def apply_all() -> None:
             if found is not None:
@@ -175,6 +183,14 @@ def _strategy_of_servers() -> Optional[WorkerStrategy]:
     return strategy if isinstance(strategy, WorkerStrategy) and strategy.sums_when_applied else None
 
 
+def _refuse_counts_in_python(optimizer: Optimizer) -> None:
+    if hasattr(optimizer, "_u_product_counter"):
+        raise OptionsError(
+            f"Nadam of Keras 2 ({optimizer.name!r}) with a loss scale cannot be used with parameter servers: it counts its steps "  # type: ignore[attr-defined]
+            f"in Python, while TensorFlow traces a function; use another optimizer, or mixed_bfloat16, which needs no loss scale"
+        )
+
+
 def _build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Makes the variables of an optimizer of Keras 2 outside of branches. A legacy optimizer has no `build`."""
     with tf.init_scope():
@@ -184,7 +200,9 @@ def _build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
 
 def _are_finite(grads: Iterable[Optional[TensorOrSlices]]) -> tf.Tensor:
     """Returns whether all gradients of this worker are finite, [] bool."""
-    values = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads if grad is not None]
+    values = [
+        grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads if grad is not None
+    ]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
 
 

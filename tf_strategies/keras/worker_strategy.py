@@ -61,9 +61,7 @@ class WorkerStrategy:
         """Records the names of Keras variables."""
         del variables
 
-    def apply_if_finite(
-        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
-    ) -> None:
+    def apply_if_finite(self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]) -> None:
         """Applies the gradients of a step, or skips the step, where gradients are added up when they are applied.
 
         Call it in a replica function.

@@ -103,6 +103,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
 
     def _create_variable(self, next_creator, **kwargs):
         beside = kwargs.pop("colocate_with", None)
+        beside = beside if beside is None else uncast(beside)
         if self._alone or not _belongs_on_servers(kwargs):
             with tf.device(self._device):
                 return next_creator(**kwargs)

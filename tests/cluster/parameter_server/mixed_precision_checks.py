@@ -15,7 +15,11 @@ from tests.support.servers import wait_for_all, wait_for_one
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 KERAS3 = hasattr(keras, "ops")
 
-ROWS, STEPS, OVERFLOWS = 36, 10, (3, 4)  # rows of a joint batch, steps, and those in which a row of one worker overflows
+ROWS, STEPS, OVERFLOWS = (
+    36,
+    10,
+    (3, 4),
+)  # rows of a joint batch, steps, and those in which a row of one worker overflows
 RATE, INITIAL, GROWTH = 0.5, 256.0, 2
 
 
@@ -67,24 +71,25 @@ def check_a_step_that_overflows_on_one_worker_is_skipped_as_in_one_process(folde
     first = model.get_weights()
     wait_for_all(folder, "half made", strategy.rank, strategy.size)
     x, y, weights = overflowing()
-    scales, expected = Scales(), Scales()
+    scales, alone = Scales(), Scales()
     fit = {"batch_size": ROWS, "shuffle": False, "verbose": 0}
     model.fit(x, y, sample_weight=weights, callbacks=[scales], **fit)
     wait_for_all(folder, "half trained", strategy.rank, strategy.size)
     counts = strategy.gradient_counts()
     assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
-    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-        plain = half_model()
-    plain.set_weights(first)
-    plain.fit(x, y, sample_weight=weights, callbacks=[expected], **fit)
-    assert expected.seen == [256.0, 512.0, 512.0, 256.0, 128.0, 128.0, 256.0, 256.0, 512.0, 512.0]
-    assert scales.seen == expected.seen, scales.seen
-    assert int(model.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy())
-    moved = 0.0
-    for mine, alone, before in zip(model.get_weights(), plain.get_weights(), first):
-        np.testing.assert_allclose(mine, alone, rtol=0, atol=2e-3)
-        moved = max(moved, float(np.abs(alone - before).max()))
-    assert moved > 0.1, moved
+    assert scales.seen == [256.0, 512.0, 512.0, 256.0, 128.0, 128.0, 256.0, 256.0, 512.0, 512.0], scales.seen
+    if strategy.rank == 0:
+        with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+            plain = half_model()
+        plain.set_weights(first)
+        plain.fit(x, y, sample_weight=weights, callbacks=[alone], **fit)
+        assert scales.seen == alone.seen, alone.seen
+        assert int(model.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy())
+        moved = 0.0
+        for mine, expected, before in zip(model.get_weights(), plain.get_weights(), first):
+            np.testing.assert_allclose(mine, expected, rtol=0, atol=2e-3)
+            moved = max(moved, float(np.abs(expected - before).max()))
+        assert moved > 0.1, moved
     wait_for_all(folder, "half compared", strategy.rank, strategy.size)
     strategy.close()
 
@@ -98,7 +103,9 @@ def check_asynchronous_workers_train_in_half_precision(folder: Path) -> None:
     model.fit(x, y, sample_weight=weights, batch_size=ROWS // 3, shuffle=False, verbose=0)
     wait_for_all(folder, "half async", strategy.rank, strategy.size)
     pushed = 3 * STEPS - len(OVERFLOWS)
-    assert int(model.optimizer.iterations.numpy()) == (pushed if KERAS3 else 3 * STEPS)  # Keras 2 counts skipped steps, too
+    assert int(model.optimizer.iterations.numpy()) == (
+        pushed if KERAS3 else 3 * STEPS
+    )  # Keras 2 counts skipped steps, too
     assert strategy.staleness_stats().count == pushed
     assert INITIAL / 4 <= scale_of(model.optimizer) <= INITIAL / 2
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
@@ -109,14 +116,14 @@ def check_asynchronous_workers_train_in_half_precision(folder: Path) -> None:
 class Loop:
     """Two weights on two servers, trained by a loss scale in steps of one's own."""
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: Any, kind: Any = keras.optimizers.SGD) -> None:
         self.strategy = strategy
         with strategy.scope():
-            self.weights = [tf.Variable(1.0, name=name) for name in ("first", "second")]
-            self.optimizer = scaled(keras.optimizers.SGD(RATE))
+            variable = keras.Variable if KERAS3 else tf.Variable
+            self.weights = [variable(1.0, name=name) for name in ("first", "second")]
+            self.optimizer = scaled(kind(RATE))
             if KERAS3:
-                self.weights = [keras.Variable(1.0, name=name) for name in ("first", "second")]
-            self.optimizer.build(self.weights)
+                self.optimizer.build(self.weights)
 
     def step(self, gradient: float, wait: Callable[[], object], compiles: bool = True) -> None:
         """Trains with gradients of which the second is given. It waits after the scale was read, before gradients leave."""
@@ -153,7 +160,7 @@ def check_only_gradients_that_count_are_checked_and_all_weights_are_skipped(fold
     rank, size = strategy.rank, strategy.size
     loop = Loop(strategy)
     expected = 1.0
-    for number, (late, overflows, compiles) in enumerate([(2, 2, True), (0, 1, True), (1, 2, False)]):
+    for number, (late, overflows, compiles) in enumerate([(2, 2, True), (0, 1, False)]):
         name = f"counts {number}"
 
         def wait(late: int = late, name: str = name) -> None:
@@ -165,9 +172,9 @@ def check_only_gradients_that_count_are_checked_and_all_weights_are_skipped(fold
         wait_for_all(folder, f"{name} stepped", rank, size)
         if late == overflows:
             expected -= RATE
-        assert loop.state() == (expected, expected, (256.0, 128.0, 64.0)[number]), loop.state()
+        assert loop.state() == (expected, expected, (256.0, 128.0)[number]), loop.state()
         wait_for_all(folder, f"{name} seen", rank, size)
-    assert strategy.gradient_counts().dropped == (1, 1, 1), strategy.gradient_counts()
+    assert strategy.gradient_counts().dropped == (1, 0, 1), strategy.gradient_counts()
     wait_for_all(folder, "counts compared", rank, size)
     strategy.close()
 
@@ -177,7 +184,7 @@ def check_asynchronous_workers_share_a_loss_scale(folder: Path) -> None:
     options = tfs.ParameterServerOptions(placement="round_robin", timeout=30)
     strategy = tfs.AsyncParameterServerStrategy(options=options)
     rank, size = strategy.rank, strategy.size
-    loop = Loop(strategy)
+    loop = Loop(strategy, keras.optimizers.SGD if KERAS3 else keras.optimizers.legacy.SGD)
     gradients = (1.0, np.inf, np.nan), (1.0, 1.0, 1.0)
     # Two overflows with one scale halve it once. A gradient is divided by the scale that multiplied it, which was changed
     # since. When all see that it is time to double the scale, it is doubled once.

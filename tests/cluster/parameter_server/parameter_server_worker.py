@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.parameter_server import asynchronous_checks, synchronous_checks
+from tests.cluster.parameter_server import asynchronous_checks, mixed_precision_checks, synchronous_checks
 from tests.cluster.parameter_server.server_models import (
     CLASSES,
     LARGE_BYTES,
@@ -192,7 +192,12 @@ def main(folder: Path) -> None:
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     (folder / f"{task['type']}{task['index']}.pid").write_text(str(os.getpid()))
     first = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
-    for checks in (globals(), vars(asynchronous_checks), vars(synchronous_checks)):
+    for checks in (
+        globals(),
+        vars(asynchronous_checks),
+        vars(synchronous_checks),
+        vars(mixed_precision_checks),
+    ):
         run_checks(checks, folder)
     first.close()
 

@@ -15,7 +15,12 @@ from tests.support.servers import ServerCluster
 def test_three_workers_with_two_servers(tmp_path: Path) -> None:
     worker, *others = (
         f"tests.cluster.parameter_server.{name}"
-        for name in ("parameter_server_worker", "asynchronous_checks", "synchronous_checks")
+        for name in (
+            "parameter_server_worker",
+            "asynchronous_checks",
+            "synchronous_checks",
+            "mixed_precision_checks",
+        )
     )
     names = [name for module in (worker, *others) for name in names_of_checks(module)]
     with ServerCluster(tmp_path, worker, servers=2, workers=3) as cluster:

@@ -70,6 +70,7 @@ READS: Tuple[Read, ...] = (
     Read("", "_random_generator", "the random states of layers", FIRST, KERAS3),
     Read("", "_generator", "the random states of layers", FIRST, KERAS3),
     Read("", "_loss_scale", "the variables of a dynamic loss scale", FIRST, KERAS3),
+    Read("", "_u_product_counter", "whether Nadam counts in Python", FIRST, KERAS3),
     Read("", "_built", "of a legacy optimizer", FIRST, KERAS3),
     Read("", "_create_all_weights", "of a legacy optimizer", FIRST, KERAS3),
     Read(

@@ -92,9 +92,7 @@ class SynchronousUpdates(UpdateRule):
 
         return self._put_off(step, Update(access, variable, fn, (value,), {}, True, key, step.merges))
 
-    def apply_if_finite(
-        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
-    ) -> None:
+    def apply_if_finite(self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]) -> None:
         step = current_step()
         if step is None:
             super().apply_if_finite(finite, apply, skip)

@@ -62,9 +62,7 @@ class UpdateRule(abc.ABC):
         Returns the results.
         """
 
-    def apply_if_finite(
-        self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]
-    ) -> None:
+    def apply_if_finite(self, finite: tf.Tensor, apply: Callable[[], None], skip: Callable[[], None]) -> None:
         """Makes the updates that `apply` requests if the gradients of a step are finite, and else those of `skip`.
 
         Args:
