@@ -20,7 +20,8 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras.types import (
     Gradients,
     GradientsAndVariables,
-    LossScaleOptimizer,
+    Keras2LossScaleOptimizer,
+    Keras3LossScaleOptimizer,
     Optimizer,
     Variable,
 )
@@ -92,7 +93,7 @@ def scale_loss(original: Callable[..., Result], keras: ModuleType) -> Callable[.
     del keras
 
     @functools.wraps(original)
-    def scaled(self: LossScaleOptimizer, loss: TensorLike) -> Result:
+    def scaled(self: Optimizer, loss: TensorLike) -> Result:
         found = _loss_scale_of(self)
         if found is not None:
             found.scale.read_at_start()  # the original reads it again, and gets the same tensor
@@ -107,7 +108,9 @@ def apply_scaled_keras3(original: Callable[..., Result], keras: ModuleType) -> C
 
     @functools.wraps(original)
     def apply(
-        self: LossScaleOptimizer, grads: Gradients, trainable_variables: Optional[Sequence[Variable]] = None
+        self: Keras3LossScaleOptimizer,
+        grads: Gradients,
+        trainable_variables: Optional[Sequence[Variable]] = None,
     ) -> Optional[Result]:
         strategy, found = _strategy_of_servers(), _loss_scale_of(self)
         if strategy is None or found is None:
@@ -136,7 +139,7 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
 
     @functools.wraps(original)
     def apply_gradients(
-        self: LossScaleOptimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
+        self: Keras2LossScaleOptimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
     ) -> Optional[Result]:
         strategy = _strategy_of_servers()
         if strategy is None or tf.distribute.in_cross_replica_context():
@@ -164,7 +167,7 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
     return tf.autograph.experimental.do_not_convert(apply_gradients)
 
 
-def _loss_scale_of(optimizer: LossScaleOptimizer) -> Optional[LossScale]:
+def _loss_scale_of(optimizer: Optimizer) -> Optional[LossScale]:
     """Returns the loss scale of an optimizer, or None if it is constant, not yet made, or not on servers."""
     if hasattr(optimizer, "scale_loss"):
         scale = getattr(optimizer, "dynamic_scale", None)

@@ -34,7 +34,10 @@ __all__ = [
     "Config",
     "Gradients",
     "GradientsAndVariables",
+    "Keras2LossScaleOptimizer",
     "Keras2Model",
+    "Keras2Optimizer",
+    "Keras3LossScaleOptimizer",
     "Keras3Model",
     "Keras3Optimizer",
     "Keras3Variable",
@@ -196,15 +199,34 @@ class Keras3Optimizer(Optimizer, Protocol):
     @property
     def _trainable_variables(self) -> Sequence[Keras3Variable]: ...
 
+    def apply(self, grads: Gradients, trainable_variables: Optional[Sequence[Variable]] = None) -> None:
+        """Changes the variables by their gradients."""
 
-class LossScaleOptimizer(Keras3Optimizer, Protocol):
-    """A LossScaleOptimizer, of Keras 3 or Keras 2."""
+
+class Keras2Optimizer(Optimizer, Protocol):
+    """An optimizer of Keras 2."""
 
     @property
-    def inner_optimizer(self) -> Any: ...
+    def iterations(self) -> tf.Variable: ...
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, *, experimental_aggregate_gradients: bool = True
+    ) -> object:
+        """Changes the variables by their gradients."""
+
+
+class Keras2LossScaleOptimizer(Optimizer, Protocol):
+    """A LossScaleOptimizer of Keras 2."""
 
     @property
-    def dynamic_growth_steps(self) -> int: ...
+    def inner_optimizer(self) -> Keras2Optimizer: ...
+
+
+class Keras3LossScaleOptimizer(Keras3Optimizer, Protocol):
+    """A LossScaleOptimizer of Keras 3."""
+
+    @property
+    def inner_optimizer(self) -> Keras3Optimizer: ...
 
 
 class Model(Layer, Protocol):

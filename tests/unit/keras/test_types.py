@@ -56,9 +56,15 @@ def objects() -> Iterator[Tuple[type, Any]]:
         yield types.Keras3Model, model
         yield types.Keras3Variable, model.weights[0]
         yield types.Keras3Optimizer, model.optimizer
+        yield types.Keras3LossScaleOptimizer, KERAS.optimizers.LossScaleOptimizer(KERAS.optimizers.SGD())
     else:
         model.fit(tf.ones([2, 2]), tf.ones([2, 1]), verbose=0)
         yield types.Keras2Model, model
+        yield types.Keras2Optimizer, model.optimizer
+        yield (
+            types.Keras2LossScaleOptimizer,
+            KERAS.mixed_precision.LossScaleOptimizer(KERAS.optimizers.SGD()),
+        )
         yield fit_types.Keras2DataAdapter, adapter_of_arrays()
         yield types.Optimizer, KERAS.optimizers.legacy.Adam()
     yield fit_types.Callback, KERAS.callbacks.Callback()
