@@ -141,11 +141,12 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
     def apply_gradients(
         self: Keras2LossScaleOptimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
     ) -> Optional[Result]:
-        strategy = _strategy_of_servers()
-        if strategy is None or tf.distribute.in_cross_replica_context():
+        strategy, found = _strategy_of_servers(), _loss_scale_of(self)
+        is_elsewhere = strategy is None or (found is None and self.dynamic)
+        if is_elsewhere or tf.distribute.in_cross_replica_context():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
-        inner, found = self.inner_optimizer, _loss_scale_of(self)
+        inner = self.inner_optimizer
         _build(inner, [variable for _, variable in pairs])
         _refuse_counts_in_python(inner)
 
@@ -189,8 +190,8 @@ def _strategy_of_servers() -> Optional[WorkerStrategy]:
 def _refuse_counts_in_python(optimizer: Optimizer) -> None:
     if hasattr(optimizer, "_u_product_counter"):
         raise OptionsError(
-            f"Nadam of Keras 2 ({optimizer.name!r}) with a loss scale cannot be used with parameter servers: it counts its steps "  # type: ignore[attr-defined]
-            f"in Python, while TensorFlow traces a function; use another optimizer, or mixed_bfloat16, which needs no loss scale"
+            "Nadam of Keras 2 with a loss scale cannot be used with parameter servers: it counts its steps in Python, "
+            "while TensorFlow traces a function; use another optimizer, or mixed_bfloat16, which needs no loss scale"
         )
 
 
@@ -206,7 +207,7 @@ def _are_finite(grads: Iterable[Optional[TensorOrSlices]]) -> tf.Tensor:
     values = [
         grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads if grad is not None
     ]
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+    return tf.reduce_all([True, *(tf.reduce_all(tf.math.is_finite(value)) for value in values)])
 
 
 def _divided(grad: Optional[TensorOrSlices], scale: tf.Tensor) -> Optional[TensorOrSlices]:

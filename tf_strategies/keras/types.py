@@ -219,6 +219,9 @@ class Keras2LossScaleOptimizer(Optimizer, Protocol):
     """A LossScaleOptimizer of Keras 2."""
 
     @property
+    def dynamic(self) -> bool: ...
+
+    @property
     def inner_optimizer(self) -> Keras2Optimizer: ...
 
 
