@@ -202,5 +202,12 @@ def check_asynchronous_workers_share_a_loss_scale(folder: Path) -> None:
         assert loop.state() == (weight, weight, scale), loop.state()
         wait_for_all(folder, f"{name} seen", rank, size)
     assert strategy.staleness_stats().histogram[:4] == (2, 1, 1, 0)
+    if not KERAS3:
+        error = ""
+        try:
+            Loop(strategy, keras.optimizers.Nadam).step(1.0, lambda: None, compiles=False)
+        except tfs.OptionsError as found:
+            error = str(found)
+        assert "counts its steps in Python" in error and "mixed_bfloat16" in error, error
     wait_for_all(folder, "shared", rank, size)
     strategy.close()

@@ -232,3 +232,20 @@ def test_an_update_waits_for_what_its_caller_waits_for(kind) -> None:
     with pytest.raises(tf.errors.OpError, match="the batch is bad"):
         step(tf.constant(1.0))
     assert float(variable.numpy()) == 1.0
+
+
+def test_a_check_of_gradients_at_a_wrong_place_of_a_synchronous_step_is_refused() -> None:
+    strategy = tfs.SyncReplicasStrategy()
+    finite = tf.constant(True)
+
+    def check(apply=lambda: None) -> None:
+        strategy.apply_if_finite(finite, apply, lambda: None)
+
+    for replica, text in (
+        (lambda: tf.cond(finite, check, lambda: None), "inside tf.cond or a loop"),
+        (lambda: check(check), "let one LossScaleOptimizer apply them"),
+        (lambda: [check() for _ in range(5)], "more than 4 times in a step"),
+    ):
+        with pytest.raises(NotImplementedError, match=text):
+            tf.function(strategy.run, autograph=False)(replica)
+    strategy.close()
