@@ -29,6 +29,7 @@ __all__ = [
     "clip_gradients",
     "handle_finite_grads",
     "overwrite_with_average",
+    "update_averages",
 ]
 
 _this_thread = threading.local()
@@ -150,6 +151,39 @@ def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> 
                 variable.assign(average.value)
 
     return overwrite
+
+
+def update_averages(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
+    """Returns the method of optimizers that updates the moving averages of weights.
+
+    On servers, weights change when a step ends. The servers update the averages after that.
+    """
+    del keras
+
+    @functools.wraps(original)
+    def update(self: Keras3Optimizer, trainable_variables: Sequence[Variable]) -> None:
+        context = tf.distribute.get_replica_context()
+        if context is None or not _are_summed_later():
+            original(self, trainable_variables)
+            return
+        pairs = [
+            (_stored(average), _stored(variable))
+            for variable, average in zip(trainable_variables, self._model_variables_moving_average)
+            if average is not None
+        ]
+        momentum = tf.where(tf.equal(self.iterations.value, 0), 0.0, self.ema_momentum)
+
+        def update_one(average: tf.Variable, variable: tf.Variable, momentum: tf.Tensor) -> None:
+            kept = tf.cast(momentum, average.dtype)
+            average.assign(kept * average + (1 - kept) * tf.cast(variable, average.dtype))
+
+        def update_all(strategy: tf.distribute.Strategy) -> None:
+            for average, variable in pairs:
+                strategy.extended.update(average, update_one, args=(variable, momentum), group=False)
+
+        context.merge_call(update_all)
+
+    return update
 
 
 def _variables_of(grads: Gradients) -> List[Variable]:

@@ -25,18 +25,20 @@ from tests.cluster.parameter_server.server_models import (
 from tests.support.servers import wait_for_all
 
 keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
+KERAS3 = hasattr(keras, "ops")
 
 
 def check_synchronous_training_equals_one_process(folder: Path) -> None:
     cut = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
-    for name, make, data, loss, options in (
-        ("dense", dense_model, numbers, scalar_loss, tfs.ParameterServerOptions(timeout=30)),
-        ("words", word_model, words, None, cut),
+    averages = {"use_ema": True, "ema_momentum": 0.5}
+    for name, make, data, loss, options, arguments in (
+        ("dense", dense_model, numbers, scalar_loss, tfs.ParameterServerOptions(timeout=30), averages),
+        ("words", word_model, words, None, cut, {}),
     ):
         strategy = tfs.SyncReplicasStrategy(options=options)
         keras.utils.set_random_seed(7 + strategy.rank)
         with strategy.scope():
-            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
+            model = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9, **arguments), loss)
         first = model.get_weights()
         wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
         x, y = data(36 * STEPS // 2)
@@ -46,7 +48,7 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         counts = strategy.gradient_counts()
         assert counts.counted == (STEPS,) * 3 and counts.dropped == (0,) * 3, counts
         with tf.distribute.OneDeviceStrategy("CPU:0").scope():
-            plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9), loss)
+            plain = compiled(make(), keras.optimizers.SGD(0.1, momentum=0.9, **arguments), loss)
         plain.set_weights(first)
         expected = plain.fit(x, y, batch_size=36, epochs=2, shuffle=False, verbose=0).history
         assert len(expected) == 2
@@ -59,6 +61,30 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         assert moved > 0.05, moved
         wait_for_all(folder, f"{name} compared", strategy.rank, strategy.size)
         strategy.close()
+
+
+def check_an_optimizer_gets_one_row_for_the_rows_of_several_workers(folder: Path) -> None:
+    """Each worker has a gradient for row 0 and one for a row of its own. Adagrad divides a sum by its square root of squares."""
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        table = (keras.Variable if KERAS3 else tf.Variable)(np.ones([4, 2], "float32"), name="table")
+        optimizer = keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.0)
+        optimizer.build([table])
+
+    def replica() -> None:
+        values = tf.fill([2, 2], 1 / tf.distribute.get_replica_context().num_replicas_in_sync)
+        indices = tf.constant([0, 1 + strategy.rank])
+        gradient = tf.IndexedSlices(values, indices, tf.constant([4, 2]))
+        if KERAS3:
+            optimizer.apply([gradient], [table])
+        else:
+            optimizer.apply_gradients([(gradient, table)])
+
+    tf.function(strategy.run)(replica)
+    wait_for_all(folder, "rows added", strategy.rank, strategy.size)
+    np.testing.assert_allclose(table.numpy(), np.full([4, 2], 0.5), rtol=0, atol=1e-5)
+    wait_for_all(folder, "rows seen", strategy.rank, strategy.size)
+    strategy.close()
 
 
 def check_normalization_and_validation_when_synchronous(folder: Path) -> None:

@@ -42,6 +42,13 @@ GRADIENTS: Tuple[Patch, ...] = (
         KERAS3,
     ),
     Patch(
+        "optimizers.Optimizer",
+        "_update_model_variables_moving_average",
+        summed_gradients.update_averages,
+        "averages weights that servers have updated",
+        KERAS3,
+    ),
+    Patch(
         "optimizers.LossScaleOptimizer",
         "scale_loss",
         loss_scale.scale_loss,
