@@ -24,13 +24,16 @@ class GroupBackup(Backup):
         path: the path of the chief's file.
         model: the model that is trained.
         strategy: the strategy of the model; None for a single process.
+
+    Attributes:
+        rank: the number of this worker.
     """
 
     def __init__(self, path: Path, model: Model, strategy: Optional[GroupStrategy]) -> None:
-        self._path = path
-        self._model = model
-        self._strategy = strategy
-        self._rank = 0 if strategy is None else strategy.rank
+        self.path = path
+        self.model = model
+        self.strategy = strategy
+        self.rank = 0 if strategy is None else strategy.rank
         self._waiting: Optional[Checkpoint] = None
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
@@ -38,10 +41,10 @@ class GroupBackup(Backup):
 
         Keras has no logs for an epoch that continues without a batch.
         """
-        strategy = self._model.distribute_strategy
+        strategy = self.model.distribute_strategy
         if isinstance(strategy, GroupStrategy):
-            strategy.make_equal(self._model)
-        state = group_state.collect(self._strategy, {**training_variables(self._model), **metrics})
+            strategy.make_equal(self.model)
+        state = group_state.collect(self.strategy, {**training_variables(self.model), **metrics})
         facts = {**moment.facts, "variables": state.facts}
         saved = Checkpoint(facts, {**state.arrays, **moment.arrays})
         may_be_end = facts["batches"] and facts["place"]["steps"] is None
@@ -66,21 +69,21 @@ class GroupBackup(Backup):
             CheckpointError: it cannot be written.
         """
         failure = b""
-        if self._rank == 0:
+        if self.rank == 0:
             try:
-                write(self._path, saved)
+                write(self.path, saved)
             except OSError as error:
                 failure = utf8(str(error))
-        failure = from_worker(self._strategy, 0, failure)
+        failure = from_worker(self.strategy, 0, failure)
         if failure:
-            raise cannot_write(self._name_of(0), self._path, failure.decode())
+            raise cannot_write(self.name_of(0), self.path, failure.decode())
 
     def restore(self) -> Optional[Checkpoint]:
         checkpoint = self.found()
         if checkpoint is not None:
-            variables = training_variables(self._model)
+            variables = training_variables(self.model)
             state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
-            group_state.assign(self._strategy, state, variables)
+            group_state.assign(self.strategy, state, variables)
         return checkpoint
 
     def found(self) -> Optional[Checkpoint]:
@@ -92,10 +95,10 @@ class GroupBackup(Backup):
         data = self._read(self.holder())
         if data is None:
             return None
-        checkpoint = parse(data, str(self._path))
-        build_optimizer(self._model)
+        checkpoint = parse(data, str(self.path))
+        build_optimizer(self.model)
         state = Checkpoint(lasting(checkpoint.facts["variables"]), checkpoint.arrays)
-        group_state.check(state, training_variables(self._model), str(self._path))
+        group_state.check(state, training_variables(self.model), str(self.path))
         return checkpoint
 
     def holder(self) -> int:
@@ -103,23 +106,24 @@ class GroupBackup(Backup):
         return 0
 
     def end(self, *, delete: bool, saved: bool) -> None:
-        if delete and self._rank == 0:
-            remove(self._path)
+        if delete and self.rank == 0:
+            remove(self.path)
 
     def _read(self, rank: int) -> Optional[bytes]:
         """Returns a worker's checkpoint, or None if it has none."""
         found = b""
-        if self._rank == rank:
+        if self.rank == rank:
             try:
-                found = b"+" + self._path.read_bytes()
+                found = b"+" + self.path.read_bytes()
             except FileNotFoundError:
                 pass
             except OSError as error:
                 found = b"-" + utf8(str(error))
-        found = from_worker(self._strategy, rank, found)
+        found = from_worker(self.strategy, rank, found)
         if found.startswith(b"-"):
-            raise cannot_read(self._name_of(rank), self._path, found[1:].decode())
+            raise cannot_read(self.name_of(rank), self.path, found[1:].decode())
         return found[1:] or None if found else None
 
-    def _name_of(self, rank: int) -> str:
-        return "this process" if self._strategy is None else self._strategy.name_of(rank)
+    def name_of(self, rank: int) -> str:
+        """Returns the name of a worker, for messages."""
+        return "this process" if self.strategy is None else self.strategy.name_of(rank)

@@ -40,6 +40,10 @@ class Resuming(Hooks, abc.ABC):
         save_freq: "epoch", or the number of batches between two saves.
         delete: whether the backup is deleted when `fit` ends without an error.
         each_epoch: whether it saves at the end of each epoch, too, whatever `save_freq` is.
+
+    Attributes:
+        batches: the number of batches of the epoch that have ended.
+        stopped: whether training stops before its last epoch.
     """
 
     def __init__(
@@ -78,12 +82,12 @@ class Resuming(Hooks, abc.ABC):
         self.strategy = group_of(self.model)
         self._backup = self.make_backup()
         self._callback_states = callback_states.Snapshots(fit.callbacks)
-        self._epoch = self._batches = self._since_saving = 0
-        self._save_at_end = self._stopped = self._saved = self._trained = False
+        self._epoch = self.batches = self._since_saving = 0
+        self._save_at_end = self.stopped = self._saved = self._trained = False
         self._leaving = ""  # the place, if `fit` is left as soon as the backup there counts
         self._metrics_to_come: Optional[Checkpoint] = None
         self._rates_to_keep: List[Tuple[tf.Variable, np.ndarray]] = []
-        self._restore()
+        self.restore()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
@@ -105,8 +109,8 @@ class Resuming(Hooks, abc.ABC):
         if self._backup.confirm():
             self.confirmed()
         self._add_metrics_to_come()
-        done = batch + 1 - self._batches
-        self._batches = batch + 1
+        done = batch + 1 - self.batches
+        self.batches = batch + 1
         self._saved, self._trained = False, True
         self.took(done)
         self._since_saving += done
@@ -115,24 +119,24 @@ class Resuming(Hooks, abc.ABC):
         if is_due:
             self._since_saving = 0
         agree_to_stop(self.model)
-        if not (self.model.stop_training or self.running.is_last(self._batches)):
-            self._end_part(saves=is_due)
+        if not (self.model.stop_training or self.running.is_last(self.batches)):
+            self.end_part(saves=is_due)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
-        self._epoch, self._batches = epoch + 1, 0
+        self._epoch, self.batches = epoch + 1, 0
         self._callback_states.epoch_ended()
         agree_to_stop(self.model)
-        self._stopped = bool(self.model.stop_training)
-        self._end_part(saves=self._each_epoch or self._save_at_end or self._stopped)
+        self.stopped = bool(self.model.stop_training)
+        self.end_part(saves=self._each_epoch or self._save_at_end or self.stopped)
         self._save_at_end = False
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
         del logs
         if self.leaves_at_end() and (self._trained or self._restored):
             if not self._saved and self._trained:
-                self._save()
-            self.leave(place_name(self._epoch, self._batches))
+                self.save()
+            self.leave(place_name(self._epoch, self.batches))
         if self._fit is not None:
             self._fit.forget()
             self._fit = None
@@ -198,53 +202,55 @@ class Resuming(Hooks, abc.ABC):
     def leave(self, place: str) -> None:
         """Leaves `fit`, whose state is saved at this place."""
 
-    def _end_part(self, *, saves: bool) -> None:
+    def end_part(self, *, saves: bool) -> None:
         """Ends a part of `fit` after which it can continue: a batch, an epoch, or all epochs."""
         if saves:
-            self._save()
+            self.save()
         if self.leaves_here():
             if not saves:
-                self._save()
-            place = place_name(self._epoch, self._batches)
+                self.save()
+            place = place_name(self._epoch, self.batches)
             if self._backup.waits:
                 self._leaving = place
             else:
                 self.leave(place)
 
-    def _save(self) -> None:
-        metrics = metric_variables(self.model) if self._batches else {}
+    def save(self) -> None:
+        """Saves the state of training."""
+        metrics = metric_variables(self.model) if self.batches else {}
         remembered, weights = self._callback_states.take()
         facts = {
             "epoch": self._epoch,
-            "batches": self._batches,
-            "stopped": self._stopped,
-            "place": self.running.place(self._batches),
+            "batches": self.batches,
+            "stopped": self.stopped,
+            "place": self.running.place(self.batches),
             "callbacks": remembered,
             **self.further_facts(),
         }
         self._backup.save(Checkpoint(facts, weights), metrics)
         self._saved = True
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Puts back what was saved, if there is something."""
         found = self._backup.restore()
         self._restored = found is not None
         if found is None:
             return
         facts, arrays = found
-        self._stopped = bool(facts["stopped"])
+        self.stopped = bool(facts["stopped"])
         callback_states.restore(self.running.callbacks, facts["callbacks"], arrays)
-        self._epoch, self._batches = facts["epoch"], facts["batches"]
+        self._epoch, self.batches = facts["epoch"], facts["batches"]
         kept = lasting(facts["variables"])
         sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
         if sums:
             self._metrics_to_come = Checkpoint(sums, arrays)
-        if self._batches:  # The callbacks that begin this epoch once more may change its learning rate.
+        if self.batches:  # The callbacks that begin this epoch once more may change its learning rate.
             rates = learning_rates(self.model)
             self._rates_to_keep = [(rate, replicas_of(rate)[0].numpy()) for rate in rates]
         if facts["stopped"]:
             self.running.end_now()
         else:
-            self.running.go_to(self._epoch, self._batches, facts["place"])
+            self.running.go_to(self._epoch, self.batches, facts["place"])
 
     def _add_metrics_to_come(self) -> None:
         """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""

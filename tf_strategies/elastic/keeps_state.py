@@ -94,18 +94,18 @@ class KeepsState(Resuming):
             self._fit.forget()
             self._fit = None
 
-    def _end_part(self, *, saves: bool) -> None:
-        if self._batches == 0:
-            self._times.epoch_ended(stops=self._stopped)
-        super()._end_part(saves=saves or self._times.is_due)
+    def end_part(self, *, saves: bool) -> None:
+        if self.batches == 0:
+            self._times.epoch_ended(stops=self.stopped)
+        super().end_part(saves=saves or self._times.is_due)
 
-    def _save(self) -> None:
-        super()._save()
+    def save(self) -> None:
+        super().save()
         if not self._memory.waits:
             self._write_if_due()
 
-    def _restore(self) -> None:
-        super()._restore()
+    def restore(self) -> None:
+        super().restore()
         if self._memory.moment is not None:
             self._times.go_on(self._memory.moment.position.facts)
 

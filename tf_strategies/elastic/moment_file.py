@@ -84,10 +84,10 @@ class MomentFile(GroupBackup):
         """
         if moment is self._kept:
             return
-        variables = {**training_variables(self._model), **metric_variables(self._model)}
-        parts = parts_of(moment, variables, is_first=self._rank == 0)
+        variables = {**training_variables(self.model), **metric_variables(self.model)}
+        parts = parts_of(moment, variables, is_first=self.rank == 0)
         values = {name: [np.asarray(part) for part in each] for name, each in parts.items()}
-        state = group_state.collect(self._strategy, {name: variables[name] for name in values}, values)
+        state = group_state.collect(self.strategy, {name: variables[name] for name in values}, values)
         facts = {name: fact for name, fact in moment.position.facts.items() if name != _FACT}
         arrays = {**state.arrays, **moment.position.arrays}
         self.write(Checkpoint({**facts, "variables": state.facts}, arrays))
@@ -105,7 +105,7 @@ class MomentFile(GroupBackup):
         facts = dict(checkpoint.facts)
         described: JsonObject = facts.pop("variables")
         state = Checkpoint(described, checkpoint.arrays)
-        variables = training_variables(self._model)
+        variables = training_variables(self.model)
         values: Dict[str, List[tf.Tensor]] = {}
         sums: Dict[str, np.ndarray] = {}
         for name, fact in described.items():
@@ -114,7 +114,7 @@ class MomentFile(GroupBackup):
                 total = array.sum(axis=0) if fact["each"] else array * fact["replicas"]
                 sums[name] = total.astype(array.dtype)
             elif name in variables:
-                parts = group_state.for_replicas(self._strategy, state, name, variables[name])
+                parts = group_state.for_replicas(self.strategy, state, name, variables[name])
                 values[name] = [tf.constant(part) for part in parts]
             else:
                 values[name] = [tf.constant(array[0] if fact["each"] else array)]
@@ -124,9 +124,7 @@ class MomentFile(GroupBackup):
     def holder(self) -> int:
         """Returns the rank of the worker whose file is farthest."""
         text = json.dumps(self._place())
-        answers = (
-            [text] if self._strategy is None else self._strategy.exchange(text, "the place of the backup")
-        )
+        answers = [text] if self.strategy is None else self.strategy.exchange(text, "the place of the backup")
         places = [json.loads(answer) for answer in answers]
         for place in places:
             if isinstance(place, str):
@@ -135,18 +133,18 @@ class MomentFile(GroupBackup):
 
     def delete(self) -> None:
         """Deletes the file of this worker, unless the user keeps it. All workers must have come to the end of `fit`."""
-        with contextlib.nullcontext() if self._rank == 0 else contextlib.suppress(OSError):
+        with contextlib.nullcontext() if self.rank == 0 else contextlib.suppress(OSError):
             if self._deletes:
-                remove(self._path)
+                remove(self.path)
 
     def _place(self) -> Union[str, List[int]]:
         """Returns the place of the file of this worker, or an error."""
         try:
-            facts = read_facts(self._path)
+            facts = read_facts(self.path)
         except FileNotFoundError:
             return []
         except OSError as error:
-            return str(cannot_read(self._name_of(self._rank), self._path, error))
+            return str(cannot_read(self.name_of(self.rank), self.path, error))
         except CheckpointError as error:
-            return f"{self._name_of(self._rank)}: {error}"
+            return f"{self.name_of(self.rank)}: {error}"
         return [facts["epoch"], facts["batches"]]
