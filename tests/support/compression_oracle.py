@@ -16,7 +16,7 @@ def largest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def regions_of(places: List[np.ndarray], k: int, elements: int) -> List[int]:
-    """Where the regions of workers begin, and where the last one ends, of which each sends entries at ascending places."""
+    """Returns the offsets of the regions. Each worker sends entries at ascending places."""
     size = len(places)
     stride = max(1, math.ceil(k / min(2 * (size + 8), 4096 // size)))
     samples = sorted(

@@ -1,5 +1,7 @@
 """The groups of elastic training as a state machine: who trains, who looks for whom, and who waits for which group.
 
+Rank 0 may also give up while its coordinator still completes the group. That is the same as the other order, so it is not here.
+
 There is no clock. A worker may give up waiting at any moment, a message may arrive late or never, and a worker that was killed is
 one to which nothing happens any more. The rule that decides who may go on is the real one, `Roll.objection`.
 """

@@ -191,7 +191,7 @@ def ranks(message: Message, key: str) -> frozenset[int]:
 
 
 def lists_of_ranks(message: Message, key: str) -> list[tuple[int, ...]]:
-    """Returns a field of a message that has lists of ranks, of which none has a rank twice.
+    """Returns a field of a message that has lists of ranks, none of which is empty or has a rank twice.
 
     Raises:
         ValueError: the field is missing, or is something else.
@@ -199,7 +199,7 @@ def lists_of_ranks(message: Message, key: str) -> list[tuple[int, ...]]:
     value = message.get(key)
     found = [_ranks_in(each) for each in value] if isinstance(value, list) else [None]
     lists = [tuple(each) for each in found if each is not None]
-    if len(lists) < len(found) or any(len(set(each)) < len(each) for each in lists):
+    if len(lists) < len(found) or any(len(set(each)) < max(1, len(each)) for each in lists):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of lists of ranks")
     return lists
 

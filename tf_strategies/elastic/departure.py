@@ -96,12 +96,13 @@ class Departure(contextlib.ExitStack):
         if is_asked:
             # Before the others can know that it leaves; see control_plane/roll_call/roll.py.
             strategy.abandon("SIGTERM, which asked it to end")
-        saves = False
+        too_few, how = False, "ends without being saved"
         try:
             leavers = self._preemption.asked(is_asked)
-            saves = save is not None and strategy.size - len(leavers) < self._min_workers
-            if save is not None and saves:
+            too_few = strategy.size - len(leavers) < self._min_workers
+            if save is not None and too_few:
                 save()
+                how = "is saved"
             if len(leavers) < strategy.size:
                 strategy.let_leave(leavers)
         except (tf.errors.OpError, BootstrapError) as error:
@@ -110,10 +111,17 @@ class Departure(contextlib.ExitStack):
             raise
         names = self._preemption.names_of(leavers)
         if not is_asked:
+            if too_few:
+                _log.warning(
+                    "SIGTERM asked %s to end. Too few workers are left: training %s at %s", names, how, place
+                )
             raise BootstrapError(f"SIGTERM asked {names} to end; the others form a group again")
         if len(leavers) == strategy.size:
-            how = "is saved" if saves else "ends without being saved"
             _log.warning("SIGTERM asked all workers to end. Training %s at %s", how, place)
+        elif too_few:
+            _log.warning(
+                "SIGTERM asked %s to end. Too few workers are left: training %s at %s", names, how, place
+            )
         else:
             mine = strategy.name_of(strategy.rank)
             _log.warning("SIGTERM asked %s to end. It leaves at %s, and the others train on", mine, place)

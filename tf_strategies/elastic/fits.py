@@ -266,6 +266,7 @@ class _Fit(Generic[Seed]):
     def end(self) -> None:
         """Puts back what the attempts have changed of the user's callbacks."""
         self._strategy.admit(None)
+        self.callback.put_back()
         for file, appends in self._appends:  # the first change last
             file.append = appends
 

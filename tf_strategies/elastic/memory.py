@@ -118,11 +118,10 @@ class MemoryBackup(Backup):
         if memory.moment is None:
             self.save(Checkpoint({}, {}), {})
         memory.moment = self._farthest(memory.moment or nowhere())
-        found = self._take_over(memory.moment) if memory.continues else None
-        if self._file is not None and not memory.moment.position.facts:  # no step has been taken
-            saved = self._file.moment()
-            if saved is not None:
-                memory.moment, found = saved, self._take_over(saved)
+        no_step = not memory.moment.position.facts
+        saved = self._file.moment() if self._file is not None and no_step else None
+        memory.moment = saved or memory.moment
+        found = self._take_over(memory.moment) if saved or memory.continues else None
         memory.on_ready()
         if not self._lacks_metrics:
             memory.on_caught_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from typing import Dict, List, Optional, Union
 
 import numpy as np
@@ -14,15 +15,17 @@ from tf_strategies.callbacks.backup import cannot_read, remove
 from tf_strategies.callbacks.backup_and_restore import BackupFile
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, CheckpointError, read_facts
 from tf_strategies.callbacks.group_backup import GroupBackup
+from tf_strategies.callbacks.resuming import place_name
 from tf_strategies.elastic.moment import Moment, parts_of
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.model_state import metric_variables, training_variables
+from tf_strategies.keras.model_state import metric_variables, replicas_of, training_variables
 from tf_strategies.keras.types import Model
 from tf_strategies.types import JsonObject
 
 __all__ = ["FileTimes", "MomentFile"]
 
 _FACT = "file_times"
+_log = logging.getLogger("tf_strategies")
 
 
 class FileTimes:
@@ -75,6 +78,7 @@ class MomentFile(GroupBackup):
         super().__init__(file.path, model, strategy)
         self._deletes = file.deletes
         self._kept: Optional[Moment] = None
+        self._holder = 0
 
     def keep(self, moment: Moment) -> None:
         """Writes a moment, if it is not the last one that was written.
@@ -87,6 +91,9 @@ class MomentFile(GroupBackup):
         variables = {**training_variables(self.model), **metric_variables(self.model)}
         parts = parts_of(moment, variables, is_first=self.rank == 0)
         values = {name: [np.asarray(part) for part in each] for name, each in parts.items()}
+        for name, variable in training_variables(self.model).items():
+            if name not in values:  # a newcomer has its own, such as the state of a random generator
+                values[name] = [part.numpy() for part in replicas_of(variable)]
         state = group_state.collect(self.strategy, {name: variables[name] for name in values}, values)
         facts = {name: fact for name, fact in moment.position.facts.items() if name != _FACT}
         arrays = {**state.arrays, **moment.position.arrays}
@@ -103,6 +110,14 @@ class MomentFile(GroupBackup):
         if checkpoint is None:
             return None
         facts = dict(checkpoint.facts)
+        if self.rank == 0:
+            place = place_name(facts["epoch"], facts["batches"])
+            _log.warning(
+                "training begins at %s, from the backup of %s: %s",
+                place,
+                self.name_of(self._holder),
+                self.path,
+            )
         described: JsonObject = facts.pop("variables")
         state = Checkpoint(described, checkpoint.arrays)
         variables = training_variables(self.model)
@@ -129,7 +144,8 @@ class MomentFile(GroupBackup):
         for place in places:
             if isinstance(place, str):
                 raise CheckpointError(place)
-        return places.index(max(places))
+        self._holder = places.index(max(places))
+        return self._holder
 
     def delete(self) -> None:
         """Deletes the file of this worker, unless the user keeps it. All workers must have come to the end of `fit`."""

@@ -61,7 +61,7 @@ class LossScale(NamedTuple):
             now = scale.read_value()
             if not finite:
                 return scale.assign(tf.minimum(now, tf.maximum(used / 2, self.least)))
-            doubles = is_full & (now <= used) & tf.math.is_finite(2 * used)
+            doubles = is_full & tf.equal(now, used) & tf.math.is_finite(2 * used)
             return scale.assign(tf.where(doubles, 2 * used, now))
 
         def change_count(count: tf.Variable, is_full: tf.Tensor) -> Fetch:
@@ -145,8 +145,11 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
         is_elsewhere = strategy is None or (found is None and self.dynamic)
         if is_elsewhere or tf.distribute.in_cross_replica_context():
             return original(self, grads_and_vars, *args, **kwargs)
+        grads_and_vars = list(grads_and_vars)
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
         inner = self.inner_optimizer
+        if not pairs:
+            return original(self, grads_and_vars, *args, **kwargs)  # which raises an error
         _build(inner, [variable for _, variable in pairs])
         _refuse_counts_in_python(inner)
 

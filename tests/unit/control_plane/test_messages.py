@@ -81,7 +81,9 @@ def test_lists_of_ranks_are_read_back():
     assert messages.lists_of_ranks(message, "perhaps") == [(0, 3), (2, 1, 0)]
 
 
-@pytest.mark.parametrize("value", [None, {}, [0], [[0], 1], [[0, -1]], [[True]], [[0.0]], [["0"]], [[1, 1]]])
+@pytest.mark.parametrize(
+    "value", [None, {}, [0], [[0], 1], [[0, -1]], [[True]], [[0.0]], [["0"]], [[1, 1]], [[]]]
+)
 def test_lists_of_something_else_are_a_value_error(value):
     with pytest.raises(
         ValueError, match="the 'perhaps' of a present message must be a list of lists of ranks"

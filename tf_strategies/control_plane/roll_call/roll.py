@@ -23,9 +23,8 @@ from typing import Collection, Iterable, Sequence
 
 __all__ = ["Attempt", "Roll"]
 
-Attempt = tuple[
-    int, ...
-]  # ranks of the last group and newcomers, in the order of their ranks in the group that they form
+Attempt = tuple[int, ...]
+"""The ranks of the last group and newcomers that form a group, in the order of their ranks in it."""
 
 
 @dataclasses.dataclass

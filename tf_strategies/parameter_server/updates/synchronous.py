@@ -130,6 +130,11 @@ class SynchronousUpdates(UpdateRule):
     def end_step(self, step: Step) -> None:
         if not any(update.key and update.variable.trainable for update in step.pending):
             _require_gradients(step, self.replicas_in_sync)
+            if step.checks:
+                raise NotImplementedError(
+                    "a loss scale is used in a step that has no gradient of a trainable variable; let SyncReplicasStrategy apply "
+                    "gradients to variables that were made in its scope, or use mixed_bfloat16"
+                )
             for update in step.pending:
                 _run(update.access, update.variable, update.fn, update.args, update.kwargs)
             return
