@@ -18,7 +18,13 @@ import tensorflow as tf
 from tf_strategies.keras import loss_scale
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
-from tf_strategies.keras.types import Gradients, GradientsAndVariables, Keras3Optimizer, Variable
+from tf_strategies.keras.types import (
+    Gradients,
+    GradientsAndVariables,
+    Keras2Optimizer,
+    Keras3Optimizer,
+    Variable,
+)
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import PerReplica, Result, TensorOrSlices
 
@@ -30,6 +36,7 @@ __all__ = [
     "handle_finite_grads",
     "overwrite_with_average",
     "update_averages",
+    "update_with_rows",
 ]
 
 _this_thread = threading.local()
@@ -151,6 +158,23 @@ def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> 
                 variable.assign(average.value)
 
     return overwrite
+
+
+def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
+    """Returns the method of optimizers of Keras 2 that updates a variable.
+
+    Keras 2 adds up the rows of a gradient that have the same index, before it applies gradients. On servers, rows of several
+    workers come together after that.
+    """
+    del keras
+
+    @functools.wraps(original)
+    def update(self: Keras2Optimizer, gradient: TensorOrSlices, variable: Variable) -> Result:
+        if isinstance(gradient, tf.IndexedSlices) and _are_summed_later():
+            (gradient,) = self._deduplicate_sparse_grad([gradient])
+        return original(self, gradient, variable)
+
+    return update
 
 
 def update_averages(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:

@@ -214,6 +214,9 @@ class Keras2Optimizer(Optimizer, Protocol):
     ) -> object:
         """Changes the variables by their gradients."""
 
+    def _deduplicate_sparse_grad(self, grads: Gradients) -> Gradients:
+        """Adds up the rows of sparse gradients that have the same index."""
+
 
 class Keras2LossScaleOptimizer(Optimizer, Protocol):
     """A LossScaleOptimizer of Keras 2."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -63,26 +64,33 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         strategy.close()
 
 
-def check_an_optimizer_gets_one_row_for_the_rows_of_several_workers(folder: Path) -> None:
-    """Each worker has a gradient for row 0 and one for a row of its own. Adagrad divides a sum by its square root of squares."""
+def check_rows_of_several_workers_train_as_those_of_one_process(folder: Path) -> None:
+    """Each worker has a gradient for row 0 and one for a row of its own. Adagrad takes squares of rows."""
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
-    with strategy.scope():
+
+    def made() -> tuple:
         table = (keras.Variable if KERAS3 else tf.Variable)(np.ones([4, 2], "float32"), name="table")
         optimizer = keras.optimizers.Adagrad(0.5, initial_accumulator_value=0.0)
         optimizer.build([table])
+        return table, optimizer
 
-    def replica() -> None:
-        values = tf.fill([2, 2], 1 / tf.distribute.get_replica_context().num_replicas_in_sync)
-        indices = tf.constant([0, 1 + strategy.rank])
-        gradient = tf.IndexedSlices(values, indices, tf.constant([4, 2]))
+    def apply(table: Any, optimizer: Any, indices: list) -> None:
+        values = tf.fill([len(indices), 2], 1 / 3)
+        gradient = tf.IndexedSlices(values, tf.constant(indices), tf.constant([4, 2]))
         if KERAS3:
             optimizer.apply([gradient], [table])
         else:
             optimizer.apply_gradients([(gradient, table)])
 
-    tf.function(strategy.run)(replica)
+    with strategy.scope():
+        mine = made()
+    tf.function(strategy.run)(lambda: apply(*mine, [0, 1 + strategy.rank]))
     wait_for_all(folder, "rows added", strategy.rank, strategy.size)
-    np.testing.assert_allclose(table.numpy(), np.full([4, 2], 0.5), rtol=0, atol=1e-5)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        alone = made()
+        tf.distribute.get_strategy().run(lambda: apply(*alone, [0, 1, 0, 2, 0, 3]))
+    np.testing.assert_allclose(mine[0].numpy(), alone[0].numpy(), rtol=0, atol=1e-5)
+    assert abs(alone[0].numpy()[1, 0] - 0.5) < 1e-5, alone[0].numpy()
     wait_for_all(folder, "rows seen", strategy.rank, strategy.size)
     strategy.close()
 

@@ -10,11 +10,10 @@ from typing import List, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from tf_strategies._tf import rows
-
 __all__ = ["HOST", "from_dense", "merge_rows", "number_of_rows", "row_shape", "to_dense"]
 
 HOST = "/device:CPU:0"
+_SUMMED_IN_FLOAT32 = (tf.float16, tf.bfloat16)
 
 
 def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
@@ -27,10 +26,11 @@ def merge_rows(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
         Slices with distinct indices, in the order of first appearance.
     """
     with tf.device(HOST):
-        values, indices = rows.merge_rows(
-            *(tf.concat(each, 0) for each in zip(*((part.values, part.indices) for part in parts)))
+        values = tf.concat([part.values for part in parts], 0)
+        indices, position = tf.unique(tf.concat([part.indices for part in parts], 0))
+        return tf.IndexedSlices(
+            _segment_sum(values, position, tf.size(indices)), indices, parts[0].dense_shape
         )
-        return tf.IndexedSlices(values, indices, parts[0].dense_shape)
 
 
 def number_of_rows(slices: tf.IndexedSlices) -> Union[int, tf.Tensor, None]:
@@ -89,3 +89,11 @@ def from_dense(sums: tf.Tensor, touched: tf.Tensor, like: tf.IndexedSlices) -> t
         indices = tf.where(touched > 0)[:, 0]
         values = tf.gather(sums, indices)
         return tf.IndexedSlices(values, tf.cast(indices, like.indices.dtype), like.dense_shape)
+
+
+def _segment_sum(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    if values.dtype in _SUMMED_IN_FLOAT32:
+        return tf.cast(
+            tf.math.unsorted_segment_sum(tf.cast(values, tf.float32), position, count), values.dtype
+        )
+    return tf.math.unsorted_segment_sum(values, position, count)

@@ -43,6 +43,13 @@ GRADIENTS: Tuple[Patch, ...] = (
     ),
     Patch(
         "optimizers.Optimizer",
+        "_update_step",
+        summed_gradients.update_with_rows,
+        "adds up the rows of several workers",
+        until=KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
         "_update_model_variables_moving_average",
         summed_gradients.update_averages,
         "averages weights that servers have updated",

@@ -48,6 +48,7 @@ READS: Tuple[Read, ...] = (
     Read("optimizers.Optimizer", "_model_variables_moving_average", "the averages of weights", KERAS3, NONE),
     Read("optimizers.Optimizer", "_get_variable_index", "the slots of a variable", KERAS3, NONE),
     Read("optimizers.Optimizer", "_index_dict", "the slots of a variable", FIRST, KERAS3),
+    Read("optimizers.Optimizer", "_deduplicate_sparse_grad", "to add up rows as Keras does", FIRST, KERAS3),
     Read("optimizers.Optimizer", "_var_key", "the slots of a variable", FIRST, KERAS3),
     Read("optimizers.Optimizer", "_build_learning_rate", "as each optimizer does", FIRST, KERAS3),
     Read("optimizers.Optimizer", "_serialize_hyperparameter", "as each optimizer does", FIRST, KERAS3),

@@ -12,7 +12,6 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies._tf.rows import merge_rows
 from tf_strategies.native import ledger
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.updates.bundles import Bundle
@@ -189,12 +188,8 @@ class Application:
                     members, dtype=bundle.dtype, row_shape=bundle.rows.values.shape[1:], **where
                 )
                 at_once(rows.values)
-                values, indices = merge_rows(
-                    rows.values, rows.indices
-                )  # some optimizers take squares of rows
-                return tf.IndexedSlices(
-                    self._scaled(bundle, values), indices, dense_shape=bundle.rows.dense_shape
-                )
+                values = self._scaled(bundle, rows.values)
+                return tf.IndexedSlices(values, rows.indices, dense_shape=bundle.rows.dense_shape)
             (total,) = ledger.sum_gradients(members, dtype=bundle.dtype, shapes=[bundle.shape], **where)
             return self._scaled(bundle, at_once(total))
 
