@@ -30,7 +30,7 @@ _FAILURES = 2000  # of one simulation
 
 
 class Times(NamedTuple):
-    """What happens at a failure, in seconds: see the module."""
+    """Holds the seconds that a failure costs. The module describes the fields."""
 
     lost: float
     joined: float

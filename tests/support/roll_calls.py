@@ -16,7 +16,7 @@ from tf_strategies.control_plane.roll_call.survivor import RETRY_SECONDS, Outcom
 
 _EPOCH = 1
 _END: Message = {"type": "end"}
-KILLED = Outcome(frozenset(), "it was killed")
+_KILLED = Outcome(frozenset(), "it was killed")
 
 
 class _Stream(Connection):
@@ -171,7 +171,7 @@ class World:
 
     def _kill(self, rank: int) -> None:
         self.kills -= 1
-        self._finish(rank, KILLED)
+        self._finish(rank, _KILLED)
 
     def _cut(self, number: int) -> None:
         self.cuts -= 1

@@ -1,9 +1,9 @@
 """The groups of elastic training as a state machine: who trains, who looks for whom, and who waits for which group.
 
-Rank 0 may also give up while its coordinator still completes the group. That is the same as the other order, so it is not here.
-
 There is no clock. A worker may give up waiting at any moment, a message may arrive late or never, and a worker that was killed is
 one to which nothing happens any more. The rule that decides who may go on is the real one, `Roll.objection`.
+
+One case is left out: rank 0 may give up while its coordinator still completes the group. The outcome is that of the other order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Group(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What a worker does.
+    """Describes what a worker does.
 
     Attributes:
         does: "trains" in a group, "waits" until a group is complete, "calls" the roll of a group, is "new" in the roll of a

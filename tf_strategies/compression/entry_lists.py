@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import List, NamedTuple, Sequence, Union
 
 import tensorflow as tf
@@ -30,9 +31,14 @@ class SelectedEntries(NamedTuple):
     wanted: Union[int, tf.Tensor]
 
 
+def starts_of(lists: Sequence[SelectedEntries]) -> List[int]:
+    """Returns where each vector begins in their concatenation."""
+    return [0, *itertools.accumulate(each.elements for each in lists[:-1])]
+
+
 def joined(lists: Sequence[SelectedEntries]) -> SelectedEntries:
     """Returns the entries of several vectors, as entries of their concatenation."""
-    starts = [sum(each.elements for each in lists[:number]) for number in range(len(lists))]
+    starts = starts_of(lists)
     return SelectedEntries(
         tf.concat([each.indices + start for each, start in zip(lists, starts)], 0),
         tf.concat([each.values for each in lists], 0),

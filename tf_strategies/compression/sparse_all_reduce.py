@@ -14,6 +14,7 @@ from tf_strategies.compression.entry_lists import (
     joined,
     lost_in_writing,
     split_up,
+    starts_of,
 )
 from tf_strategies.native.entries import encode_entries, encode_regions, merge_entries, sum_entries
 from tf_strategies.native.top_k import top_k
@@ -80,7 +81,11 @@ class SparseAllReduce:
         if not self._exact:
             places = self._lists[number].indices[:, tf.newaxis]
             kept = tf.tensor_scatter_nd_update(kept, places, self._lost[number])
-        return tf.tensor_scatter_nd_add(kept, *self._held_back[number])
+        places, values = self._held_back[number]
+        # To add nothing would copy the vector. Most vectors lie in the regions of others.
+        return tf.cond(
+            tf.size(values) > 0, lambda: tf.tensor_scatter_nd_add(kept, places, values), lambda: kept
+        )
 
     def _largest(
         self, received: tf.Tensor, k: Union[int, tf.Tensor], begin: tf.Tensor, end: tf.Tensor, elements: int
@@ -102,7 +107,7 @@ class SparseAllReduce:
 
     def _by_vector(self, places: tf.Tensor, values: tf.Tensor) -> List[Tuple[tf.Tensor, tf.Tensor]]:
         """Splits entries of this worker's region by vector: [u, 1] int64 indices within the vector, and [u] values."""
-        starts = [sum(each.elements for each in self._lists[:number]) for number in range(len(self._lists))]
+        starts = starts_of(self._lists)
         inner = tf.cast(tf.searchsorted(places, tf.constant(starts[1:], tf.int64)), tf.int64)
         cuts = tf.concat([[0], inner, [tf.size(places, tf.int64)]], 0)
         parts = [

@@ -184,7 +184,7 @@ class _Fit(Generic[Seed]):
         self._drawn = 0
         self._random_state = [compat.op_seed(), compat.next_op_number()]
         self._replay = Replay(arguments.get("x"), arguments.get("validation_data"))
-        self.obstacle = self._replay.obstacle or _obstacle(model)
+        self.obstacle = self._replay.obstacle or _obstacle(model, self._callbacks)
         self.departure = Departure(strategy, self.can_continue, elastic.min_workers)
         self.callback = KeepsState(self._memory, elastic.copy_every, self.departure)
         if self.obstacle and strategy.rank == 0:
@@ -266,7 +266,6 @@ class _Fit(Generic[Seed]):
     def end(self) -> None:
         """Puts back what the attempts have changed of the user's callbacks."""
         self._strategy.admit(None)
-        self.callback.put_back()
         for file, appends in self._appends:  # the first change last
             file.append = appends
 
@@ -307,8 +306,10 @@ class _Fit(Generic[Seed]):
         return self._seeds[self._drawn - 1]
 
 
-def _obstacle(model: Model) -> str:
-    """Returns why the steps of a model cannot be traced again, or ""."""
+def _obstacle(model: Model, callbacks: Callbacks) -> str:
+    """Returns why a `fit` cannot begin again in the middle, or ""."""
+    if hasattr(callbacks, "callbacks"):
+        return "its CallbackList was made before fit, which adds callbacks of its own; give fit a list of callbacks"
     for name in ("train_step", "test_step"):
         if hasattr(getattr(model, name, None), "get_concrete_function"):
             return (
@@ -319,5 +320,4 @@ def _obstacle(model: Model) -> str:
 
 
 def _listed(callbacks: Callbacks) -> Sequence[Callback]:
-    given = getattr(callbacks, "callbacks", callbacks)
-    return given if isinstance(given, (list, tuple)) else [given] if given else []
+    return callbacks if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
@@ -12,7 +12,7 @@ from tf_strategies.elastic.memory import Memory, MemoryBackup
 from tf_strategies.elastic.moment_file import FileTimes, MomentFile
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.atomic_files import remove_left_over
-from tf_strategies.keras.fit_types import Callback, Logs
+from tf_strategies.keras.fit_types import Logs
 from tf_strategies.types import JsonObject
 
 __all__ = ["KeepsState"]
@@ -36,18 +36,15 @@ class KeepsState(Resuming):
         self._user: Optional[BackupAndRestore] = None
         self._file: Optional[MomentFile] = None
         self._times = FileTimes(None)
-        self._removed: List[Tuple[List[Callback], int, BackupAndRestore]] = []
 
     def acts_for(self, other: Resuming) -> bool:
         return isinstance(other, BackupAndRestore)
 
     def make_backup(self) -> Backup:
         callbacks = self.running.callbacks
-        for number, each in enumerate(list(callbacks)):
-            if isinstance(each, BackupAndRestore):
-                self._user = each
-                self._removed.append((callbacks, number, each))
-                callbacks.remove(each)
+        for each in [each for each in callbacks if isinstance(each, BackupAndRestore)]:
+            self._user = each
+            callbacks.remove(each)
         if self._user is not None:
             file = self._user.file
             if file.needs_sigterm and not self._departure.notes_signal:
@@ -90,12 +87,6 @@ class KeepsState(Resuming):
         """Deletes the file, unless the user keeps it. All workers must have come to the end of `fit`."""
         if self._file is not None:
             self._file.delete()
-
-    def put_back(self) -> None:
-        """Puts back the callback for which it has acted, in a list of the user that another `fit` may get."""
-        for callbacks, number, each in self._removed:
-            callbacks.insert(number, each)
-        self._removed = []
 
     def forget_fit(self) -> None:
         """Removes what an attempt that failed has left in the model."""

@@ -33,6 +33,7 @@ __all__ = [
     "apply_gradients_keras2",
     "apply_scaled_keras3",
     "scale_loss",
+    "strategy_of_servers",
     "supports_loss_scaling",
 ]
 
@@ -83,7 +84,7 @@ def supports_loss_scaling(original: Callable[[], bool], keras: ModuleType) -> Ca
     @functools.wraps(original)
     def supports() -> bool:
         in_session = not tf.compat.v1.executing_eagerly_outside_functions()
-        return original() or (_strategy_of_servers() is not None and not in_session)
+        return original() or (strategy_of_servers() is not None and not in_session)
 
     return supports
 
@@ -112,7 +113,7 @@ def apply_scaled_keras3(original: Callable[..., Result], keras: ModuleType) -> C
         grads: Gradients,
         trainable_variables: Optional[Sequence[Variable]] = None,
     ) -> Optional[Result]:
-        strategy, found = _strategy_of_servers(), _loss_scale_of(self)
+        strategy, found = strategy_of_servers(), _loss_scale_of(self)
         if strategy is None or found is None:
             return original(self, grads, trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
@@ -141,7 +142,7 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
     def apply_gradients(
         self: Keras2LossScaleOptimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
     ) -> Optional[Result]:
-        strategy, found = _strategy_of_servers(), _loss_scale_of(self)
+        strategy, found = strategy_of_servers(), _loss_scale_of(self)
         is_elsewhere = strategy is None or (found is None and self.dynamic)
         if is_elsewhere or tf.distribute.in_cross_replica_context():
             return original(self, grads_and_vars, *args, **kwargs)
@@ -185,7 +186,8 @@ def _loss_scale_of(optimizer: Optimizer) -> Optional[LossScale]:
     return LossScale(scale, count, optimizer.dynamic_growth_steps, least)
 
 
-def _strategy_of_servers() -> Optional[WorkerStrategy]:
+def strategy_of_servers() -> Optional[WorkerStrategy]:
+    """Returns the current strategy if gradients of several workers are added up when they are applied, otherwise None."""
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, WorkerStrategy) and strategy.sums_when_applied else None
 

@@ -91,7 +91,7 @@ def all_reduce_sum_gradients(
     def sum_once(self: Keras3Optimizer, grads_and_vars: GradientsAndVariables) -> GradientsAndVariables:
         clipped = getattr(_this_thread, "clipped", False)
         _this_thread.clipped = False
-        if clipped or _are_sums() or _are_summed_later():
+        if clipped or _are_sums() or loss_scale.strategy_of_servers() is not None:
             return grads_and_vars
         if _is_between_replicas():  # Keras 3.3 and 3.4 call this, and do not add up gradients themselves.
             grads_and_vars = list(grads_and_vars)
@@ -170,7 +170,7 @@ def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Call
 
     @functools.wraps(original)
     def update(self: Keras2Optimizer, gradient: TensorOrSlices, variable: Variable) -> Result:
-        if isinstance(gradient, tf.IndexedSlices) and _are_summed_later():
+        if isinstance(gradient, tf.IndexedSlices) and loss_scale.strategy_of_servers() is not None:
             (gradient,) = self._deduplicate_sparse_grad([gradient])
         return original(self, gradient, variable)
 
@@ -187,7 +187,7 @@ def update_averages(original: Callable[..., None], keras: ModuleType) -> Callabl
     @functools.wraps(original)
     def update(self: Keras3Optimizer, trainable_variables: Sequence[Variable]) -> None:
         context = tf.distribute.get_replica_context()
-        if context is None or not _are_summed_later():
+        if context is None or loss_scale.strategy_of_servers() is None:
             original(self, trainable_variables)
             return
         pairs = [
@@ -286,11 +286,6 @@ def _is_between_replicas() -> bool:
 
 def _is_compressed() -> bool:
     return tf.distribute.get_strategy().compresses
-
-
-def _are_summed_later() -> bool:
-    strategy = tf.distribute.get_strategy()
-    return isinstance(strategy, WorkerStrategy) and strategy.sums_when_applied
 
 
 def _are_sums() -> bool:

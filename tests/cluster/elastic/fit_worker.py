@@ -1,6 +1,6 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
-    {"data": "arrays" | "shuffled" | "unknown" | "unseeded" | "generator" | "from_generator", "folder": PATH,
+    {"data": "arrays" | "shuffled" | "unknown" | "unseeded" | "generator" | "from_generator" | "callback_list", "folder": PATH,
      "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]}, "meet": BATCH or 0, "wrong": "",
      "backup": PATH or "", "save_freq": "epoch" or BATCHES}
 
@@ -82,7 +82,7 @@ class Meeting(tf.keras.callbacks.Callback):
 
 def data(kind: str) -> Dict[str, Any]:
     x, y = make_rows()
-    if kind == "arrays":
+    if kind in ("arrays", "callback_list"):
         return {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
     if kind == "shuffled":
         return {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=3).batch(BATCH)}
@@ -172,6 +172,10 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         callbacks.append(tfs.callbacks.BackupAndRestore(folder, save_freq=plan["save_freq"]))
     validation = make_rows()
     given = data(plan["data"])
+    if plan["data"] == "callback_list":
+        callbacks = tf.keras.callbacks.CallbackList(
+            callbacks, model=model, epochs=EPOCHS, verbose=0, steps=None
+        )
     if again:
         do_wrong(plan["wrong"], given, callbacks)
     history = model.fit(

@@ -142,9 +142,10 @@ def test_a_worker_whose_network_is_cut_ends_and_the_others_train_on(
     [
         ("generator", "a generator can be read only once; pass arrays or a tf.data.Dataset"),
         ("from_generator", "its from_generator may keep a state of its own; read it from files or arrays"),
+        ("callback_list", "its CallbackList was made before fit"),
     ],
 )
-def test_data_that_cannot_be_read_again_end_training_and_a_warning_says_so_first(
+def test_what_cannot_begin_again_ends_training_and_a_warning_says_so_first(
     data: str, reason: str, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, 2, data, {1: ["kill", 12]})

@@ -1,4 +1,4 @@
-"""What becomes of a loss scale on parameter servers: checks of three workers with two servers."""
+"""Checks the loss scale of mixed precision on parameter servers, with three workers and two servers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def planes() -> Iterator[list[ControlPlane]]:
 
 @pytest.fixture
 def voting(planes) -> Iterator[concurrent.futures.Future]:
-    """What comes of the vote of rank 1, while rank 0 has not voted."""
+    """Lets rank 1 vote, while rank 0 has not voted. Yields the result to come."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         yield pool.submit(planes[1].complete)
 

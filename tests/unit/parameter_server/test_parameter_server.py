@@ -39,11 +39,13 @@ def word_layers() -> list:
 @pytest.mark.keras
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["async", "sync"])
-@pytest.mark.parametrize("make", ["momentum", "adam"])
+@pytest.mark.parametrize("make", ["momentum", "adam", "averages"])
 def test_one_process_trains_as_plain_keras_does(kind, make, tmp_path: Path) -> None:
     def optimizer():
-        adam = make == "adam"
-        return keras.optimizers.Adam(0.01) if adam else keras.optimizers.SGD(0.1, momentum=0.9)
+        if make == "adam":
+            return keras.optimizers.Adam(0.01)
+        averages = {"use_ema": True, "ema_momentum": 0.5} if make == "averages" else {}
+        return keras.optimizers.SGD(0.1, momentum=0.9, **averages)
 
     options = tfs.ParameterServerOptions(partitioner=thirds)
     kinds = {"async": tfs.AsyncParameterServerStrategy, "sync": tfs.SyncReplicasStrategy}

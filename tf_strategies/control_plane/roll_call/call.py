@@ -21,9 +21,7 @@ __all__ = ["call_the_roll"]
 
 _LISTEN_SECONDS = 5.0  # until the port of the last group is free
 _TELL_SECONDS = 2.0  # until the others have received the decision
-_DECISION_SECONDS = (
-    20.0  # beyond the patience: a group that does not form calls the roll again within that time
-)
+_DECISION_SECONDS = 20.0  # beyond the patience: so long a group may take that does not form
 
 
 def call_the_roll(
