@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tf_strategies.collective import CollectiveAllReduceStrategy
     from tf_strategies.elastic import ElasticState
     from tf_strategies.evaluator import SidecarEvaluator
+    from tf_strategies.keras.joint_rows import joint_rows
     from tf_strategies.launcher.launch import launch
     from tf_strategies.native.errors import WorkerLostError
     from tf_strategies.parameter_server import (
@@ -50,6 +51,7 @@ __all__ = [
     "callbacks",
     "compression",
     "estimator",
+    "joint_rows",
     "large_batch",
     "launch",
     "optimizers",
@@ -64,6 +66,7 @@ _HOMES = {
     "SidecarEvaluator": "tf_strategies.evaluator",
     "SyncReplicasStrategy": "tf_strategies.parameter_server",
     "WorkerLostError": "tf_strategies.native.errors",
+    "joint_rows": "tf_strategies.keras.joint_rows",
     "launch": "tf_strategies.launcher.launch",
 }
 

@@ -22,6 +22,7 @@ OF_EACH_IDEA = tuple(
     for name in (
         "scalar_loss_with_a_second_output_and_a_regularizer",
         "sum_loss_and_regularizer_adam",
+        "contrastive_loss_of_the_joint_batch",
         "ignored_class",
         "masked_words_adam",
         "masked_words_without_sparse_gradients_adam",

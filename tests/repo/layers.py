@@ -143,6 +143,7 @@ PARTS = {
         "elastic",
         "estimator",
         "evaluator",
+        "keras",
         "large_batch",
         "launcher",
         "native",

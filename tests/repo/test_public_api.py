@@ -34,6 +34,7 @@ PUBLIC = {
     "compression",
     "estimator",
     "large_batch",
+    "joint_rows",
     "launch",
     "optimizers",
     "schedules",

@@ -321,7 +321,16 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return super()._update(var, fn, args, kwargs, group)
 
     def _batch_gather_to(self, value_destination_pairs, axis, options=None):
-        """Gathers the values that replicas pass to `all_gather`."""
+        """Gathers the values that replicas pass to `all_gather`.
+
+        Raises:
+            OptionsError: the step is local.
+        """
+        if self._of_step is not None and self._of_step.is_alone:
+            raise OptionsError(
+                "a local step does not have the rows of the other workers, which all_gather and tfs.joint_rows need; leave out "
+                "local_steps=, or compute the loss from the rows of this worker alone"
+            )
         pairs = [(self._reductions.on_each_replica(value), where) for value, where in value_destination_pairs]
         return super()._batch_gather_to(
             [

@@ -34,6 +34,11 @@ class WorkersOfStep:
             self._now = before
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this worker takes the step without the others."""
+        return self._now.size < self._everyone.size
+
+    @property
     def rank(self) -> int:
         return self._everyone.rank
 

@@ -16,14 +16,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import logging
 import threading
+import weakref
 from types import ModuleType
 from typing import Any, Callable, Iterator, Optional, Union
 
 import tensorflow as tf
-from absl import logging
 
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.joint_rows import noting_joint_rows, were_joint_rows_taken
 from tf_strategies.keras.joint_step import current_step
 from tf_strategies.keras.types import Loss, Metric
 from tf_strategies.types import Result, TensorLike
@@ -43,6 +45,8 @@ _NO_MEANS = ("sum", "none", None)
 
 _OfLoss = Callable[[tf.Tensor], tf.Tensor]
 
+_log = logging.getLogger("tf_strategies")
+_warned: weakref.WeakSet[GroupStrategy] = weakref.WeakSet()
 _this_thread = threading.local()
 
 
@@ -66,8 +70,9 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
     def call(self: Loss, *args: Any, **kwargs: Any) -> tf.Tensor:
         depth = getattr(_this_thread, "depth", None)
         if depth is None:
-            return original(self, *args, **kwargs)
-        with _depth(depth + 1):
+            with noting_joint_rows():
+                return original(self, *args, **kwargs)
+        with _depth(depth + 1), noting_joint_rows():
             loss = original(self, *args, **kwargs)
         step = current_step()
         if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
@@ -220,16 +225,17 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
 
 
 def _warn_of_scalar(strategy: GroupStrategy, values: TensorLike) -> None:
-    if _is_scalar(values) and strategy.rank == 0:
-        logging.log_first_n(
-            logging.WARNING,
-            "A loss returns one number for the whole batch, not one for each row. The numbers of the %d replicas are averaged, "
-            "weighted by their rows. This equals the loss of the joint batch only if the number is a mean "
-            "over rows. It does not for losses such as Dice or contrastive losses, which compare the rows "
-            "of a batch with each other.",
-            1,
-            strategy.replicas,
-        )
+    """Warns once for each strategy."""
+    if strategy in _warned or strategy.rank or were_joint_rows_taken() or not _is_scalar(values):
+        return
+    _warned.add(strategy)
+    _log.warning(
+        "A loss returns one number for the whole batch, not one for each row. The numbers of the %d replicas are averaged, "
+        "weighted by their rows. This equals the loss of the joint batch only if the number is a mean over rows. It does not "
+        "for losses such as Dice or contrastive losses, which compare the rows of a batch with each other: give those the rows "
+        "of all replicas, tfs.joint_rows(y_true) and tfs.joint_rows(y_pred)",
+        strategy.replicas,
+    )
 
 
 def _is_scalar(values: TensorLike) -> bool:

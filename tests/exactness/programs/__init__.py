@@ -14,6 +14,7 @@ __all__ = ["PROGRAMS", "Program", "Trial"]
 
 for _name in (
     "losses",
+    "joint_rows",
     "sequences",
     "custom_steps",
     "generative",

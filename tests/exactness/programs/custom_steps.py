@@ -50,11 +50,6 @@ class OwnMean(Classifier):
 
 @program()
 def own_mean_in_train_step() -> Trial:
-    return _trial(OwnMean)
-
-
-@program()
-def own_mean_in_train_step_adam() -> Trial:
     return _trial(OwnMean, keras.optimizers.Adam(0.01))
 
 

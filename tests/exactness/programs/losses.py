@@ -36,12 +36,8 @@ def mean_loss_adam() -> Trial:
 
 @program()
 def scalar_loss() -> Trial:
-    return Trial(classifier(loss=mean_crossentropy), _fit(UNEVEN), evaluate=_fit(UNEVEN))
-
-
-@program()
-def scalar_loss_adam() -> Trial:
-    return Trial(classifier(loss=mean_crossentropy, optimizer=keras.optimizers.Adam(0.01)), _fit())
+    model = classifier(loss=mean_crossentropy, optimizer=keras.optimizers.Adam(0.01))
+    return Trial(model, _fit(UNEVEN), evaluate=_fit(UNEVEN))
 
 
 @program()
