@@ -13,6 +13,7 @@ from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_o
 from tf_strategies.collective.input.uneven_batches import BatchRows
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
+from tf_strategies.collective.variables.summed_states import SummedStates
 from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.native.instances import replicas_run_here
@@ -62,6 +63,9 @@ class ReplicaRuns:
         self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
             replicas=lambda: self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
+        )
+        self._summed = SummedStates(
+            states=self._living_metrics, replicas=lambda: self._replicas, is_first=group.rank == 0
         )
         self.step: Optional[JointStep] = None
         self.are_running = False
@@ -162,7 +166,7 @@ class ReplicaRuns:
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
                 watched = self.rows.watch(
-                    self.statistics.watch(fn),
+                    self.statistics.watch(self._summed.watch(fn)),
                     (args, kwargs),
                     [] if for_session else self._kept_finite(),
                     shapes_are_agreed=self._shapes_are_agreed or for_session,

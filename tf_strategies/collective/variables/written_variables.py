@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["WrittenVariables"]
+__all__ = ["Write", "WrittenVariables"]
+
+
+class Write(NamedTuple):
+    """An operation that writes a variable.
+
+    Attributes:
+        variable: the mirrored variable.
+        op: the operation, which may call a function that writes it.
+        reads: returns True for an operation that reads the same variable.
+    """
+
+    variable: tf.Variable
+    op: tf.Operation
+    reads: Callable[[tf.Operation], bool]
 
 
 class WrittenVariables:
@@ -24,19 +38,26 @@ class WrittenVariables:
 
     def among(self, variables: Iterable[tf.Variable]) -> List[tf.Variable]:
         """Returns the mirrored `variables` that are written on any replica, in the order of the first write."""
+        written = {id(each.variable): each.variable for each in self.writes(variables)}
+        return list(written.values())
+
+    def writes(self, variables: Iterable[tf.Variable]) -> Iterator[Write]:
+        """Yields the operations that write one of the mirrored `variables` on any replica, in their order."""
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
         outside = _Captures()
-        written: Dict[int, tf.Variable] = {}
+
+        def reads(handle: tf.Tensor) -> Callable[[tf.Operation], bool]:
+            return lambda op: op.type == "ReadVariableOp" and outside.of(op.inputs[0]) is handle
+
         for op in self._graph.get_operations()[self._count :]:
             if id(op) in initializers or not any(tensor.dtype == tf.resource for tensor in op.inputs):
                 continue
             for tensor in compat.written_resources(op):
-                variable = owners.get(id(outside.of(tensor)))
-                if variable is not None:
-                    written.setdefault(id(variable), variable)
-        return list(written.values())
+                handle = outside.of(tensor)
+                if id(handle) in owners:
+                    yield Write(owners[id(handle)], op, reads(handle))
 
 
 class _Captures:
