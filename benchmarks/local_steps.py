@@ -3,9 +3,9 @@
     python -m benchmarks.local_steps [--workers 4] [--rate 100mbit] [--sync-every 100] [--averages 2] [--rounds 3]
 
 The model is an MLP of 15.0 million weights. The hosts are network namespaces of this machine, one for each worker, which may
-send so many bits per second. "no network" are local steps without an average. Printed are milliseconds of a step of the slowest
-worker (median of the rounds, least and greatest), the share of the step rate without a network, and the bytes that a worker sends
-in a step. Needs root and iproute2.
+send so many bits per second. "no network" are local steps without an average. "overlap" lets each fragment take as many steps as
+possible. Printed are milliseconds of a step of the slowest worker (median of the rounds, least and greatest), the share of the
+step rate without a network, the bytes that a worker sends in a step, and the seconds of the longest step. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SECONDS = 3600
 _PORT = 22199
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
-    """Returns for each system, and each round, the seconds and the bytes of a step of the slowest worker.
+def measure(arguments: argparse.Namespace) -> dict[str, list[tuple[float, float, float]]]:
+    """Returns for each system, and each round, the seconds and the bytes of a step of the slowest worker, and its longest step.
 
     Raises:
         RuntimeError: a worker failed; its output is in the message.
@@ -61,20 +61,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         bits_per_second(arguments.rate)
     except ValueError as error:
         parser.error(str(error))
-    if min(arguments.workers - 1, arguments.sync_every, arguments.averages, arguments.rounds) < 1:
-        parser.error("--workers is 2 at least; --sync-every, --averages and --rounds are 1 at least")
+    if min(arguments.workers - 1, arguments.sync_every - 3, arguments.averages, arguments.rounds) < 1:
+        parser.error(
+            "--workers is 2 at least; --sync-every is 4 at least; --averages and --rounds are 1 at least"
+        )
     ending.at_sigterm()
     found = measure(arguments)
     print(f"{arguments.workers} workers, {arguments.rate}, an average after {arguments.sync_every} steps\n")
-    print("| system | step, ms (least–greatest) | of the step rate without a network | bytes sent a step |")
-    print("|---|---|---|---|")
-    alone = [seconds for seconds, _ in found["no network"]]
+    print(
+        "| system | step, ms (least–greatest) | of the step rate without a network | bytes sent a step | longest step, s |"
+    )
+    print("|---|---|---|---|---|")
+    alone = [seconds for seconds, _, _ in found["no network"]]
     for system, steps in found.items():
-        times = [1e3 * seconds for seconds, _ in steps]
-        share = statistics.median(free / seconds for free, (seconds, _) in zip(alone, steps))
-        sent = statistics.median(each for _, each in steps)
+        times = [1e3 * seconds for seconds, _, _ in steps]
+        share = statistics.median(free / seconds for free, (seconds, _, _) in zip(alone, steps))
+        sent = statistics.median(each for _, each, _ in steps)
+        longest = statistics.median(each for _, _, each in steps)
         spread = f"{statistics.median(times):.4g} ({min(times):.4g}–{max(times):.4g})"
-        print(f"| {system} | {spread} | {100 * share:.3g} % | {sent:,.0f} |")
+        print(f"| {system} | {spread} | {100 * share:.3g} % | {sent:,.0f} | {longest:.2g} |")
 
 
 if __name__ == "__main__":

@@ -19,27 +19,32 @@ _NEVER = 1 << 30
 
 
 class Window(tf.keras.callbacks.Callback):
-    """Measures seconds and bytes of a step, from the end of one step to the end of the last one."""
+    """Measures seconds and bytes of a step, from the end of one step to the end of the last one, and the longest step."""
 
     def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, first: int, last: int) -> None:
         super().__init__()
         self._strategy, self._first, self._last = strategy, first, last
         self._start = 0.0, 0
-        self.of_step = 0.0, 0.0
+        self._before = self._longest = 0.0
+        self.of_step = 0.0, 0.0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        now = time.monotonic()
+        if batch + 1 > self._first:
+            self._longest = max(self._longest, now - self._before)
+        self._before = now
         if batch + 1 not in (self._first, self._last):
             return
-        now = time.monotonic(), self._strategy.communication_stats().bytes_sent
+        sent = self._strategy.communication_stats().bytes_sent
         if batch + 1 == self._first:
-            self._start = now
+            self._start = now, sent
             return
-        seconds, sent = (after - before for before, after in zip(self._start, now))
-        self.of_step = seconds / (self._last - self._first), sent / (self._last - self._first)
+        steps = self._last - self._first
+        self.of_step = (now - self._start[0]) / steps, (sent - self._start[1]) / steps, self._longest
 
 
-def run(options: tfs.LocalSGD | None, first: int, last: int) -> tuple[float, float]:
-    """Returns the seconds and the bytes of a step."""
+def run(options: tfs.LocalSGD | None, first: int, last: int) -> tuple[float, float, float]:
+    """Returns the seconds and the bytes of a step, and the seconds of the longest one."""
     strategy = tfs.CollectiveAllReduceStrategy(local_steps=options)
     with strategy.scope():
         model = build_mlp(0)
@@ -62,6 +67,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     every, last = given.sync_every, given.sync_every * (given.averages + 1)
+    overlap = (every - 1) // 4
     systems: dict[str, tuple[tfs.LocalSGD | None, int, int]] = {
         "no network": (tfs.LocalSGD(sync_every=_NEVER), every, last),
         "synchronous": (None, 1, 1 + _SYNCHRONOUS_STEPS),
@@ -69,8 +75,19 @@ def main() -> None:
         "DiLoCo": (tfs.DiLoCo(sync_every=every), every, last),
         "DiLoCo, 8 bits": (tfs.DiLoCo(sync_every=every, quantize=8), every, last),
         "DiLoCo, 4 bits": (tfs.DiLoCo(sync_every=every, quantize=4), every, last),
+        "DiLoCo, 4 fragments": (tfs.DiLoCo(sync_every=every, fragments=4), every, last),
+        "DiLoCo, 4 fragments, overlap": (
+            tfs.DiLoCo(sync_every=every, fragments=4, overlap_steps=overlap),
+            every,
+            last,
+        ),
+        "DiLoCo, 4 fragments, overlap, 4 bits": (
+            tfs.DiLoCo(sync_every=every, fragments=4, overlap_steps=overlap, quantize=4),
+            every,
+            last,
+        ),
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in systems}
     for _ in range(given.rounds):
         for name, system in systems.items():
             found[name].append(run(*system))

@@ -61,6 +61,16 @@ class LocalSGD:
         """The momentum of these moves."""
         return 0.0
 
+    @property
+    def parts(self) -> int:
+        """The number of fragments that are averaged one after the other."""
+        return 1
+
+    @property
+    def delay(self) -> int:
+        """The number of steps that an average may take beside training."""
+        return 0
+
 
 @dataclasses.dataclass(frozen=True, init=False)
 class DiLoCo(LocalSGD):
@@ -69,18 +79,29 @@ class DiLoCo(LocalSGD):
     The average change of the weights is the gradient of the outer optimizer. This allows hundreds of steps between two averages,
     where plain averages train worse. Averages come at the same times as with `LocalSGD`.
 
+    With `fragments`, the weights are averaged in parts, one after the other, so a step sends at most about 1/`fragments` of them.
+    With `overlap_steps`, the workers train on while a fragment is summed up. A fragment that was sent after step t has, after
+    step t + `overlap_steps`, the weights that the outer optimizer has computed from step t, plus what this worker's own steps
+    have changed since. All weights are averaged, and those on their way are waited for, where `LocalSGD` averages them beside
+    `sync_every`. See docs/local_steps.md.
+
     Args:
-        sync_every: the number of steps between two averages.
+        sync_every: the number of steps between two averages of a weight.
         outer_learning_rate: the learning rate of the outer optimizer. 1 with momentum 0 is `LocalSGD`.
         outer_momentum: its momentum, at least 0 and below 1.
         warmup_steps: as for `LocalSGD`.
         quantize: as for `LocalSGD`.
+        fragments: the number of parts of the weights, of about equal bytes, at most `sync_every`. One of them is averaged every
+            `sync_every` / `fragments` steps.
+        overlap_steps: the number of steps that are taken while a fragment is summed up, below `sync_every` / `fragments`. With 0
+            the workers wait for each average.
 
     Raises:
         OptionsError: an argument has a value that is not allowed. The message names both and what is accepted.
 
     References:
-        Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", algorithm 1.
+        Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", algorithm 1. Douillard et al.
+        2025, "Streaming DiLoCo with overlapping communication", algorithm 2 (fragments, overlap).
 
     Example:
         >>> strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.DiLoCo(sync_every=100, quantize=8))
@@ -88,6 +109,8 @@ class DiLoCo(LocalSGD):
 
     outer_learning_rate: float
     outer_momentum: float
+    fragments: int
+    overlap_steps: int
 
     def __init__(
         self,
@@ -97,6 +120,8 @@ class DiLoCo(LocalSGD):
         outer_momentum: float = 0.9,
         warmup_steps: int = 0,
         quantize: int | None = None,
+        fragments: int = 1,
+        overlap_steps: int = 0,
     ) -> None:
         super().__init__(sync_every=sync_every, warmup_steps=warmup_steps, quantize=quantize)
         rate, momentum = _number(outer_learning_rate), _number(outer_momentum)
@@ -106,8 +131,22 @@ class DiLoCo(LocalSGD):
             )
         if not 0 <= momentum < 1:
             raise OptionsError(f"outer_momentum must be at least 0 and below 1; got {outer_momentum!r}")
+        parts = _count("fragments", fragments, least=1)
+        if parts > self.sync_every:
+            raise OptionsError(
+                f"fragments must be at most sync_every={self.sync_every}, so that each is averaged after a step of its own; "
+                f"got {parts}"
+            )
+        delay = _count("overlap_steps", overlap_steps, least=0)
+        if delay * parts >= self.sync_every:
+            raise OptionsError(
+                f"overlap_steps must be below sync_every / fragments = {self.sync_every / parts:g}, so that an average ends "
+                f"before the next one begins; got {delay}"
+            )
         object.__setattr__(self, "outer_learning_rate", rate)
         object.__setattr__(self, "outer_momentum", momentum)
+        object.__setattr__(self, "fragments", parts)
+        object.__setattr__(self, "overlap_steps", delay)
 
     @property
     def learning_rate(self) -> float:
@@ -116,6 +155,14 @@ class DiLoCo(LocalSGD):
     @property
     def momentum(self) -> float:
         return self.outer_momentum
+
+    @property
+    def parts(self) -> int:
+        return self.fragments
+
+    @property
+    def delay(self) -> int:
+        return self.overlap_steps
 
 
 def _count(name: str, value: Unchecked, *, least: int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.collective.exchange.sums_beside import SumsBeside
 from tf_strategies.collective.exchange.weight_sums import WeightSums
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.errors import OptionsError
@@ -32,7 +33,7 @@ class LocalTraining(GroupStrategy):
         self._takes_local_step = self._is_evaluating = False
         if options is not None:
             sums = WeightSums(self._group, self.extended.sum_between_workers, options.quantize)
-            self._local_steps = LocalSteps(options, self, sums)
+            self._local_steps = LocalSteps(options, self, sums, SumsBeside(sums))
 
     @property
     def has_local_steps(self):

@@ -14,7 +14,7 @@ from tf_strategies.keras.fit_types import StepFunction
 from tf_strategies.keras.model_state import averaged_variables, optimizers_of
 from tf_strategies.keras.types import Model, Optimizer
 from tf_strategies.local_sgd import LocalSGD
-from tf_strategies.local_steps.averages import Averages, Sums
+from tf_strategies.local_steps.averages import Averages, Sums, SumsBeside
 from tf_strategies.local_steps.leveling import Workers, make_equal
 
 __all__ = ["LocalSteps"]
@@ -24,7 +24,7 @@ _CPU = "/device:CPU:0"
 
 
 class Counts:
-    """Counts what this worker has done since the last average. Steps of `fit` write it, also within graphs.
+    """Counts the local steps of this worker. Steps of `fit` write it, also within graphs.
 
     Attributes:
         rows: the rows that it has trained with, [] float64.
@@ -34,8 +34,8 @@ class Counts:
 
     def __init__(self) -> None:
         with tf.init_scope(), tf.device(_CPU):
-            self.rows = _variable(0.0, tf.float64, "rows_since_average")
-            self.steps = _variable(0, tf.int64, "steps_since_average")
+            self.rows = _variable(0.0, tf.float64, "rows_of_local_steps")
+            self.steps = _variable(0, tf.int64, "local_steps")
             self.runs = _variable(0, tf.int64, "runs_in_local_step")
 
     def add(self, rows: tf.Tensor) -> None:
@@ -43,6 +43,10 @@ class Counts:
         with tf.device(_CPU):
             self.rows.assign_add(tf.cast(rows, tf.float64), read_value=False)
             self.steps.assign_add(1, read_value=False)
+
+    def taken(self) -> int:
+        """Returns the steps that this worker has taken."""
+        return int(self.steps.numpy())
 
     def add_run(self) -> None:
         """Counts a call of `strategy.run`."""
@@ -84,10 +88,11 @@ class LocalSteps:
         options: when to average, and how.
         workers: all workers.
         sums: adds up over workers.
+        beside: adds up over workers, beside training.
     """
 
-    def __init__(self, options: LocalSGD, workers: Workers, sums: Sums) -> None:
-        self._options, self._workers, self._sums = options, workers, sums
+    def __init__(self, options: LocalSGD, workers: Workers, sums: Sums, beside: SumsBeside) -> None:
+        self._options, self._workers, self._sums, self._beside = options, workers, sums, beside
         self._models: weakref.WeakKeyDictionary[Model, _Progress] = weakref.WeakKeyDictionary()
 
     def begin_loop_step(self, model: Model) -> Counts:
@@ -136,16 +141,17 @@ class LocalSteps:
         if not progress.in_round:
             averages = self._averages(model, progress)
             self._average_others(progress, averages)
-            averages.begin_round()
+            averages.begin_round(progress.counts.taken())
             progress.in_round = progress.differ = True
         return progress.counts
 
     def end_step(self, model: Model) -> None:
-        """Averages the weights if it is time. Otherwise decides whether the next step is local."""
+        """Averages weights if it is time. After a synchronous step it decides whether the next one is local."""
         progress = self._models[model]
         progress.calls += 1
         if progress.are_local:
-            if int(progress.counts.steps.numpy()) >= self._options.sync_every:
+            averages = progress.averages
+            if averages is not None and averages.note_steps(progress.counts.taken()):
                 self.average(model)
         elif self._is_warm(model, progress):
             progress.are_local = True
@@ -159,8 +165,7 @@ class LocalSteps:
         progress = self._models.get(model)
         if progress is None or not progress.in_round or progress.averages is None:
             return
-        progress.averages.end_round()
-        progress.counts.steps.assign(0)
+        progress.averages.end_round(progress.counts.taken())
         progress.in_round = False
 
     def average_for(self, model: Model) -> None:
@@ -230,6 +235,7 @@ class LocalSteps:
                 progress.counts.rows,
                 self._options,
                 sums=self._sums,
+                beside=self._beside,
                 size=self._workers.size,
                 before=found,
             )

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["InstanceNumbers", "replicas_run_here"]
+__all__ = ["InstanceNumbers", "replicas_run_here", "runs_beside_others"]
 
 _GRAPH_INSTANCES = 1 << 15  # numbers below are those of graphs
 _OF_REPLICAS = "tf_strategies_runs_replicas"
+_BESIDE_OTHERS = "tf_strategies_runs_beside_others"
 
 
 class InstanceNumbers:
@@ -25,6 +26,8 @@ class InstanceNumbers:
     - Outside of graphs each name has one number, because only one collective is in flight there.
     - In a graph the collectives are numbered from its outermost function. A worker that traces a function once more than
       another keeps the same numbers.
+    - A graph that runs on a thread of its own, beside another graph, numbers its collectives outside of the numbers of graphs.
+      All such graphs have the same numbers, so only one of them may run at a time.
     - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives have
       numbers from the last one down, by its name and its place among the functions of that name in the graph. So it gets the
       same numbers if one worker traces both again. A graph may call two functions that have the same numbers, or one function
@@ -66,6 +69,8 @@ class InstanceNumbers:
             graph = _outermost_graph()
             first = self._counts.get(graph, 0)
             self._counts[graph] = first + count
+            if hasattr(graph, _BESIDE_OTHERS):
+                return self._next_of_name(f"{_BESIDE_OTHERS} {first}", count)
             if first + count > self._first_in_functions:
                 raise RuntimeError(
                     f"one graph has more than {self._first_in_functions} collectives; split it into several"
@@ -110,6 +115,11 @@ def replicas_run_here() -> None:
     """Marks the current graph as one that replica functions run in."""
     if not tf.executing_eagerly():
         setattr(tf.compat.v1.get_default_graph(), _OF_REPLICAS, True)
+
+
+def runs_beside_others() -> None:
+    """Marks the current graph, of an outermost function, as one that runs while another graph with collectives does."""
+    setattr(tf.compat.v1.get_default_graph(), _BESIDE_OTHERS, True)
 
 
 def _function_in_replica_function() -> tuple[tf.Graph | None, tf.Graph | None]:

@@ -45,7 +45,7 @@ class Collectives(tf.keras.callbacks.Callback):
         return sum(each.calls for each in self._strategy.communication_stats().collectives)
 
 
-def run_loop(strategy: tfs.CollectiveAllReduceStrategy, model: tf.keras.Model) -> None:
+def run_loop(strategy: tfs.CollectiveAllReduceStrategy, model: tf.keras.Model, rows: Any) -> None:
     """Trains as `fit` does."""
 
     def on_replica(x: tf.Tensor, y: tf.Tensor) -> None:
@@ -57,7 +57,6 @@ def run_loop(strategy: tfs.CollectiveAllReduceStrategy, model: tf.keras.Model) -
 
     left = tf.Variable(0, dtype=tf.int32)
     step = tf.function(lambda batch: strategy.run(on_replica, args=batch))
-    rows = make_rows()
     data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(rows).batch(BATCH))
     for _ in range(EPOCHS):
         left.assign(len(rows[0]))
@@ -75,9 +74,9 @@ def train(name: str, devices: List[str]) -> Dict[str, Any]:
     with strategy.scope():
         model = make_model(program)
     collectives = Collectives(strategy)
-    x, y = make_rows()
+    x, y = make_rows(program.repeats)
     if program.in_loop:
-        run_loop(strategy, model)
+        run_loop(strategy, model, (x, y))
         history = {"loss": []}
     else:
         given = {"batch_size": BATCH, "shuffle": False, "epochs": EPOCHS, "verbose": 0}

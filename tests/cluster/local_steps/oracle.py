@@ -7,7 +7,9 @@ from typing import List, Tuple
 import numpy as np
 import tensorflow as tf
 
+import tf_strategies as tfs
 from tests.cluster.local_steps.task import BATCH, EPOCHS, Program, make_model, make_rows
+from tf_strategies.local_steps.division import divided
 
 __all__ = ["weights_after"]
 
@@ -18,53 +20,111 @@ def weights_after(program: Program, size: int, replicas: int = 1) -> List[np.nda
     for model in models:
         model.set_weights(models[0].get_weights())
         model.optimizer.build(model.trainable_variables)
-    options, (x, y) = program.options, make_rows()
-    velocities = [np.zeros_like(each.numpy()) for each in models[0].trainable_variables]
-    steps = taken = 0
-    start, rows = _values(models[0].trainable_variables), np.zeros(size)
-
-    def average() -> None:
-        nonlocal start, taken
-        if not taken:
-            return
-        shares = rows / rows.sum()
-        kept = {id(each) for each in models[0].trainable_variables}
-        for number, variable in enumerate(models[0].weights):
-            if id(variable) not in kept:
-                _assign_all(
-                    models, number, sum(p * m.weights[number].numpy() for p, m in zip(shares, models))
-                )
-        for number, before in enumerate(start):
-            parts = [model.trainable_variables[number].numpy() for model in models]
-            change = sum(share * (before - part) for share, part in zip(shares, parts))
-            velocities[number] = options.momentum * velocities[number] + change
-            step = change + options.momentum * velocities[number]
-            for model in models:
-                model.trainable_variables[number].assign(before - options.learning_rate * step)
-        start, taken = _values(models[0].trainable_variables), 0
-        rows[:] = 0
-
+    options, (x, y) = program.options, make_rows(program.repeats)
+    averages = _Averages(models, options)
+    steps = 0
     for _ in range(EPOCHS):
         for begin in range(0, len(x), BATCH):
             joint = x[begin : begin + BATCH], y[begin : begin + BATCH]
             together = steps < options.warmup_steps
+            counts = np.zeros(size)
             for rank, model in enumerate(models):
                 own = joint if together else _rows_of(joint, rank, size, replicas)
                 _take_step(model, *own)
-                rows[rank] += 0 if together else len(own[0])
+                counts[rank] = 1 if program.in_loop else len(own[0])
             steps += 1
             if together:
-                start = _values(models[0].trainable_variables)
-                continue
-            taken += 1
-            if taken == options.sync_every:
-                average()
-        average()
-        for slots in zip(*(_slots(model) for model in models)):
+                averages = _Averages(models, options)
+            else:
+                averages.note_step(counts)
+        if not program.in_loop:
+            averages.end_epoch()
+    averages.end_epoch()
+    found = [np.asarray(each) for each in models[0].get_weights()]
+    if not all(np.isfinite(each).all() for each in found):
+        raise ValueError(f"{program} diverges, so that nothing can be compared")
+    return found
+
+
+class _Round:
+    """The round of one weight: its value at the start, the rows of each worker since, and its velocity in the outer optimizer."""
+
+    def __init__(self, start: np.ndarray, size: int) -> None:
+        self.start, self.velocity = start, np.zeros_like(start)
+        self.rows = np.zeros(size)
+
+    def begin(self, start: np.ndarray) -> None:
+        self.start = start
+        self.rows[:] = 0
+
+
+class _Averages:
+    """Averages the models of all workers."""
+
+    def __init__(self, models: List[tf.keras.Model], options: tfs.LocalSGD) -> None:
+        self._models, self._options = models, options
+        self._trained = [model.trainable_variables for model in models]
+        self._rounds = [_Round(each.numpy(), len(models)) for each in self._trained[0]]
+        self._fragments = divided([each.start.nbytes for each in self._rounds], options.parts)
+        self._rows, self._step = np.zeros(len(models)), 0  # since all weights were averaged
+        self._sent: List[Tuple[int, int, np.ndarray, List[np.ndarray]]] = []
+
+    def note_step(self, rows: np.ndarray) -> None:
+        options = self._options
+        for each in self._rounds:
+            each.rows += rows
+        self._rows += rows
+        self._step += 1
+        self._receive(self._step - options.delay)
+        for number, fragment in enumerate(self._fragments):
+            if (
+                self._step % options.sync_every
+                == (number + 1) * options.sync_every // options.parts % options.sync_every
+            ):
+                self._send(fragment)
+                self._receive(self._step - options.delay)
+        if (options.parts, options.delay) == (1, 0) and self._step == options.sync_every:
+            self._average_all()
+
+    def end_epoch(self) -> None:
+        """Averages all weights, and the slots of the optimizers."""
+        self._average_all()
+        for slots in zip(*(_slots(model) for model in self._models)):
             mean = np.mean([slot.numpy() for slot in slots], axis=0)
             for slot in slots:
                 slot.assign(mean)
-    return [np.asarray(each) for each in models[0].get_weights()]
+
+    def _average_all(self) -> None:
+        self._receive(self._step)
+        self._send([number for number, each in enumerate(self._rounds) if each.rows.sum()])
+        self._receive(self._step)
+        kept = {id(each) for each in self._trained[0]}
+        for number, variable in enumerate(self._models[0].weights):
+            if id(variable) not in kept and self._rows.sum():
+                shares = self._rows / self._rows.sum()
+                mean = sum(p * m.weights[number].numpy() for p, m in zip(shares, self._models))
+                for model in self._models:
+                    model.weights[number].assign(mean)
+        self._rows[:], self._step = 0, 0
+
+    def _send(self, numbers: List[int]) -> None:
+        """Takes the step of the outer optimizer, which the workers do not know yet."""
+        for number in numbers:
+            found = self._rounds[number]
+            values = [trained[number].numpy() for trained in self._trained]
+            shares = found.rows / found.rows.sum()
+            change = sum(share * (found.start - value) for share, value in zip(shares, values))
+            found.velocity = self._options.momentum * found.velocity + change
+            step = change + self._options.momentum * found.velocity
+            found.begin(found.start - self._options.learning_rate * step)
+            self._sent.append((self._step, number, found.start, values))
+
+    def _receive(self, until: int) -> None:
+        """Adds what each worker has changed since to the weights that were sent until a step."""
+        while self._sent and self._sent[0][0] <= until:
+            _, number, start, values = self._sent.pop(0)
+            for trained, value in zip(self._trained, values):
+                trained[number].assign(start + (trained[number].numpy() - value))
 
 
 def _rows_of(
@@ -91,12 +151,3 @@ def _slots(model: tf.keras.Model) -> List[tf.Variable]:
     listed = model.optimizer.variables
     listed = listed() if callable(listed) else listed
     return [each for each in listed if len(each.shape)]
-
-
-def _values(variables: List[tf.Variable]) -> List[np.ndarray]:
-    return [each.numpy() for each in variables]
-
-
-def _assign_all(models: List[tf.keras.Model], number: int, value: np.ndarray) -> None:
-    for model in models:
-        model.weights[number].assign(value)

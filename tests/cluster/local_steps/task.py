@@ -18,15 +18,17 @@ class Program(NamedTuple):
 
     Attributes:
         options: of the local steps.
-        optimizer: "sgd", "momentum" or "adam".
+        optimizer: "sgd", "slow sgd", "momentum" or "adam".
         normalizes: whether the model has batch normalization.
         in_loop: whether a loop with `strategy.run` trains it, instead of `fit`.
+        repeats: how often an epoch has each row.
     """
 
     options: tfs.LocalSGD
     optimizer: str = "adam"
     normalizes: bool = False
     in_loop: bool = False
+    repeats: int = 1
 
 
 PROGRAMS: Dict[str, Program] = {
@@ -37,11 +39,19 @@ PROGRAMS: Dict[str, Program] = {
     "loop": Program(tfs.LocalSGD(sync_every=1), "sgd", in_loop=True),
     "in 8 bits": Program(tfs.DiLoCo(sync_every=3, quantize=8)),
     "in 4 bits": Program(tfs.DiLoCo(sync_every=3, quantize=4)),
+    "fragments": Program(tfs.DiLoCo(sync_every=4, fragments=2), "sgd", repeats=3),
+    "overlap": Program(
+        tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2), "slow sgd", normalizes=True, repeats=3
+    ),
+    "overlap in loop": Program(tfs.DiLoCo(sync_every=4, overlap_steps=3), "sgd", in_loop=True, repeats=3),
+    "overlap in 8 bits": Program(
+        tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2, quantize=8), "slow sgd", True, repeats=3
+    ),
 }
 
 
-def make_rows() -> Tuple[np.ndarray, np.ndarray]:
-    x = np.random.RandomState(0).randn(ROWS, 8).astype(np.float32)
+def make_rows(repeats: int = 1) -> Tuple[np.ndarray, np.ndarray]:
+    x = np.tile(np.random.RandomState(0).randn(ROWS, 8).astype(np.float32), [repeats, 1])
     return x, (np.sin(x).sum(axis=1, keepdims=True) + 1).astype(np.float32)
 
 
@@ -55,6 +65,7 @@ def make_model(program: Program) -> tf.keras.Model:
     model = tf.keras.Sequential(layers)
     optimizers = {
         "sgd": lambda: tf.keras.optimizers.SGD(0.05),
+        "slow sgd": lambda: tf.keras.optimizers.SGD(0.002),
         "momentum": lambda: tf.keras.optimizers.SGD(0.02, momentum=0.9),
         "adam": lambda: tf.keras.optimizers.Adam(0.01),
     }

@@ -11,24 +11,32 @@ tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
 from tests.cluster.local_steps.oracle import weights_after  # noqa: E402
-from tests.cluster.local_steps.task import BATCH, EPOCHS, PROGRAMS, make_model, make_rows  # noqa: E402
+from tests.cluster.local_steps.task import BATCH, EPOCHS, PROGRAMS, Program, make_model, make_rows  # noqa: E402
 
 pytestmark = pytest.mark.keras
 
 
-def fit(name: str) -> Any:
-    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"], local_steps=PROGRAMS[name].options)
+def fit(program: Program) -> Any:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0"], local_steps=program.options)
     with strategy.scope():
-        model = make_model(PROGRAMS[name])
-    x, y = make_rows()
+        model = make_model(program)
+    x, y = make_rows(program.repeats)
     model.fit(x, y, batch_size=BATCH, shuffle=False, epochs=EPOCHS, verbose=0)
     return model
 
 
 @pytest.mark.parametrize("name", ["averages", "outer optimizer"])
 def test_one_worker_is_a_special_case_of_many(name: str) -> None:
-    for found, wanted in zip(fit(name).get_weights(), weights_after(PROGRAMS[name], 1)):
+    for found, wanted in zip(fit(PROGRAMS[name]).get_weights(), weights_after(PROGRAMS[name], 1)):
         np.testing.assert_allclose(found, wanted, atol=3e-5)
+
+
+@pytest.mark.parametrize(("fragments", "overlap_steps"), [(1, 3), (2, 0), (2, 2), (3, 1)])
+def test_fragments_are_averaged_in_turn_and_beside_training(fragments: int, overlap_steps: int) -> None:
+    options = tfs.DiLoCo(sync_every=6, fragments=fragments, overlap_steps=overlap_steps)
+    program = Program(options, "slow sgd", normalizes=True, repeats=3)
+    for found, wanted in zip(fit(program).get_weights(), weights_after(program, 1)):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_evaluation_comes_after_an_average() -> None:
