@@ -5,7 +5,9 @@
 The model is an MLP of 15.0 million weights. The hosts are network namespaces of this machine, one for each worker, which may
 send so many bits per second. "no network" are local steps without an average. "overlap" lets each fragment take as many steps as
 possible. Printed are milliseconds of a step of the slowest worker (median of the rounds, least and greatest), the share of the
-step rate without a network, the bytes that a worker sends in a step, and the seconds of the longest step. Needs root and iproute2.
+step rate without a network, the bytes that a worker sends in a step, and the seconds of the longest step.
+
+Needs root and iproute2.
 """
 
 from __future__ import annotations

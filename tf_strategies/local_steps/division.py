@@ -10,8 +10,8 @@ __all__ = ["divided"]
 def divided(sizes: Sequence[int], fragments: int) -> List[List[int]]:
     """Returns the positions of the variables of each fragment, in order. It depends on the arguments alone.
 
-    The largest variable is placed first, each where the fewest bytes are. So layers of one size are dealt out in turn, which is
-    the strided pattern of Douillard et al. 2025 (section 2.1). A variable is never cut.
+    The largest variable is placed first, each where the fewest bytes are. So layers of one size are dealt out in turn, as in the
+    strided pattern of Douillard et al. 2025, "Streaming DiLoCo with overlapping communication". A variable is never cut.
 
     Args:
         sizes: the bytes of each variable, in the order of the layers.

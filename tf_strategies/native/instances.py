@@ -27,7 +27,7 @@ class InstanceNumbers:
     - In a graph the collectives are numbered from its outermost function. A worker that traces a function once more than
       another keeps the same numbers.
     - A graph that runs on a thread of its own, beside another graph, numbers its collectives outside of the numbers of graphs.
-      All such graphs have the same numbers, so only one of them may run at a time.
+      Those of one name have the same numbers, so only one of them may run at a time.
     - A function that a replica function calls is traced once and may be called from other graphs later. Its collectives have
       numbers from the last one down, by its name and its place among the functions of that name in the graph. So it gets the
       same numbers if one worker traces both again. A graph may call two functions that have the same numbers, or one function
@@ -70,7 +70,7 @@ class InstanceNumbers:
             first = self._counts.get(graph, 0)
             self._counts[graph] = first + count
             if hasattr(graph, _BESIDE_OTHERS):
-                return self._next_of_name(f"{_BESIDE_OTHERS} {first}", count)
+                return self._next_of_name(f"{getattr(graph, _BESIDE_OTHERS)} {first}", count)
             if first + count > self._first_in_functions:
                 raise RuntimeError(
                     f"one graph has more than {self._first_in_functions} collectives; split it into several"
@@ -117,9 +117,13 @@ def replicas_run_here() -> None:
         setattr(tf.compat.v1.get_default_graph(), _OF_REPLICAS, True)
 
 
-def runs_beside_others() -> None:
-    """Marks the current graph, of an outermost function, as one that runs while another graph with collectives does."""
-    setattr(tf.compat.v1.get_default_graph(), _BESIDE_OTHERS, True)
+def runs_beside_others(name: str) -> None:
+    """Marks the current graph, of an outermost function, as one that runs while another graph with collectives does.
+
+    Args:
+        name: the name of the graphs of which one runs at a time. It may differ between workers. No other collective has it.
+    """
+    setattr(tf.compat.v1.get_default_graph(), _BESIDE_OTHERS, name)
 
 
 def _function_in_replica_function() -> tuple[tf.Graph | None, tf.Graph | None]:

@@ -1,8 +1,8 @@
 """One worker of test_local_steps.py: trains the programs of task.py, given as a JSON list of names, on so many local replicas.
 
 Some programs compare for themselves, and end with an error if something is wrong: "resumed" trains with an interruption and
-without, "batches" mixes train_on_batch, fit and compile, "shared" has two models with a common layer, and in "lost" the last
-worker is killed.
+without, "batches" mixes train_on_batch, fit and compile, "shared" has two models with a common layer, and in "lost" and "lost
+on its way" the last worker is killed.
 Prints the results as one line of JSON: for each program its history, its weights, and what was communicated in its last epoch.
 """
 
@@ -104,10 +104,10 @@ class Interruption(tf.keras.callbacks.Callback):
 
 
 def resume(devices: List[str]) -> Dict[str, Any]:
-    """Trains with a backup after every second batch, without an interruption and with one."""
+    """Trains with a backup after every second batch, when an average is on its way, without an interruption and with one."""
     folder = tempfile.mkdtemp()
     strategy = tfs.CollectiveAllReduceStrategy(
-        devices=devices, local_steps=PROGRAMS["outer optimizer"].options
+        devices=devices, local_steps=tfs.DiLoCo(sync_every=4, fragments=2, overlap_steps=1)
     )
     x, y = make_rows()
 
@@ -248,7 +248,38 @@ def lose_one(devices: List[str]) -> Dict[str, Any]:
     raise AssertionError("nobody was lost")
 
 
-CHECKS = {"resumed": resume, "batches": mix, "shared": share, "lost": lose_one}
+def wait_for_average(devices: List[str]) -> Dict[str, Any]:
+    """Waits for an average that is on its way, and for which the last worker does not come, until that is lost."""
+    options = tfs.DiLoCo(sync_every=2, overlap_steps=1)
+    strategy = tfs.CollectiveAllReduceStrategy(devices=devices, local_steps=options)
+    with strategy.scope():
+        model = make_model(PROGRAMS["outer optimizer"])
+
+    def change() -> None:
+        for each in model.trainable_variables:
+            each.assign_add(tf.ones_like(each))
+
+    is_victim = strategy.rank == strategy.size - 1
+    for _ in range(1 if is_victim else 2):
+        with strategy.local_step(model):
+            change()
+    print("waits", flush=True)
+    if is_victim:
+        time.sleep(600)
+    try:
+        strategy.average_weights(model)
+    except tfs.WorkerLostError as error:
+        return {"lost": str(error), "at": time.monotonic()}
+    raise AssertionError("nobody was lost")
+
+
+CHECKS = {
+    "resumed": resume,
+    "batches": mix,
+    "shared": share,
+    "lost": lose_one,
+    "lost on its way": wait_for_average,
+}
 
 
 def main(names: str, replicas: str) -> None:

@@ -39,13 +39,11 @@ PROGRAMS: Dict[str, Program] = {
     "loop": Program(tfs.LocalSGD(sync_every=1), "sgd", in_loop=True),
     "in 8 bits": Program(tfs.DiLoCo(sync_every=3, quantize=8)),
     "in 4 bits": Program(tfs.DiLoCo(sync_every=3, quantize=4)),
-    "fragments": Program(tfs.DiLoCo(sync_every=4, fragments=2), "sgd", repeats=3),
-    "overlap": Program(
-        tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2), "slow sgd", normalizes=True, repeats=3
-    ),
+    "fragments": Program(tfs.DiLoCo(sync_every=4, fragments=2), "slow sgd", normalizes=True, repeats=3),
+    "overlap": Program(tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2), "sgd", repeats=3),
     "overlap in loop": Program(tfs.DiLoCo(sync_every=4, overlap_steps=3), "sgd", in_loop=True, repeats=3),
     "overlap in 8 bits": Program(
-        tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2, quantize=8), "slow sgd", True, repeats=3
+        tfs.DiLoCo(sync_every=7, fragments=3, overlap_steps=2, quantize=8), "sgd", repeats=3
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any, Dict
 
@@ -15,7 +16,7 @@ from tests.cluster.local_steps.oracle import weights_after
 from tests.cluster.local_steps.task import PROGRAMS
 from tests.support.processes import ProcessGroup, ReservedPorts
 
-_SECONDS = 120
+_SECONDS = 400
 IN_FRAGMENTS = ["fragments", "overlap", "overlap in loop"]
 EXACT = [
     name
@@ -95,9 +96,12 @@ def test_nothing_is_sent_between_averages(trained: Dict[str, Any]) -> None:
 @pytest.mark.quick
 def test_replicas_of_a_worker_take_their_steps_together_and_resume(tmp_path: Path) -> None:
     found = run(
-        tmp_path, ["outer optimizer", "every step", "loop", "resumed", "batches", "shared"], 2, replicas=2
+        tmp_path,
+        ["outer optimizer", "overlap", "every step", "loop", "resumed", "batches", "shared"],
+        2,
+        replicas=2,
     )
-    for name, size in (("outer optimizer", 2), ("every step", 1), ("loop", 1)):
+    for name, size in (("outer optimizer", 2), ("overlap", 2), ("every step", 1), ("loop", 1)):
         for one, wanted in zip(found[name]["weights"], weights_after(PROGRAMS[name], size, 2)):
             np.testing.assert_allclose(one, wanted.ravel(), atol=3e-5)
 
@@ -113,4 +117,20 @@ def test_a_lost_worker_is_noticed_between_averages(tmp_path: Path) -> None:
     found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])["lost"]
     assert f"worker 1 ({ports.addresses[1]})" in found["lost"]
     killed = float(re.search("^killed at (.*)$", second.log(), re.M)[1])
+    assert found["at"] - killed < 5
+
+
+@pytest.mark.any_line
+@pytest.mark.waits
+def test_a_lost_worker_ends_the_wait_for_an_average_that_is_on_its_way(tmp_path: Path) -> None:
+    with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
+        worker = "tests.cluster.local_steps.fit_worker"
+        first, second = group.start_workers(ports.addresses, worker, json.dumps(["lost on its way"]), "1")
+        first.wait_for_text("waits", timeout=_SECONDS)
+        second.wait_for_text("waits", timeout=_SECONDS)
+        killed = time.monotonic()
+        second.signal(signal.SIGKILL)
+        assert first.wait(_SECONDS) == 0, first.log()
+    found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])["lost on its way"]
+    assert f"worker 1 ({ports.addresses[1]})" in found["lost"]
     assert found["at"] - killed < 5

@@ -7,7 +7,7 @@ from typing import Any, List
 import pytest
 import tensorflow as tf
 
-from tf_strategies.native.instances import InstanceNumbers, replicas_run_here
+from tf_strategies.native.instances import InstanceNumbers, replicas_run_here, runs_beside_others
 
 pytestmark = pytest.mark.any_line
 
@@ -46,3 +46,26 @@ def test_a_function_that_was_traced_before_shares_no_number_with_the_step_that_c
     _step(numbers, later, [function])(tf.ones([]))
     assert len(found) == 1, "it was traced once"
     assert not set(found) & set(later)
+
+
+def test_a_graph_that_runs_beside_others_shares_no_number_with_them() -> None:
+    numbers = InstanceNumbers()
+
+    def of_graph(beside: str) -> List[int]:
+        found: List[int] = []
+
+        @tf.function
+        def function() -> None:
+            if beside:
+                runs_beside_others(beside)
+            found.extend([numbers.next("sum", 1), numbers.next("rows", 2)])
+
+        function()
+        return found
+
+    eager = numbers.next("sum", 1)
+    first, second, of_another = of_graph("a"), of_graph("a"), of_graph("b")
+    other = of_graph("")
+    assert first == second
+    taken = [number for found in (first, of_another, other) for number in (*found, found[1] + 1)]
+    assert len({eager, *taken}) == 10

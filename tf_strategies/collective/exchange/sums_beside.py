@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Callable, List, Optional, Sequence, Tuple
 
@@ -14,6 +15,7 @@ __all__ = ["SumsBeside"]
 
 _Totals = Tuple[List[tf.Tensor], List[tf.Tensor]]
 _EXIT_SECONDS = 2.0
+_numbers = itertools.count()
 
 
 class SumsBeside:
@@ -27,8 +29,10 @@ class SumsBeside:
     """
 
     def __init__(self, sums: Callable[[Sequence[tf.Tensor], Sequence[tf.Tensor]], _Totals]) -> None:
+        name = f"sums beside training {next(_numbers)}"  # two strategies may have sums at the same time
+
         def add_up(changes: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> _Totals:
-            runs_beside_others()
+            runs_beside_others(name)
             return sums(changes, others)
 
         self._function = tf.function(add_up, autograph=False)
