@@ -20,6 +20,7 @@ from tf_strategies._tf import compat
 from tf_strategies.keras.model_state import replicas_of
 from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.local_steps.replicas import assign_all, wide_value
+from tf_strategies.types import Result
 
 __all__ = ["Flight", "Fragment", "Sums", "SumsBeside", "slot_of"]
 
@@ -172,8 +173,9 @@ def slot_of(variable: tf.Variable, name: str) -> tf.Variable:
         return compat.ResourceVariable(tf.zeros(part.shape, dtype), trainable=False, name=name)
 
 
-def _traced(function: Callable[[], object]) -> Callable:
-    return tf.function(function, autograph=False).get_concrete_function()
+def _traced(function: Callable[[], Result]) -> Callable[[], Result]:
+    concrete: Callable[[], Result] = tf.function(function, autograph=False).get_concrete_function()
+    return concrete
 
 
 def _difference(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,7 @@ from tests.cluster.local_steps.oracle import weights_after
 from tests.cluster.local_steps.task import PROGRAMS
 from tests.support.processes import ProcessGroup, ReservedPorts
 
-_SECONDS = 400
+_SECONDS = 120
 IN_FRAGMENTS = ["fragments", "overlap", "overlap in loop"]
 EXACT = [
     name
