@@ -82,8 +82,8 @@ class DiLoCo(LocalSGD):
     With `fragments`, the weights are averaged in parts, one after the other, so a step sends at most about 1/`fragments` of them.
     With `overlap_steps`, the workers train on while a fragment is summed up. A fragment that was sent after step t has, after
     step t + `overlap_steps`, the weights that the outer optimizer has computed from step t, plus what this worker's own steps
-    have changed since. All weights are averaged, and those on their way are waited for, where `LocalSGD` averages them beside
-    `sync_every`. See docs/local_steps.md.
+    have changed since. Where `LocalSGD` averages all weights for another reason than `sync_every`, so does this, after those that
+    are on their way have arrived. See docs/local_steps.md.
 
     Args:
         sync_every: the number of steps between two averages of a weight.
