@@ -134,6 +134,35 @@ class Cluster:
         return dataclasses.replace(self, absent=self.absent.union(tasks))
 
     @property
+    def worker_addresses(self) -> tuple[str, ...]:
+        """The addresses of the workers by index, with those that are absent, and without the chief."""
+        return tuple(self.addresses.get("worker", ()))
+
+    def with_workers(self, listed: Sequence[str]) -> Cluster:
+        """Returns the cluster with another number of workers, for a group that grows. Further ones are absent.
+
+        Args:
+            listed: the addresses of all workers by index.
+
+        Raises:
+            ClusterConfigError: a worker has another address in this cluster, or an address cannot be used.
+        """
+        known = self.worker_addresses
+        for index, (mine, theirs) in enumerate(zip(known, listed)):
+            if mine != theirs:
+                raise ClusterConfigError(
+                    f"worker {index} has the address {_show(theirs)} there, but {_show(mine)} here"
+                )
+        lists = {role: [*each] for role, each in {**self.addresses, "worker": listed}.items() if each}
+        further = (Task("worker", index) for index in range(len(known), len(listed)))
+        kept = (each for each in self.absent if each.role != "worker" or each.index < len(listed))
+        return dataclasses.replace(self, addresses=_parse_cluster(lists), absent=frozenset([*kept, *further]))
+
+    def without_workers(self) -> Cluster:
+        """Returns the cluster in which only a chief trains, if there is one."""
+        return self.without(Task("worker", index) for index in range(len(self.worker_addresses)))
+
+    @property
     def whole(self) -> Cluster:
         """The cluster in which all tasks train."""
         return dataclasses.replace(self, absent=frozenset())

@@ -47,6 +47,10 @@ class PerhapsFormedError(BootstrapError):
     """Reports that this worker cannot know whether the others have formed the group with it."""
 
 
+class JoinsLaterError(BootstrapError):
+    """Reports that the others form their first group without this worker, which can join them when they train."""
+
+
 class DriftError(TfStrategiesError, ValueError):
     """Reports that workers or replicas have different values of a variable or a setting that must be equal.
 

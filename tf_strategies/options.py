@@ -15,6 +15,7 @@ TRANSPORTS = ("auto", "shared_memory", "tcp", "ucx")
 SECURITIES = ("auto", "tls")
 PLACEMENTS = ("bytes", "round_robin")
 SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
+MOST_WORKERS = 4096  # of a group that grows, with those that are lost
 
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -152,6 +153,8 @@ class Elastic:
             they are alive. Survivors that know of one another do not wait.
         copy_every: the number of steps between two copies of the weights, the optimizer's slots and so on. After a loss, the
             steps since the last copy are repeated, and callbacks see them again. A larger number costs less time.
+        max_workers: the most workers that train at once. With a number, workers can join whose TF_CONFIG lists more workers than
+            that of the others. None takes only workers of the TF_CONFIG with which the job began.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -164,14 +167,29 @@ class Elastic:
     min_workers: int
     patience: float
     copy_every: int
+    max_workers: int | None
 
-    def __init__(self, *, min_workers: int = 1, patience: float = 3.0, copy_every: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        min_workers: int = 1,
+        patience: float = 3.0,
+        copy_every: int = 1,
+        max_workers: int | None = None,
+    ) -> None:
         for name, value in (("min_workers", min_workers), ("copy_every", copy_every)):
             number = whole_number(value)
             if number is None or number < 1:
                 raise OptionsError(f"{name} must be a whole number, at least 1; got {value!r}")
             object.__setattr__(self, name, number)
         object.__setattr__(self, "patience", _seconds("patience", patience))
+        most = None if max_workers is None else whole_number(max_workers)
+        if max_workers is not None and (most is None or not self.min_workers <= most <= MOST_WORKERS):
+            raise OptionsError(
+                f"max_workers must be None or a whole number from min_workers={self.min_workers} to {MOST_WORKERS}; got "
+                f"{max_workers!r}"
+            )
+        object.__setattr__(self, "max_workers", most)
 
     def digest_fields(self) -> JsonObject:
         """Returns the options by name. They must agree between the workers of a group."""

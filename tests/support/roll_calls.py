@@ -94,7 +94,7 @@ class World:
     ) -> None:
         tasks = [f"worker {rank}" for rank in range(size)]
         self.survivors = {
-            rank: Survivor(Roll(rank, size, frozenset(known), 1), tasks, tasks, tasks, _EPOCH)
+            rank: Survivor(Roll(rank, size, frozenset(known), 1), tasks, tasks, [], _EPOCH)
             for rank, known in lost.items()
         }
         self.kills, self.cuts, self._patient = kills, cuts, patient

@@ -26,7 +26,7 @@ class Group(NamedTuple):
         voted: those that have told its rank 0 that they are connected with all others.
         complete: whether its rank 0 has then told all others that it is complete.
         aborted: whether its rank 0 has told all others that it ends, before it was complete.
-        joins: the newcomers for whose sake it ends.
+        joins: the newcomers for whose sake it ends, of which a member may not have heard.
         leavers: the members for whose sake it ends, and that leave it in good order.
     """
 
@@ -67,25 +67,29 @@ class SplitBrainError(Exception):
     """Reports that two groups train of which none follows the other."""
 
 
-def beginning(size: int) -> State:
-    """Returns the state in which all workers train in the first group."""
-    everyone = tuple(range(size))
-    return State((Group(-1, everyone, complete=True),), tuple(Worker("trains", 0) for _ in everyone))
+def beginning(size: int, further: int = 0) -> State:
+    """Returns the state in which all workers train in the first group, but for `further` ones that it does not know."""
+    first = tuple(range(size))
+    workers = (*(Worker("trains", 0) for _ in first), *(Worker("left", 0) for _ in range(further)))
+    return State((Group(-1, first, complete=True),), workers)
 
 
-def reachable(size: int, groups: int, *, changes: bool = True, rule: Rule = Roll.objection) -> int:
+def reachable(
+    size: int, groups: int, *, changes: bool = True, further: int = 0, rule: Rule = Roll.objection
+) -> int:
     """Returns the number of states in which the workers can be.
 
     Args:
         size: the number of workers.
         groups: the largest number of groups.
         changes: whether workers also leave in good order, and come back.
+        further: the number of workers that can join beside those of the first group.
         rule: says why some survivors cannot form a group, or "".
 
     Raises:
         SplitBrainError: two groups train of which none follows the other.
     """
-    start = beginning(size)
+    start = beginning(size, further)
     came_from: dict[State, State | None] = {start: None}
     ahead = [start]
     while ahead:

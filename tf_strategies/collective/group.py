@@ -248,11 +248,12 @@ class ConnectedWorkers(CommunicatorWorkers):
         self._cluster = cluster
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._membership: Optional[Membership] = None
-        if elastic is not None and membership.is_late(cluster, options, elastic):
+        first = membership.form_first(cluster, options, elastic)
+        if first is None:
             self.is_newcomer = self.is_behind = True
             self._start(Unconnected(cluster), [cluster.name_of(task) for task in cluster.worker_tasks])
         else:
-            self._use(membership.form_first(cluster, options, elastic))
+            self._use(first)
 
     def _use(self, membership: Membership) -> None:
         self._membership = membership
@@ -467,7 +468,7 @@ def form_group(
             f"TF_CONFIG makes this process {cluster.task}, which takes no part in collective training; run the strategy on the "
             "chief and the workers only"
         )
-    if cluster.size == 1:
+    if cluster.size == 1 and (elastic is None or elastic.max_workers in (None, 1)):
         return SingleWorker()
     key = (cluster.task, *((role, *listed) for role, listed in sorted(cluster.addresses.items())))
     group = _open.get(key)

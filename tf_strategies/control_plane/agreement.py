@@ -12,7 +12,7 @@ from tf_strategies.control_plane.messages import PROTOCOL, Message
 _SHOWN = 4
 
 
-def terms_of(cluster: Cluster, options: Mapping[str, object]) -> dict[str, object]:
+def terms_of(cluster: Cluster, options: Mapping[str, object], *, with_size: bool = True) -> dict[str, object]:
     """Returns the terms of a member: the settings that must be equal on all members.
 
     These are the group size, the address of every task that trains, the versions, and the options.
@@ -20,8 +20,9 @@ def terms_of(cluster: Cluster, options: Mapping[str, object]) -> dict[str, objec
     Args:
         cluster: the cluster of the member.
         options: JSON values by name.
+        with_size: whether the group size is among them.
     """
-    terms: dict[str, object] = {"group size": cluster.size}
+    terms: dict[str, object] = {"group size": cluster.size} if with_size else {}
     for task in cluster.worker_tasks:
         terms[f"the address of {task}"] = cluster.address_of(task)
     terms["tf_strategies version"] = __version__

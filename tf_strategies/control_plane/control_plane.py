@@ -58,6 +58,7 @@ class ControlPlane:
         waited_for_batches: Callable[[float], float | None] = lambda seconds: None,
         tls: TlsFiles | None = None,
         succession: Succession | None = None,
+        most: int | None = None,
     ) -> ControlPlane:
         """Blocks until all workers of the cluster have joined. They may start in any order.
 
@@ -78,6 +79,7 @@ class ControlPlane:
                 batch; None if this is not known.
             tls: the certificate of this task; None for connections without TLS. All workers must have one, or none.
             succession: how the group follows another one; None if groups have no followers.
+            most: the most members of a group that grows; None if it does not.
 
         Returns:
             The membership of this rank.
@@ -94,7 +96,9 @@ class ControlPlane:
         plane = cls(cluster, member, secret, tls)
         try:
             if rank == 0:
-                plane._serve(names[0], terms, timeout, callbacks, _newcomers(cluster, options, succession))
+                plane._serve(
+                    names[0], terms, timeout, callbacks, _newcomers(cluster, options, succession, most)
+                )
             member.join(plane._open_link)
         except BaseException as error:
             plane.close()
@@ -275,7 +279,7 @@ class ControlPlane:
         self._coordinator.start()
         if self.size > 1 or newcomers is not None:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
-            streams = self.size if newcomers is None else self._cluster.whole.size
+            streams = self.size if newcomers is None else max(self._cluster.whole.size, newcomers.most or 0)
             self._server = ControlServer(
                 name, address, streams, self._secret, self._coordinator.post, self._tls
             )
@@ -299,11 +303,11 @@ class ControlPlane:
 
 
 def _newcomers(
-    cluster: Cluster, options: Mapping[str, object], succession: Succession | None
+    cluster: Cluster, options: Mapping[str, object], succession: Succession | None, most: int | None
 ) -> Newcomers | None:
     if succession is None:
         return None
-    return Newcomers(cluster, newcomer_terms(cluster, options), succession)
+    return Newcomers(cluster, newcomer_terms(cluster, options), succession, most)
 
 
 def _rank(cluster: Cluster) -> int:

@@ -18,7 +18,7 @@ from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message, Wait
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
-from tf_strategies.errors import BootstrapError, Code
+from tf_strategies.errors import BootstrapError, Code, JoinsLaterError
 from tf_strategies.types import JsonObject
 
 _log = logging.getLogger("tf_strategies")
@@ -100,6 +100,7 @@ class Member:
 
         Raises:
             BootstrapError: the deadline has passed, or the coordinator has refused this rank.
+            JoinsLaterError: the group forms without this task, which can join it when it trains.
         """
         deadline = time.monotonic() + self._timeout + (EXTRA_SECONDS if self._rank == 0 else 0.0)
         joining.join(
@@ -131,6 +132,8 @@ class Member:
         link.close()
         if refusal is None:
             return Setback(reason or f"it still waits for {self._missing or 'other workers'}", link.refused)
+        if refusal.get("later"):
+            raise JoinsLaterError(str(refusal["message"]))
         if not refusal["retry"]:
             raise BootstrapError(str(refusal["message"]))
         return Setback(str(refusal["message"]), link.refused)
@@ -223,8 +226,8 @@ class Member:
                 self._aborted = True
                 self._send({"type": "aborted"})
             lost, leavers = messages.ranks(message, "lost"), messages.ranks(message, "leavers")
-            joins = messages.texts(message, "joins")
-            self._fail(Failure(Code(message["code"]), message["message"], lost, joins, leavers))
+            joins, workers = messages.texts(message, "joins"), messages.addresses(message, "workers")
+            self._fail(Failure(Code(message["code"]), message["message"], lost, joins, leavers, workers))
         elif kind == "time":
             self.clock.note(message["sent"], message["at"])
         elif kind == "stop_where":

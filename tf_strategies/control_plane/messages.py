@@ -19,14 +19,16 @@ While the survivors of a group look for one another (roll_call), in place of all
     present      rank, epoch, perhaps (the groups that may have formed without it, each as a list of ranks): of a survivor, to one
                  of a lower rank
     here         the answer of a rank that calls the roll, too
-    members      tasks: of the next group
+    members      tasks: of the next group, workers: the addresses of all workers that it knows
 
 Messages of a newcomer, a task that has started again while the others train, and the answers of rank 0:
 
-    newcomer     task, terms, fit: asks whether a group trains (fit 0), or to join this call of `fit`, from 1
+    newcomer     task, workers, terms, fit: asks whether a group trains (fit 0), or to join this call of `fit`, from 1; the
+                 addresses of all workers that it knows
     forming      the answer while the first group forms
-    training     the answer of a group that trains without the newcomer
-    admitted     epoch, tasks, joins: the number and the tasks of the group, and the newcomers that join the next one
+    training     workers: the answer of a group that trains without the newcomer; the addresses that it knows
+    admitted     epoch, tasks, joins, workers: the number and the tasks of the group, the newcomers that join the next one, and
+                 the addresses of all workers that the next one knows
     coming       the answer of the newcomer
 
 Messages from rank 0 to a member:
@@ -38,8 +40,8 @@ Messages from rank 0 to a member:
     gathered     sequence, first, payloads: of consecutive ranks from `first`
     describe     instance
     left         rank, why: a member has left; the member itself gets it as the answer to leave
-    abort        code, message, lost, joins, leavers: the group has ended; the ranks that are lost, the tasks that join, and the
-                 ranks that leave in good order
+    abort        code, message, lost, joins, leavers, workers: the group has ended; the ranks that are lost, the tasks that join,
+                 the ranks that leave in good order, and the addresses of all workers that the next group knows, or none
     stop_where   training: asks for the first place at which the member can stop it
     stop_at      training, place: all members stop there
 
@@ -53,6 +55,7 @@ import math
 from typing import NamedTuple
 
 from tf_strategies.errors import Code
+from tf_strategies.options import MOST_WORKERS
 from tf_strategies.slow_wire import Sent
 from tf_strategies.types import JsonObject
 
@@ -60,7 +63,8 @@ Message = JsonObject
 
 MAX_MESSAGE_BYTES = 1 << 20
 MOST_WIRES = 64  # of a pace message
-PROTOCOL = 10
+_MOST_ADDRESS_CHARACTERS = MAX_MESSAGE_BYTES // 4
+PROTOCOL = 11
 
 
 class Pace(NamedTuple):
@@ -102,6 +106,7 @@ class Failure(NamedTuple):
         lost: the ranks without which the others could go on; none if every rank is to blame, or nobody knows.
         joins: the tasks for whose sake the group ended, which join the next one, "worker 2".
         leavers: the ranks for whose sake it ended, which leave in good order. All ranks have agreed on that.
+        workers: the addresses of all workers that the next group knows; none if there are no others than before.
     """
 
     code: Code
@@ -109,6 +114,7 @@ class Failure(NamedTuple):
     lost: frozenset[int] = frozenset()
     joins: tuple[str, ...] = ()
     leavers: frozenset[int] = frozenset()
+    workers: tuple[str, ...] = ()
 
 
 def encode(message: Message) -> bytes:
@@ -233,6 +239,20 @@ def texts(message: Message, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"the {key!r} of a {message['type']} message must be a list of texts")
     return tuple(value)
+
+
+def addresses(message: Message, key: str) -> tuple[str, ...]:
+    """Returns a field of a message that lists the addresses of workers.
+
+    Raises:
+        ValueError: the field is missing, is not a list of texts, or is longer than any cluster's.
+    """
+    found = texts(message, key)
+    if len(found) > MOST_WORKERS or sum(map(len, found)) > _MOST_ADDRESS_CHARACTERS:
+        raise ValueError(
+            f"the {key!r} of a {message['type']} message must list at most {MOST_WORKERS} addresses"
+        )
+    return found
 
 
 def _ranks_in(value: object) -> list[int] | None:

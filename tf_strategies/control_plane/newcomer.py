@@ -1,6 +1,7 @@
 """The side of a newcomer: a task that starts while the others may be training already.
 
-It asks every other task of the cluster, because any of them may be rank 0 of the group that trains.
+It asks every other task of the cluster, because any of them may be rank 0 of the group that trains. From the answers it learns of
+workers that have joined since.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Admission(NamedTuple):
     """Says whom a newcomer joins.
 
     Attributes:
+        cluster: the whole cluster, as the next group knows it.
         epoch: the number of the group that has ended.
         tasks: its tasks, by rank.
         joins: the tasks that join the next group.
     """
 
+    cluster: Cluster
     epoch: int
     tasks: tuple[Task, ...]
     joins: tuple[Task, ...]
@@ -61,7 +64,7 @@ class Newcomer:
     """Asks for the group that trains.
 
     Args:
-        cluster: the whole cluster.
+        cluster: the whole cluster, as far as this task knows it.
         options: JSON values that must be equal on all workers, by the name that users know.
         secret: of the cluster, or b"".
         tls: the certificate of this task, or None.
@@ -154,8 +157,20 @@ class Newcomer:
                 continue
             if message["type"] == "refused" and not message.get("retry"):
                 raise BootstrapError(f"{self._me} cannot join: {message.get('message')}")
+            if message["type"] == "training":
+                self._learn(message)
             answers.append(_Answer(task, message))
         return answers
+
+    def _learn(self, message: Message) -> None:
+        """Takes over the workers that a group knows, if it knows more."""
+        try:
+            workers = messages.addresses(message, "workers")
+            cluster = self._cluster.with_workers(workers).whole
+        except ValueError as error:
+            raise BootstrapError(f"{self._me} cannot join: {error}") from None
+        if len(workers) > len(self._cluster.worker_addresses):
+            self._cluster = cluster
 
     def _listens(self, task: Task) -> bool:
         place = split_address(self._cluster.address_of(task))
@@ -194,12 +209,13 @@ class Newcomer:
                     raise BootstrapError(f"{self._me} cannot join: {message.get('message')}")
 
     def _admission(self, message: Message) -> Admission:
-        all_tasks = {str(task): task for task in self._cluster.worker_tasks}
         try:
+            cluster = self._cluster.with_workers(messages.addresses(message, "workers")).whole
+            all_tasks = {str(task): task for task in cluster.worker_tasks}
             tasks, joins = (
                 tuple(all_tasks[text] for text in messages.texts(message, key)) for key in ("tasks", "joins")
             )
-            return Admission(messages.integer(message, "epoch"), tasks, joins)
+            return Admission(cluster, messages.integer(message, "epoch"), tasks, joins)
         except (KeyError, ValueError) as error:
             raise BootstrapError(f"{self._me} cannot join: a wrong answer ({error})") from None
 
@@ -215,7 +231,16 @@ class Newcomer:
             self._tls,
         )
         try:
-            link.send({"type": "newcomer", "task": str(self._cluster.task), "terms": self._terms, "fit": fit})
+            workers = list(self._cluster.worker_addresses)
+            link.send(
+                {
+                    "type": "newcomer",
+                    "task": str(self._cluster.task),
+                    "workers": workers,
+                    "terms": self._terms,
+                    "fit": fit,
+                }
+            )
             yield link, answers
         finally:
             link.close()

@@ -35,5 +35,5 @@ FIRST = Succession()
 
 
 def newcomer_terms(cluster: Cluster, options: Mapping[str, object]) -> dict[str, object]:
-    """Returns the terms of a newcomer: those of the first group of the whole cluster."""
-    return terms_of(cluster.whole, FIRST.added_to(options))
+    """Returns the terms of a newcomer: those of a first group, but for the workers, of which it may know another number."""
+    return terms_of(cluster.without_workers(), FIRST.added_to(options), with_size=False)

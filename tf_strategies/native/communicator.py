@@ -143,6 +143,7 @@ class Communicator:
                 pace=self._pace,
                 waited_for_batches=self._waited_for_batches,
                 succession=None if elastic is None else succession,
+                most=None if elastic is None else elastic.max_workers,
             )
             undo.callback(self._control.close)
             mine = {**endpoint.address(), "host": host.identity()}
@@ -194,6 +195,12 @@ class Communicator:
         """The tasks for whose sake the group has ended, and that join the next one, "worker 2"."""
         failure = None if self._control is None else self._control.failed()
         return () if failure is None else failure.joins
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The addresses of all workers that the next group knows, after the group has ended; none if they are the same."""
+        failure = None if self._control is None else self._control.failed()
+        return () if failure is None else failure.workers
 
     @property
     def leavers(self) -> frozenset[int]:

@@ -18,19 +18,20 @@ from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.newcomer import Newcomer
 from tf_strategies.control_plane.roll_call import Attempt, Roll, call_the_roll
 from tf_strategies.control_plane.succession import FIRST, Succession
-from tf_strategies.errors import BootstrapError, PerhapsFormedError
+from tf_strategies.errors import BootstrapError, JoinsLaterError, OptionsError, PerhapsFormedError
 from tf_strategies.native.communicator import Communicator, agreed_options
 from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.restarted import was_restarted
 
-__all__ = ["Membership", "form_first", "is_late"]
+__all__ = ["Membership", "form_first"]
 
 _log = logging.getLogger("tf_strategies")
 
 _MOST_JOINS = 3
 _RESTARTED_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0  # beyond the patience
+_LATER_SECONDS = 0.5  # until a worker asks again that came while the others form their first group
 _REGROUP_SECONDS = 120.0  # for all attempts
 
 
@@ -107,7 +108,7 @@ class Membership:
             size = len(admission.tasks)
             roll = Roll(tasks.index(cluster.task), size, frozenset(), 1, newcomers=len(admission.joins))
             try:
-                return cls._form_next(cluster, options, elastic, tasks, roll, admission.epoch)
+                return cls._form_next(admission.cluster, options, elastic, tasks, roll, admission.epoch)
             except BootstrapError as error:
                 if attempts == _MOST_JOINS:  # the others wait for it each time
                     raise
@@ -184,7 +185,8 @@ class Membership:
         failed.close()
         if failed.rank in failed.lost | failed.leavers:
             raise BootstrapError(failed.failure)
-        joins = [task for task in self._cluster.absent if str(task) in failed.joins]
+        cluster = self._cluster.with_workers(failed.workers) if failed.workers else self._cluster
+        joins = [task for task in cluster.absent if str(task) in failed.joins]
         joins.sort(key=lambda task: failed.joins.index(str(task)))
         size, tasks = self._cluster.size, (*self._cluster.worker_tasks, *joins)
         last, until = "", time.monotonic() + _REGROUP_SECONDS
@@ -202,7 +204,7 @@ class Membership:
                 perhaps_formed=perhaps_formed,
             )
             try:
-                return self._form_next(self._cluster, self._options, self._elastic, tasks, roll, failed.epoch)
+                return self._form_next(cluster, self._options, self._elastic, tasks, roll, failed.epoch)
             except _NotFormedError as error:
                 last, perhaps_formed = str(error), perhaps_formed | error.attempts
         raise BootstrapError(
@@ -234,7 +236,7 @@ class Membership:
             BootstrapError: this task is not in it.
         """
         settings, tls = settings_of(cluster, options)
-        members = call_the_roll(
+        following = call_the_roll(
             cluster.whole,
             tasks,
             roll,
@@ -243,15 +245,12 @@ class Membership:
             secret=settings.secret,
             tls=tls,
         )
-        absent = [task for task in cluster.whole.worker_tasks if task not in members]
         within = elastic.patience + _CONNECT_SECONDS
-        succession = Succession(epoch, members.intersection(tasks[roll.size :]))
+        succession = Succession(epoch, frozenset(following.worker_tasks).intersection(tasks[roll.size :]))
         try:
-            return cls.form(
-                cluster.whole.without(absent), options, elastic, within=within, succession=succession
-            )
+            return cls.form(following, options, elastic, within=within, succession=succession)
         except PerhapsFormedError as error:
-            attempt = tuple(tasks.index(task) for task in cluster.whole.worker_tasks if task in members)
+            attempt = tuple(map(tasks.index, following.worker_tasks))
             raise _NotFormedError(str(error), attempt) from error
         except BootstrapError as error:
             raise _NotFormedError(str(error)) from error
@@ -280,14 +279,28 @@ def is_late(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -
     return asking.finds_group(restarted=was_restarted())
 
 
-def form_first(cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None) -> Membership:
-    """Forms the first group of a cluster.
+def form_first(cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None) -> Membership | None:
+    """Forms the first group of a cluster. Returns None if the others train already, so that this worker joins their `fit`.
 
     A worker that was started again waits for the others for a shorter time, because they may have ended.
 
     Raises:
-        BootstrapError: the group could not form.
+        BootstrapError: the group could not form, or the others refuse this worker.
+        OptionsError: the cluster has more workers than may train.
     """
-    short = elastic is not None and was_restarted()
-    within = min(options.timeout, _RESTARTED_SECONDS) if short else None
-    return Membership.form(cluster, options, elastic, within=within)
+    if elastic is None:
+        return Membership.form(cluster, options, None)
+    within = min(options.timeout, _RESTARTED_SECONDS) if was_restarted() else options.timeout
+    until = time.monotonic() + within
+    while not is_late(cluster, options, elastic):
+        if elastic.max_workers is not None and cluster.size > elastic.max_workers:
+            raise OptionsError(
+                f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together"
+            )
+        try:
+            return Membership.form(cluster, options, elastic, within=within)
+        except JoinsLaterError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_LATER_SECONDS)
+    return None

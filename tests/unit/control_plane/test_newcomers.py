@@ -13,12 +13,14 @@ from tests.support.processes import ReservedPorts, wait_until
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane import newcomer
 from tf_strategies.control_plane.agreement import terms_of
+from tf_strategies.control_plane.control_plane import ControlPlane
 from tf_strategies.control_plane.coordinator import Coordinator, Newcomers
 from tf_strategies.control_plane.local_link import LocalLink
-from tf_strategies.control_plane.newcomer import Newcomer
+from tf_strategies.control_plane.messages import Message
+from tf_strategies.control_plane.newcomer import Admission, Newcomer
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.succession import Succession, newcomer_terms
-from tf_strategies.errors import BootstrapError
+from tf_strategies.errors import BootstrapError, JoinsLaterError
 
 pytestmark = pytest.mark.any_line
 
@@ -47,11 +49,11 @@ def asking(addresses: list[str], rank: int, options: dict[str, object] = OPTIONS
 
 
 @contextlib.contextmanager
-def group_of(cluster: Cluster, before: int = 0) -> Iterator[Coordinator]:
+def group_of(cluster: Cluster, before: int = 0, most: int | None = None) -> Iterator[Coordinator]:
     """Serves as rank 0 of a group, which has formed if rank 0 is alone."""
     succession = Succession(before)
     terms = terms_of(cluster, succession.added_to(OPTIONS))
-    known = Newcomers(cluster, newcomer_terms(cluster, OPTIONS), succession)
+    known = Newcomers(cluster, newcomer_terms(cluster, OPTIONS), succession, most)
     coordinator = Coordinator(cluster, terms, 60.0, lambda seconds: None, known)
     coordinator.start()
     server = ControlServer("worker", cluster.address_of(cluster.task), 4, SECRET, coordinator.post)
@@ -132,8 +134,9 @@ def test_newcomers_join_when_the_group_is_in_their_fit(addresses):
         failure = group._life.failure
     assert failure.joins == ("worker 0", "worker 3")
     assert failure.lost == frozenset()
-    expected = (group._life.epoch, (Task("worker", 1),), (Task("worker", 0), Task("worker", 3)))
-    assert found == [expected] * 2
+    joins = (Task("worker", 0), Task("worker", 3))
+    expected = Admission(cluster_of(addresses, 0), group._life.epoch, (Task("worker", 1),), joins)
+    assert found == [expected, expected._replace(cluster=cluster_of(addresses, 3))]
 
 
 def test_nobody_joins_when_fit_is_ending(addresses):
@@ -181,3 +184,101 @@ def test_a_task_whose_cluster_is_not_elastic_joins_it_to_hear_so(addresses):
     finally:
         server.stop()
         coordinator.stop()
+
+
+# ---- a group that grows
+
+
+def growing(addresses: list[str], most: int | None = 3) -> contextlib.AbstractContextManager[Coordinator]:
+    """Worker 1 trains alone, and knows workers 0 and 1."""
+    return group_of(cluster_of(addresses[:2], 1).without([Task("worker", 0)]), before=77, most=most)
+
+
+def test_a_group_takes_over_the_longer_list_and_gives_it_to_a_worker_with_the_shorter_one(addresses):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool, growing(addresses) as group:
+        joining = [pool.submit(asking(addresses[:known], index).join, 1) for index, known in ((0, 2), (2, 3))]
+        wait_until(lambda: len(group.admissions._waiting) == 2, 10, "both newcomers")
+        group.admissions.admit(1)
+        wait_until(lambda: group.step_ended() or group._life.failure is not None, 10, "the end of the group")
+        found = [each.result(10) for each in joining]
+    assert group._life.failure.joins == ("worker 0", "worker 2")
+    assert group._life.failure.workers == tuple(addresses[:3])
+    assert [each.cluster for each in found] == [cluster_of(addresses[:3], index) for index in (0, 2)]
+
+
+def test_a_newcomer_learns_of_workers_that_have_joined_since(addresses):
+    with group_of(survivor(addresses, 1), before=77, most=4):
+        short = asking(addresses[:2], 0)
+        assert short.finds_group(restarted=False)
+        assert short._cluster == cluster_of(addresses, 0)
+
+
+def test_a_group_that_does_not_grow_takes_no_new_worker(addresses):
+    refused = pytest.raises(
+        BootstrapError, match=r"knows 3 workers and the group 2, .* Elastic\(max_workers=\.\.\.\)"
+    )
+    with growing(addresses, most=None), refused:
+        asking(addresses[:3], 2).finds_group(restarted=False)
+
+
+@pytest.mark.parametrize(
+    ("listed", "task", "reason"),
+    [
+        ((0, 1, 3), 2, 'worker 2 has the address "{3}" there, but "{2}" here'),  # which waits to join
+        ((3, 1, 2), 2, 'worker 0 has the address "{3}" there, but "{0}" here'),
+    ],
+)
+def test_a_newcomer_whose_list_contradicts_that_of_others_is_refused(addresses, listed, task, reason):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, growing(addresses, most=4) as group:
+        joining = pool.submit(asking(addresses[:3], 2).join, 1)
+        wait_until(lambda: group.admissions.has_waiting, 10, "the first newcomer")
+        with pytest.raises(BootstrapError) as raised:
+            asking([addresses[each] for each in listed], task).join(1)
+        assert f"takes no newcomer worker {task}: {reason.format(*addresses)}" in str(raised.value)
+        group.admissions.admit(1)
+        wait_until(lambda: group.step_ended() or group._life.failure is not None, 10, "the end of the group")
+        assert joining.result(10).joins == (Task("worker", 2),)
+    assert group._life.failure.workers == tuple(addresses[:3])
+
+
+def test_a_group_that_is_full_takes_nobody(addresses):
+    full = pytest.raises(BootstrapError, match=r"has 2 workers already \(max_workers\)")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, growing(addresses, most=2) as group:
+        joining = pool.submit(asking(addresses[:3], 2).join, 1)
+        wait_until(lambda: group.admissions.has_waiting, 10, "the first newcomer")
+        with full:
+            asking(addresses, 3).finds_group(restarted=False)
+        group.admissions.admit(2)
+        with pytest.raises(BootstrapError, match="call number 2"):
+            joining.result(10)
+
+
+def test_a_new_worker_waits_until_the_first_group_has_formed(addresses):
+    with group_of(cluster_of(addresses[:2], 0), most=3):
+        with pytest.raises(BootstrapError, match=r"cannot join: the first group of worker 0 .* is forming"):
+            asking(addresses[:3], 2).finds_group(restarted=False)
+        cluster = cluster_of(addresses[:3], 2)
+        later = pytest.raises(JoinsLaterError, match=r"worker 2 .* can join it when it trains")
+        with later:
+            ControlPlane.join(
+                cluster,
+                options=OPTIONS,
+                timeout=10.0,
+                secret=SECRET,
+                on_abort=lambda code, message: None,
+                describe=str,
+                waiting=lambda: None,
+                succession=Succession(),
+                most=3,
+            )
+
+
+def test_a_list_that_no_cluster_can_have_is_refused(addresses):
+    with growing(addresses, most=3) as group:
+        for workers in (["a:1"] * 5000, ["x" * 300_000], ["nowhere"], [addresses[0], addresses[0]], [3]):
+            said: list[Message] = []
+            link = LocalLink(group, lambda link, message, said=said: said.append(message))
+            link.send({"type": "newcomer", "task": "worker 2", "workers": workers, "terms": {}, "fit": 1})
+            wait_until(lambda said=said: bool(said), 10, "the refusal")
+            assert said[0]["type"] == "refused"
+        assert group._life.failure is None

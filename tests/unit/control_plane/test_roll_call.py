@@ -147,7 +147,7 @@ class Calls:
         roll = Roll(rank, size, frozenset(lost), 1, newcomers, perhaps_formed=perhaps_formed)
 
         def call() -> tuple[int, ...]:
-            tasks = call_the_roll(
+            following = call_the_roll(
                 cluster,
                 cluster.worker_tasks,
                 roll,
@@ -156,7 +156,7 @@ class Calls:
                 secret=secret,
                 tls=None,
             )
-            return tuple(sorted(task.index for task in tasks))
+            return tuple(sorted(task.index for task in following.worker_tasks))
 
         return self._pool.submit(call)
 

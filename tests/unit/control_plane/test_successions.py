@@ -16,6 +16,12 @@ def test_two_groups_never_train(size, groups, changes):
     assert states > 10_000
 
 
+@pytest.mark.parametrize(("size", "further", "groups"), [(1, 2, 3), (2, 1, 3)])
+def test_two_groups_never_train_where_new_workers_join(size, further, groups):
+    states = reachable(size, groups, further=further)
+    assert states > 10_000
+
+
 def test_a_majority_of_the_last_group_is_not_enough():
     """Without the groups that may have formed, the same search finds two groups that train."""
 

@@ -1,4 +1,6 @@
-"""Lets tasks that were lost and have started again join a group that trains.
+"""Lets tasks join a group that trains: those that were lost and have started again, and new ones if the group may grow.
+
+A new task has a longer list of workers than the members: theirs, and then itself. The members take over its list when it joins.
 
 The group ends for their sake, and forms again with them. It ends when rank 0 has just finished a step, because the other ranks
 are near then: newcomers do not wait for a long callback.
@@ -9,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
@@ -18,7 +20,7 @@ from tf_strategies.control_plane.coordinator.group_life import GroupLife, Phase
 from tf_strategies.control_plane.link import Connection, refuse
 from tf_strategies.control_plane.messages import Failure, Message
 from tf_strategies.control_plane.succession import Succession
-from tf_strategies.errors import Code
+from tf_strategies.errors import ClusterConfigError, Code
 
 __all__ = ["Admissions", "Newcomers"]
 
@@ -33,20 +35,26 @@ class Newcomers:
         cluster: the cluster of rank 0.
         terms: the terms that a newcomer must have: those of rank 0 for the whole cluster.
         succession: how the group follows another one.
+        most: the most members of a group that grows; None if it does not.
     """
 
-    def __init__(self, cluster: Cluster, terms: Mapping[str, object], succession: Succession) -> None:
+    def __init__(
+        self, cluster: Cluster, terms: Mapping[str, object], succession: Succession, most: int | None = None
+    ) -> None:
+        self.cluster, self.most = cluster, most
         self.terms, self.is_first = terms, succession.is_first
         self.joined = frozenset(
             rank for rank, task in enumerate(cluster.worker_tasks) if task in succession.joined
         )
-        self.tasks = {str(task): cluster.name_of(task) for task in cluster.whole.worker_tasks}
+        self.tasks = frozenset(map(str, cluster.whole.worker_tasks))
         self.absent = {str(task) for task in cluster.absent}
 
 
 @dataclasses.dataclass
 class _Newcomer:
     connection: Connection
+    name: str
+    workers: tuple[str, ...]  # the addresses that it knows
     fit: int
     since: float
     comes: bool = False
@@ -80,29 +88,40 @@ class Admissions:
     def on_newcomer(self, connection: Connection, message: Message) -> None:
         """Answers a newcomer, or lets it wait."""
         task, fit = messages.text(message, "task"), messages.integer(message, "fit")
-        first, terms = self._life.roster.names[0], valid_terms(message)
-        known = self._newcomers
+        workers, terms = messages.addresses(message, "workers"), valid_terms(message)
+        first, known = self._life.roster.names[0], self._newcomers
         if self._life.failure is not None:
             refuse(connection, f"the previous group of {first} has not ended yet", retry=True)
             return
         first_forms = self._life.phase is Phase.JOINING and (known is None or known.is_first)
+        takes_others = known is not None and known.most is not None
+        if first_forms and takes_others and task not in self._life.roster.tasks:
+            refuse(connection, f"the first group of {first} is forming", retry=True)
+            return
         if first_forms or self._has_left(
             task
         ):  # it says hello next; in the second case when this group has ended
             connection.send({"type": "forming"})
             connection.end()
             return
-        if known is None or task not in known.tasks:
+        if known is None:
             refuse(
                 connection,
-                f"the group of {first} takes no newcomer {task}; give all workers the same elastic= and cluster",
+                f"the group of {first} takes no newcomer {task}; give all workers the same elastic=",
             )
             return
-        name = known.tasks[task]
+        try:
+            cluster = self._cluster_with(task, workers, known)
+        except ClusterConfigError as error:
+            remedy = "list the workers of the others in TF_CONFIG, and new ones after them"
+            refuse(connection, f"the group of {first} takes no newcomer {task}: {error}; {remedy}")
+            return
+        name = cluster.name_of(cluster.task)
         differing = disagreement(first, known.terms, name, terms)
+        others = len(self._life.roster.tasks) + len(set(self._waiting) - {task})
         if not self._life.running:
             refuse(connection, f"the group of {first} is forming again", retry=True)
-        elif task not in known.absent:
+        elif task in known.tasks and task not in known.absent:
             refuse(
                 connection,
                 f"the group of {first} has a {name} already; end the other process, or give this one its own index in TF_CONFIG",
@@ -110,15 +129,35 @@ class Admissions:
             )
         elif differing:
             refuse(connection, differing)
+        elif known.most is not None and others >= known.most:
+            refuse(
+                connection, f"the group of {first} has {known.most} workers already (max_workers)", retry=True
+            )
         elif fit < 1:
-            connection.send({"type": "training"})
+            connection.send({"type": "training", "workers": list(known.cluster.worker_addresses)})
             connection.end()
         else:
             before = self._waiting.pop(task, None)
             if before is not None:
                 refuse(before.connection, f"another process is {name}")
             self._asked = {}
-            self._waiting[task] = _Newcomer(connection, fit, time.monotonic())
+            self._waiting[task] = _Newcomer(connection, name, workers, fit, time.monotonic())
+
+    def _cluster_with(self, task: str, workers: Sequence[str], known: Newcomers) -> Cluster:
+        """Returns the cluster as a newcomer knows it. Its task is the newcomer.
+
+        Raises:
+            ClusterConfigError: it contradicts what the members know, or what others say that wait.
+        """
+        found = {str(each): each for each in known.cluster.with_workers(workers).whole.worker_tasks}
+        mine = len(known.cluster.worker_addresses)
+        if task not in found or (known.most is None and len(workers) != mine):
+            raise ClusterConfigError(
+                f"it knows {len(workers)} workers and the group {mine}, which does not grow without Elastic(max_workers=...)"
+            )
+        for each in self._waiting.values():
+            known.cluster.with_workers(each.workers).with_workers(workers)
+        return dataclasses.replace(known.cluster.with_workers(workers), task=found[task])
 
     def _has_left(self, task: str) -> bool:
         """Returns True if a task has left the group because its script was ready."""
@@ -189,21 +228,37 @@ class Admissions:
         if not ready or now - min(each.since for each in ready.values()) < _GATHER_SECONDS:
             return
         self._asked, self._asked_at = ready, now
-        tasks, joins = list(self._life.roster.tasks), sorted(ready)
+        tasks, joins, workers = list(self._life.roster.tasks), sorted(ready), list(self._known_then(ready))
         for each in ready.values():
             each.comes = False
             each.connection.send(
-                {"type": "admitted", "epoch": self._life.epoch, "tasks": tasks, "joins": joins}
+                {
+                    "type": "admitted",
+                    "epoch": self._life.epoch,
+                    "tasks": tasks,
+                    "joins": joins,
+                    "workers": workers,
+                }
             )
 
+    def _known_then(self, joining: Mapping[str, _Newcomer]) -> tuple[str, ...]:
+        """Returns the addresses of all workers that the next group knows: each list is the beginning of a longer one."""
+        mine = () if self._newcomers is None else self._newcomers.cluster.worker_addresses
+        return max([mine, *(each.workers for each in joining.values())], key=len)
+
     def _end_group(self, fit: int) -> None:
-        joins = tuple(sorted(self._asked))
-        names = ", ".join(self._newcomers.tasks[task] for task in joins) if self._newcomers else ""
+        joins, workers = tuple(sorted(self._asked)), self._known_then(self._asked)
+        names = ", ".join(self._asked[task].name for task in joins)
         for task in joins:
             self._waiting.pop(task, None)
         self._asked = {}
         with self._lock:
             if self._fit == fit:
                 self._life.fail(
-                    Failure(Code.UNAVAILABLE, f"the group forms again, joined by {names}", joins=joins)
+                    Failure(
+                        Code.UNAVAILABLE,
+                        f"the group forms again, joined by {names}",
+                        joins=joins,
+                        workers=workers,
+                    )
                 )

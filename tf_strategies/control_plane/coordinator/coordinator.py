@@ -58,7 +58,8 @@ class Coordinator:
         newcomers: Newcomers | None = None,
     ) -> None:
         self._life = life = GroupLife(Roster(cluster))
-        self._joining = Joining(life, terms, timeout)
+        may_grow = newcomers is not None and newcomers.most is not None
+        self._joining = Joining(life, terms, timeout, may_grow)
         self.admissions = Admissions(life, newcomers)
         self._exchanges = Exchanges(life, timeout)
         self._comparisons = Comparisons(life)

@@ -76,7 +76,7 @@ class GroupLife:
     def tell(self, connection: Connection) -> None:
         """Sends one member the reason why the group has failed, if it has."""
         if self.failure is not None:
-            code, message, lost, joins, leavers = self.failure
+            code, message, lost, joins, leavers, workers = self.failure
             connection.send(
                 {
                     "type": "abort",
@@ -85,5 +85,6 @@ class GroupLife:
                     "lost": sorted(lost),
                     "joins": list(joins),
                     "leavers": sorted(leavers),
+                    "workers": list(workers),
                 }
             )

@@ -28,13 +28,16 @@ class Joining:
         life: the state of the group.
         terms: the terms of rank 0, which every member must have.
         timeout: the number of seconds within which all members must join.
+        may_grow: whether tasks of which rank 0 does not know may join later.
 
     Attributes:
         latecomers: whether the group has failed while some members had not joined. They still need the reason.
     """
 
-    def __init__(self, life: GroupLife, terms: Mapping[str, object], timeout: float) -> None:
-        self._life, self._terms, self._timeout = life, terms, timeout
+    def __init__(
+        self, life: GroupLife, terms: Mapping[str, object], timeout: float, may_grow: bool = False
+    ) -> None:
+        self._life, self._terms, self._timeout, self._may_grow = life, terms, timeout, may_grow
         self._roster = life.roster
         self.latecomers = False
         self._started = time.monotonic()
@@ -48,7 +51,11 @@ class Joining:
         newcomer = f"{task} ({connection.peer}, {process})"
         known = 0 <= rank < self._roster.size and task == self._roster.tasks[rank]
         differing = disagreement(names[0], self._terms, names[rank] if known else newcomer, terms)
-        if not known:
+        if self._may_grow and task not in self._roster.tasks:
+            reason = f"{newcomer} is not in the group of {names[0]}, and can join it when it trains"
+            connection.send({"type": "refused", "message": reason, "retry": True, "later": True})
+            connection.end()
+        elif not known:
             outsider = f"{newcomer} is not part of the cluster of {names[0]}; correct its TF_CONFIG"
             refuse(connection, f"{outsider} ({differing})" if differing else outsider)
         elif rank in self._roster.entries:

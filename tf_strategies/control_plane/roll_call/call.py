@@ -14,7 +14,7 @@ from tf_strategies.control_plane.remote_link import RemoteLink
 from tf_strategies.control_plane.roll_call.roll import Roll
 from tf_strategies.control_plane.roll_call.survivor import RETRY_SECONDS, Outcome, Survivor
 from tf_strategies.control_plane.server import ControlServer
-from tf_strategies.errors import BootstrapError
+from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.tls import TlsFiles
 
 __all__ = ["call_the_roll"]
@@ -33,7 +33,7 @@ def call_the_roll(
     patience: float,
     secret: bytes,
     tls: TlsFiles | None,
-) -> frozenset[Task]:
+) -> Cluster:
     """Finds the survivors of a group. Blocks until they have decided.
 
     Args:
@@ -46,20 +46,33 @@ def call_the_roll(
         tls: the certificate of this task, or None.
 
     Returns:
-        The tasks that form the next group.
+        The cluster of the next group, with the workers that this group knows.
 
     Raises:
         BootstrapError: this worker is not among them, or too few are left.
     """
-    all_tasks = {str(task): task for task in cluster.worker_tasks}
     names = [cluster.name_of(task) for task in tasks]
-    survivor = Survivor(roll, list(map(str, tasks)), names, all_tasks, epoch)
+    survivor = Survivor(roll, list(map(str, tasks)), names, cluster.worker_addresses, epoch)
     call = _Call(survivor, [cluster.address_of(task) for task in tasks], secret, tls)
     with call.listening():
         outcome = call.run(patience)
     if outcome.reason:
         raise BootstrapError(f"{survivor.name} does not train on: {outcome.reason}")
-    return frozenset(all_tasks[text] for text in outcome.tasks)
+    return _next_cluster(cluster, outcome, survivor.name)
+
+
+def _next_cluster(cluster: Cluster, outcome: Outcome, name: str) -> Cluster:
+    try:
+        found = cluster.with_workers(outcome.workers).whole
+    except ClusterConfigError as error:
+        raise BootstrapError(f"{name} does not train on: {error}; see the other logs") from None
+    tasks = {str(task): task for task in found.worker_tasks}
+    if not outcome.tasks <= set(tasks):
+        unknown = ", ".join(sorted(outcome.tasks - set(tasks)))
+        raise BootstrapError(
+            f"{name} does not train on: the next group has workers without addresses, {unknown}"
+        )
+    return found.without(task for text, task in tasks.items() if text not in outcome.tasks)
 
 
 class _Call:

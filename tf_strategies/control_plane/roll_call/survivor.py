@@ -1,11 +1,12 @@
 """Takes part in the calling of the roll, for one survivor: which links it opens, what it says, and when it knows enough.
 
-No sockets, no threads, no clock: `call.py` has them.
+No sockets, no threads, no clock: `call.py` has them. The next group knows the workers that its leader knows: one that has not
+heard of the end of the last group may know fewer of them.
 """
 
 from __future__ import annotations
 
-from typing import Collection, NamedTuple, Sequence
+from typing import NamedTuple, Sequence
 
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.link import Connection, refuse
@@ -25,11 +26,13 @@ class Outcome(NamedTuple):
         tasks: the tasks of the next group; none if this survivor is not among them.
         reason: why it is not.
         led: whether this survivor has decided that. Then the others may not have heard yet.
+        workers: the addresses of all workers that the next group knows.
     """
 
     tasks: frozenset[str]
     reason: str = ""
     led: bool = False
+    workers: tuple[str, ...] = ()
 
 
 class Survivor:
@@ -41,19 +44,19 @@ class Survivor:
         roll: what it knows of the others.
         tasks: the tasks of the last group by rank, and then the newcomers.
         names: their names.
-        known: all tasks of the cluster.
+        workers: the addresses of all workers that it knows.
         epoch: the number of the last group.
     """
 
     def __init__(
-        self, roll: Roll, tasks: Sequence[str], names: Sequence[str], known: Collection[str], epoch: int
+        self, roll: Roll, tasks: Sequence[str], names: Sequence[str], workers: Sequence[str], epoch: int
     ) -> None:
         self.roll = roll
-        self._tasks, self._names, self._known, self._epoch = tasks, names, frozenset(known), epoch
+        self._tasks, self._names, self._workers, self._epoch = tasks, names, tuple(workers), epoch
         self._streams: dict[Connection, int] = {}  # of those that have come
         self._attempts = dict.fromkeys(roll.candidates(), 0.0)  # the times of the next attempts
         self._held = dict.fromkeys(roll.candidates(), 0.0)  # until then, a rank that is busy counts as there
-        self._decision: frozenset[str] | None = None
+        self._decision: Outcome | None = None
         self._refusal = ""
 
     @property
@@ -91,8 +94,8 @@ class Survivor:
             self.roll.below.add(rank)
         elif message["type"] == "members":
             chosen = frozenset(messages.texts(message, "tasks"))
-            if self._tasks[self.roll.rank] in chosen and chosen <= self._known:
-                self._decision = chosen
+            if self._tasks[self.roll.rank] in chosen:
+                self._decision = Outcome(chosen, workers=messages.addresses(message, "workers"))
             else:
                 self._refusal = f"{self._names[rank]} goes on without it"
         elif message["type"] == "refused" and message.get("retry"):
@@ -138,7 +141,7 @@ class Survivor:
         """Returns the end of the call, or None as long as there is none. Tells those that have come."""
         self._forget_held(now)
         if self._decision is not None:
-            return Outcome(self._decision)
+            return self._decision
         if self._refusal:
             return Outcome(frozenset(), self._refusal)
         members = self.roll.members(patience_is_over)
@@ -157,6 +160,6 @@ class Survivor:
             if objection:
                 refuse(stream, objection)
             else:
-                stream.send({"type": "members", "tasks": sorted(tasks)})
+                stream.send({"type": "members", "tasks": sorted(tasks), "workers": list(self._workers)})
                 stream.end()
-        return Outcome(frozenset() if objection else tasks, objection, led=True)
+        return Outcome(frozenset() if objection else tasks, objection, True, self._workers)
