@@ -50,3 +50,16 @@ def test_it_becomes_the_command() -> None:
         check=True,
     )
     assert Cluster.from_tf_config(done.stdout.strip().splitlines()[-1]).rank == 1
+
+
+@pytest.mark.parametrize(("index", "size"), [(0, 2), (1, 2), (3, 4)])
+def test_pods_beyond_the_first_ones_list_all_before_them(index: int, size: int) -> None:
+    cluster = Cluster.from_tf_config(tf_config(pod(index), 2, "pods", 2222, 4))
+    assert (cluster.rank, cluster.size) == (index, size)
+
+
+def test_there_are_not_more_pods_than_that() -> None:
+    with pytest.raises(ValueError, match="is 4, but --max-workers is 4; give it the completions"):
+        tf_config(pod(4), 2, "pods", 2222, 4)
+    with pytest.raises(ValueError, match="--max-workers 1 is less than --workers 2"):
+        tf_config(pod(0), 2, "pods", 2222, 1)
