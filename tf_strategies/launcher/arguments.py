@@ -79,6 +79,17 @@ def make_parser() -> argparse.ArgumentParser:
         help="let the others run on after a failure while this many workers are left, for elastic training (one machine)",
     )
     add(
+        "--max-workers",
+        type=_positive,
+        metavar="N",
+        help="start further workers, up to N, on places that --hosts-from names later, for elastic training (one machine)",
+    )
+    add(
+        "--hosts-from",
+        metavar="COMMAND",
+        help="a command that prints a host, or host:slots, in each line, asked every 2 s; @FILE reads a file",
+    )
+    add(
         "--log-dir",
         type=Path,
         metavar="DIR",

@@ -97,5 +97,11 @@ def plan_cluster(
     ]
 
 
+def tf_config_of(workers: Sequence[str], index: int) -> str:
+    """Returns the TF_CONFIG of a worker, from the addresses of all workers that it knows."""
+    task = {"type": "worker", "index": index}
+    return json.dumps({"cluster": {"worker": list(workers)}, "task": task})
+
+
 def _lay_over(tasks: Sequence[tuple[str, int]], hosts: Sequence[str]) -> dict[tuple[str, int], str]:
     return {task: hosts[position * len(hosts) // len(tasks)] for position, task in enumerate(tasks)}

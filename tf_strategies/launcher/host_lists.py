@@ -61,6 +61,25 @@ def slots_of(text: str, environ: Mapping[str, str] = os.environ) -> list[Slots] 
     return slots
 
 
+def slots_of_lines(lines: Iterable[str], where: str) -> list[Slots]:
+    """Returns the hosts of lines such as "host", "host:4" or "host slots=4", each once.
+
+    Args:
+        lines: the lines, of which some may name no host.
+        where: their origin, for messages.
+
+    Raises:
+        ValueError: a line cannot be understood.
+    """
+    try:
+        found = _added_up(each for line in lines for each in _slots_of_line(line))
+        for each in found:
+            _check(each)
+    except ValueError as error:
+        raise ValueError(f"{where}: {str(error).removeprefix('--hosts ')}") from None
+    return found
+
+
 def expand_hosts(listed: str) -> list[str]:
     """Returns the nodes of a list of SLURM.
 

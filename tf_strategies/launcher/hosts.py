@@ -12,14 +12,14 @@ def find_this_host(hosts: Sequence[str]) -> str:
     Raises:
         ValueError: no host, or more than one, belongs to this machine.
     """
-    mine = [host for host in hosts if _is_here(host)]
+    mine = [host for host in hosts if is_here(host)]
     if len(mine) == 1:
         return mine[0]
     found = "none of" if not mine else f"more than one ({', '.join(mine)}) of"
     raise ValueError(f"{found} the hosts {','.join(hosts)} is this machine; name it with --this-host")
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Returns True if an address of the host can be bound on this machine."""
     if host.lower() in (socket.gethostname().lower(), socket.getfqdn().lower()):
         return True

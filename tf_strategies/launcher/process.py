@@ -29,10 +29,12 @@ def kill_orphans() -> None:
     """Kills and reaps all children of this process, and the children that they leave behind."""
     while True:
         children = _children()
+        for pid in children:  # another thread may reap its own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for pid in children:
-            os.kill(pid, signal.SIGKILL)
-        for pid in children:
-            os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
         if not children:
             return
 

@@ -16,7 +16,9 @@ from tf_strategies.launcher.arguments import AUTO, make_parser
 from tf_strategies.launcher.certificates import temporary_certificates
 from tf_strategies.launcher.cluster_plan import LOCAL_HOST, Counts, PlannedProcess, plan_cluster
 from tf_strategies.launcher.environment import visible_gpus
+from tf_strategies.launcher.growth import begins_with
 from tf_strategies.launcher.host_lists import Slots, slots_of
+from tf_strategies.launcher.host_watch import HostWatch
 from tf_strategies.launcher.hosts import find_this_host
 from tf_strategies.launcher.output import wants_colour
 from tf_strategies.launcher.ports import ReservedPorts
@@ -47,12 +49,14 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         with contextlib.ExitStack() as held:
             slots = None if arguments.hosts is None else slots_of(arguments.hosts)
+            watch = _host_watch(arguments)
             plan = _plan(arguments, held) if slots is None else _plan_over_ssh(arguments, slots)
             if arguments.dry_run:
-                _print(plan, _command(arguments))
+                begun = plan if watch is None else begins_with(plan, _workers(arguments))
+                _print(begun, _command(arguments))
                 return 0
             make = (
-                _supervisor_here(arguments, plan, held)
+                _supervisor_here(arguments, plan, held, watch)
                 if slots is None
                 else _over_ssh(arguments, plan, slots)
             )
@@ -72,9 +76,34 @@ def _main(argv: Sequence[str] | None) -> int:
     return status
 
 
+def _host_watch(arguments: argparse.Namespace) -> HostWatch | None:
+    """Returns who knows the places of further workers; None if there are none. It has asked once."""
+    if arguments.max_workers is None and arguments.hosts_from is None:
+        return None
+    if arguments.max_workers is None or arguments.hosts_from is None:
+        raise ValueError("--max-workers and --hosts-from need each other")
+    for option in ("hosts", "this_host", "chief", "ps", "evaluator"):
+        if getattr(arguments, option):
+            raise ValueError(
+                f"--max-workers starts workers on one machine, without --{option.replace('_', '-')}"
+            )
+    workers = _workers(arguments)
+    if not 1 <= workers <= arguments.max_workers:
+        raise ValueError(
+            f"--max-workers {arguments.max_workers} must be at least --workers {workers}, which must be at least 1"
+        )
+    watch = HostWatch(arguments.hosts_from)
+    if watch.places < workers:
+        raise ValueError(
+            f"--hosts-from names places for {watch.places} workers on this machine, fewer than --workers {workers}"
+        )
+    return watch
+
+
 def _plan(arguments: argparse.Namespace, held: contextlib.ExitStack) -> list[PlannedProcess]:
     """Returns the processes of all hosts, and reserves their ports until the end if all run here."""
-    counts = Counts(_workers(arguments), arguments.chief, arguments.ps, arguments.evaluator)
+    workers = arguments.max_workers or _workers(arguments)
+    counts = Counts(workers, arguments.chief, arguments.ps, arguments.evaluator)
     if not counts.workers and not counts.chief:
         raise ValueError("no process would train: --workers 0 needs --chief")
     base = _port_base(arguments, counts)
@@ -130,11 +159,19 @@ def _workers(arguments: argparse.Namespace) -> int:
 
 
 def _supervisor_here(
-    arguments: argparse.Namespace, plan: Sequence[PlannedProcess], held: contextlib.ExitStack
+    arguments: argparse.Namespace,
+    plan: Sequence[PlannedProcess],
+    held: contextlib.ExitStack,
+    watch: HostWatch | None,
 ) -> Callable[[], Supervisor]:
     """Returns a function that makes a supervisor of the processes of this host."""
-    share = _share(arguments, plan, _of_this_host(arguments, plan))
-    return functools.partial(share.supervisor, _with_secrets(arguments, held))
+    if watch is None:
+        share = _share(arguments, plan, _of_this_host(arguments, plan))
+        return functools.partial(share.supervisor, _with_secrets(arguments, held))
+    workers = _workers(arguments)
+    share = _share(arguments, plan, begins_with(plan, workers), further=plan[workers:])
+    held.enter_context(watch)
+    return functools.partial(share.supervisor, _with_secrets(arguments, held), lambda: watch.places)
 
 
 def _over_ssh(
@@ -162,6 +199,7 @@ def _share(
     everywhere: Sequence[PlannedProcess],
     plan: Sequence[PlannedProcess],
     colour: bool | None = None,
+    further: Sequence[PlannedProcess] = (),
 ) -> Share:
     return Share(
         tuple(plan),
@@ -174,14 +212,15 @@ def _share(
         None if arguments.log_dir is None else str(arguments.log_dir),
         _shown(arguments, everywhere),
         colour,
-        min_workers=_min_workers(arguments, everywhere),
+        min_workers=_min_workers(arguments, everywhere if arguments.max_workers is None else plan),
+        further=tuple(further),
     )
 
 
 def _min_workers(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) -> int | None:
     least: int | None = arguments.min_workers
     if least is None:
-        return None
+        return None if arguments.max_workers is None else 1
     if arguments.hosts is not None:
         raise ValueError(
             "--min-workers is for one machine; on several hosts start each process by a supervisor of its own, such as "

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Mapping
+from typing import Callable, Mapping
 
 from tf_strategies.launcher.cluster_plan import TRAINING_ROLES, PlannedProcess
 from tf_strategies.launcher.environment import (
@@ -16,6 +16,7 @@ from tf_strategies.launcher.environment import (
     share_gpus,
     visible_gpus,
 )
+from tf_strategies.launcher.growth import Growth
 from tf_strategies.launcher.process import LaunchedProcess
 from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
 from tf_strategies.launcher.task_output import OutputOptions, TaskOutputs
@@ -39,6 +40,7 @@ class Share:
         colour: whether prefixes are coloured; None to look at the terminal.
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
+        further: the workers that may start later, after those of the plan.
     """
 
     plan: tuple[PlannedProcess, ...]
@@ -53,6 +55,7 @@ class Share:
     colour: bool | None = None
     keywords: bool = False
     min_workers: int | None = None
+    further: tuple[PlannedProcess, ...] = ()
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -62,22 +65,25 @@ class Share:
     def from_json(cls, text: str) -> Share:
         """Returns the share that `to_json` wrote."""
         fields = json.loads(text)
-        fields["plan"] = tuple(PlannedProcess(**each) for each in fields["plan"])
+        for name in ("plan", "further"):
+            fields[name] = tuple(PlannedProcess(**each) for each in fields[name])
         for name in ("command", "names", "shown"):
             fields[name] = None if fields[name] is None else tuple(fields[name])
         return cls(**fields)
 
-    def supervisor(self, environ: Mapping[str, str]) -> Supervisor:
+    def supervisor(self, environ: Mapping[str, str], places: Callable[[], int] | None = None) -> Supervisor:
         """Returns a supervisor that is ready to run, and says what it will start.
 
         Args:
             environ: the environment that the processes inherit.
+            places: returns the number of workers that may run now, if further ones may start; None if not.
 
         Raises:
             ValueError: there are not enough GPUs, or a log file cannot be opened.
         """
-        gpus = share_gpus(self.plan, visible_gpus(environ), self.gpus_per_worker)
-        envs = environments(self.plan, environ, self.threads, gpus)
+        everyone = (*self.plan, *self.further)
+        gpus = share_gpus(everyone, visible_gpus(environ), self.gpus_per_worker)
+        envs = environments(everyone, environ, self.threads, gpus)
         output = OutputOptions(
             None if self.log_dir is None else Path(self.log_dir),
             None if self.shown is None else frozenset(self.shown),
@@ -85,7 +91,7 @@ class Share:
             self.colour,
         )
         try:
-            outputs = TaskOutputs(self.plan, output)
+            outputs = TaskOutputs(everyone, output)
         except OSError as error:
             raise ValueError(f"--log-dir {self.log_dir}: {error}") from None
         jobs = [
@@ -98,9 +104,13 @@ class Share:
             )
             for planned, env in zip(self.plan, envs)
         ]
+        growth = None
+        if places is not None:
+            growth = Growth(everyone, self.command, envs, len(self.plan), places)
+            jobs = [job._replace(start_again=growth.job(index).start) for index, job in enumerate(jobs)]
         self._announce(environ, gpus)
         patience = Patience(self.survivor_wait, self.grace)
-        elsewhere = set(self.names) - {planned.name for planned in self.plan}
+        elsewhere = set(self.names) - {planned.name for planned in everyone}
         trains_elsewhere = any(name.startswith(TRAINING_ROLES) for name in elsewhere)
         return Supervisor(
             jobs,
@@ -108,12 +118,14 @@ class Share:
             outputs,
             trains_elsewhere=trains_elsewhere,
             min_workers=self.min_workers,
+            growth=growth,
         )
 
     def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:
         processes = len(self.plan)
         unset = [name for name in THREAD_VARIABLES if self.threads is not None or name not in environ]
-        threads = self.threads if self.threads is not None else fair_threads(processes)
+        shares = processes + len(self.further)
+        threads = self.threads if self.threads is not None else fair_threads(shares)
         remark = f", {' = '.join([*unset, str(threads)])} {self._remedy('threads')}" if unset else ""
         if gpus is not None and self.gpus_per_worker is None:
             remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker {self._remedy('gpus_per_worker')}"

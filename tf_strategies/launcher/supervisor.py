@@ -21,6 +21,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0
 _FIRST_RESTART_SECONDS = 1.0  # twice as many for each further one
 _LAST_RESTART_SECONDS = 30.0
+_LOOK_SECONDS = 0.5  # between two looks for places of further workers
 _READ_BYTES = 1 << 16
 
 
@@ -93,6 +94,17 @@ class Outputs(Protocol):
         """Closes files."""
 
 
+class Grows(Protocol):
+    """Says how many workers may run, and starts further ones."""
+
+    @property
+    def places(self) -> int:
+        """The number of workers that may run now."""
+
+    def job(self, index: int) -> Job:
+        """Returns the job of a worker that joins."""
+
+
 class Supervisor:
     """Runs processes until they have ended.
 
@@ -103,6 +115,7 @@ class Supervisor:
         trains_elsewhere: whether processes on other hosts train, too. If not, servers that still run some time after
             the last training process are ended.
         min_workers: the fewest training processes that go on when others fail; None if none do.
+        growth: starts further workers while others train; None if there are no others than `jobs`. All jobs are workers then.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
@@ -119,8 +132,13 @@ class Supervisor:
         *,
         trains_elsewhere: bool = False,
         min_workers: int | None = None,
+        growth: Grows | None = None,
     ) -> None:
-        self._jobs, self._patience, self._outputs = jobs, patience, outputs
+        self._growth, self._next_look = growth, 0.0
+        self._without_place: list[
+            Job
+        ] = []  # lost workers that do not start again, because their places have gone
+        self._jobs, self._patience, self._outputs = list(jobs), patience, outputs
         self._trains_elsewhere = trains_elsewhere
         self._min_workers = min_workers
         self.restarts_left = 0
@@ -181,8 +199,34 @@ class Supervisor:
 
     def _start(self) -> None:
         for job in self._jobs:
-            self._processes.append(job.start())
-            self._read(job, self._processes[-1])
+            self._add(job)
+
+    def _add(self, job: Job) -> None:
+        self._processes.append(job.start())
+        self._read(job, self._processes[-1])
+
+    def _grow(self) -> None:
+        """Starts workers on places that have appeared, while others train."""
+        if self._growth is None or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        training = self._training()
+        ends = any(process.status == 0 for process in training if not process.running)
+        if self._deadlines or ends or not any(process.running for process in training):
+            return
+        for job in list(self._without_place):
+            if self._has_place(job):
+                self._without_place.remove(job)
+                say(f"{job.name} starts again, because its place has appeared again")
+                self._replace(job)
+        while len(self._jobs) < self._growth.places:
+            job = self._growth.job(len(self._jobs))
+            self._jobs.append(job)
+            self._add(job)
+            say(f"{job.name} ({job.address}) starts, and joins the others")
+
+    def _has_place(self, job: Job) -> bool:
+        return self._growth is None or self._jobs.index(job) < self._growth.places
 
     def _read(self, job: Job, process: LaunchedProcess) -> None:
         for stream, writer in zip(process.streams, self._outputs.writers(job.name)):
@@ -195,13 +239,19 @@ class Supervisor:
         while self._due and time.monotonic() >= self._due[0][0]:
             job = self._due.pop(0)[1]
             others_train = any(process.running for process in self._training())
-            if job.start_again is not None and others_train and not self._deadlines:
+            if not self._has_place(job):
+                self._without_place.append(job)
+            elif job.start_again is not None and others_train and not self._deadlines:
                 self._restarted += 1
                 self.restarts_left -= 1
-                number = self._jobs.index(job)
-                self._former.append(self._processes[number])
-                self._processes[number] = job.start_again()
-                self._read(job, self._processes[number])
+                self._replace(job)
+
+    def _replace(self, job: Job) -> None:
+        if job.start_again is not None:
+            number = self._jobs.index(job)
+            self._former.append(self._processes[number])
+            self._processes[number] = job.start_again()
+            self._read(job, self._processes[number])
 
     def _step(self, reader: int) -> None:
         for process in self._processes:
@@ -209,6 +259,8 @@ class Supervisor:
                 self._senders[process.stdin.fileno()] = process
                 self._selector.register(process.stdin.fileno(), selectors.EVENT_WRITE)
         times = [each[0] for each in (*self._deadlines[:1], *self._due[:1])]
+        if self._growth is not None:
+            times.append(max(self._next_look, time.monotonic()))
         timeout = max(0.0, min(times) - time.monotonic()) if times else None
         self._relay(timeout, reader)
         while self._signals:
@@ -219,6 +271,7 @@ class Supervisor:
         while self._deadlines and time.monotonic() >= self._deadlines[0][0]:
             self._end_others(self._deadlines.pop(0)[1])
         self._start_again()
+        self._grow()
 
     def _relay(self, timeout: float | None, reader: int | None = None) -> bool:
         """Relays the output that is available. Returns True if there was any."""
@@ -308,7 +361,10 @@ class Supervisor:
         running = sum(process.running for process in left)
         remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
         job = self._jobs[self._processes.index(failed)]
-        if running and job.start_again is not None and self.restarts_left > len(self._due):
+        if running and not self._has_place(job):
+            self._without_place.append(job)
+            remark += ", and it does not start again, because its host has gone"
+        elif running and job.start_again is not None and self.restarts_left > len(self._due):
             before = min(self._restarted + len(self._due), 10)
             wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
             self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])

@@ -1,0 +1,123 @@
+"""Asks a command or a file again and again which hosts there are, so that workers can start on those that appear."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tf_strategies.launcher.host_lists import Slots, slots_of_lines
+from tf_strategies.launcher.hosts import is_here
+from tf_strategies.launcher.supervisor import say
+
+__all__ = ["HostWatch"]
+
+_EVERY_SECONDS = 2.0
+_DEADLINE_SECONDS = 10.0
+_MOST_BYTES = 1 << 20
+
+
+class HostWatch:
+    """Knows how many workers this machine may run now. It asks on a thread of its own, and is a context.
+
+    If an answer fails, the last one stays, and one warning says so until an answer succeeds again.
+
+    Args:
+        source: a command that prints one host a line, "host" or "host:slots", or "@FILE" for a file with such lines.
+        deadline: the seconds after which the command is killed.
+
+    Raises:
+        ValueError: the first answer fails.
+    """
+
+    def __init__(self, source: str, deadline: float = _DEADLINE_SECONDS) -> None:
+        self._path = Path(source[1:]) if source.startswith("@") else None
+        self._argv = [] if self._path is not None else shlex.split(source)
+        self._source, self._deadline = source, deadline
+        if self._path is None and not self._argv:
+            raise ValueError("--hosts-from is empty; write a command, or @FILE")
+        self._here: dict[str, bool] = {}
+        self._warned = False
+        self._places = self._count(self._ask())
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tfs-run hosts", daemon=True)
+
+    @property
+    def places(self) -> int:
+        """The number of workers that this machine may run, from the last answer that has not failed."""
+        return self._places
+
+    def __enter__(self) -> HostWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_EVERY_SECONDS):
+            try:
+                self._places, self._warned = self._count(self._ask()), False
+            except ValueError as error:
+                if not self._warned and not self._stopped.is_set():
+                    say(f"{error}; the hosts of before stay")
+                self._warned = True
+
+    def _ask(self) -> list[Slots]:
+        try:
+            text = self._path.read_text() if self._path is not None else self._output()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--hosts-from {self._source}: {error}") from None
+        return slots_of_lines(text.splitlines(), f"--hosts-from {self._source}")
+
+    def _output(self) -> str:
+        """Returns what the command prints. Whatever it has started in its session is killed."""
+        end = time.monotonic() + self._deadline
+        with subprocess.Popen(
+            self._argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            killing = threading.Timer(self._deadline, _kill_session, [process.pid])
+            killing.start()
+            try:
+                said = b"" if process.stdout is None else process.stdout.read(_MOST_BYTES)
+                if len(said) < _MOST_BYTES:
+                    process.wait()
+            finally:
+                killing.cancel()
+                _kill_session(process.pid)
+        if len(said) == _MOST_BYTES:
+            raise ValueError(f"--hosts-from {self._source}: it prints more than {_MOST_BYTES} bytes")
+        if time.monotonic() >= end:
+            raise ValueError(
+                f"--hosts-from {self._source}: no answer within {self._deadline:g} s; it was killed"
+            )
+        if process.returncode:
+            raise ValueError(f"--hosts-from {self._source}: it ended with status {process.returncode}")
+        return said.decode()
+
+    def _count(self, slots: list[Slots]) -> int:
+        for each in slots:
+            if each.host not in self._here:
+                self._here[each.host] = is_here(each.host)
+                if not self._here[each.host]:
+                    say(
+                        f"{each.host} is not this machine: with --hosts-from, workers start on this machine alone"
+                    )
+        return sum(each.workers for each in slots if self._here[each.host])
+
+
+def _kill_session(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
