@@ -51,6 +51,18 @@ class JoinsLaterError(BootstrapError):
     """Reports that the others form their first group without this worker, which can join them when they train."""
 
 
+class OthersTrainError(BootstrapError):
+    """Reports that a group of which this worker did not know trains already.
+
+    Attributes:
+        workers: the addresses of all workers that it knows.
+    """
+
+    def __init__(self, message: str, workers: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.workers = workers
+
+
 class DriftError(TfStrategiesError, ValueError):
     """Reports that workers or replicas have different values of a variable or a setting that must be equal.
 

@@ -180,3 +180,26 @@ def test_any_valid_cluster_is_read_back(data, places, has_chief):
     assert {role: list(listed) for role, listed in read.addresses.items()} == cluster
     assert [read.address_of(task) for task in read.worker_tasks] == addresses
     assert read.worker_tasks[read.rank] == Task("worker", index)
+
+
+def test_a_cluster_takes_further_workers_and_gives_them_up():
+    cluster = parse(config({"chief": ["a:1"], "worker": ["b:1"]}, index=0))
+    longer = cluster.with_workers(["b:1", "c:1", "d:1"])
+    assert longer.worker_addresses == ("b:1", "c:1", "d:1")
+    assert longer.worker_tasks == (Task("chief", 0), Task("worker", 0))  # the others do not train yet
+    assert longer.whole.size == 4
+    assert longer.with_workers(["b:1"]) == cluster
+    assert longer.without_workers().worker_tasks == (Task("chief", 0),)
+
+
+@pytest.mark.parametrize(
+    ("listed", "reason"),
+    [
+        (["x:1", "c:1"], 'worker 0 has the address "x:1" there, but "b:1" here'),
+        (["b:1", "a:1"], 'chief 0 and worker 1 have the same address "a:1"'),
+        (["b:1", "nowhere"], "the address of worker 1"),
+    ],
+)
+def test_a_list_of_workers_that_contradicts_a_cluster_is_refused(listed, reason):
+    with pytest.raises(ClusterConfigError, match=reason):
+        parse(config({"chief": ["a:1"], "worker": ["b:1"]}, index=0)).with_workers(listed)

@@ -100,9 +100,25 @@ def test_all_but_the_timeout_must_agree():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"min_workers": 0}, {"min_workers": True}, {"min_workers": 1.5}, {"patience": 0}, {"copy_every": 0}],
+    [
+        {"min_workers": 0},
+        {"min_workers": True},
+        {"min_workers": 1.5},
+        {"patience": 0},
+        {"copy_every": 0},
+        {"max_workers": 0},
+        {"max_workers": 2.0},
+        {"max_workers": 5000},
+    ],
 )
 def test_options_of_elastic_training_that_are_wrong_are_named(wrong):
     ((name, value),) = wrong.items()
     with pytest.raises(OptionsError, match=rf"{name} must be .*; got {value!r}"):
         Elastic(**wrong)
+
+
+def test_a_group_cannot_grow_to_fewer_workers_than_it_needs():
+    with pytest.raises(OptionsError, match=r"max_workers must be .* from min_workers=3 .*; got 2"):
+        Elastic(min_workers=3, max_workers=2)
+    assert Elastic(min_workers=3, max_workers=3).max_workers == 3
+    assert Elastic().max_workers is None

@@ -249,7 +249,8 @@ class ConnectedWorkers(CommunicatorWorkers):
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._membership: Optional[Membership] = None
         first = membership.form_first(cluster, options, elastic)
-        if first is None:
+        if isinstance(first, Cluster):
+            self._cluster = first
             self.is_newcomer = self.is_behind = True
             self._start(Unconnected(cluster), [cluster.name_of(task) for task in cluster.worker_tasks])
         else:

@@ -9,6 +9,7 @@ from tf_strategies.control_plane.agreement import terms_of
 from tf_strategies.control_plane.callbacks import Callbacks
 from tf_strategies.control_plane.coordinator import Coordinator, Newcomers
 from tf_strategies.control_plane.distrust import DistrustError
+from tf_strategies.control_plane.herald import Herald
 from tf_strategies.control_plane.link import Link, OnClosed, OnMessage
 from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.member import Member
@@ -42,6 +43,7 @@ class ControlPlane:
         self._coordinator: Coordinator | None = None
         self._server: ControlServer | None = None
         self._notices: NoticeWatch | None = None
+        self._herald: Herald | None = None
 
     @classmethod
     def join(
@@ -106,6 +108,8 @@ class ControlPlane:
                 give_notice(cluster.address_of(cluster.task), str(error))
             raise
         plane._stop_notices()
+        if succession is not None and most is not None and not succession.is_first:
+            plane._proclaim(newcomer_terms(cluster, options))
         return plane
 
     @property
@@ -255,6 +259,9 @@ class ControlPlane:
             why: the error that ended this rank, for the messages of ranks that wait for it; "" if there was none.
         """
         self._stop_notices()
+        if self._herald is not None:
+            self._herald.stop()
+            self._herald = None
         self._member.close(why)
         if self._coordinator is not None:
             self._coordinator.wait_settled(_SETTLE_SECONDS)
@@ -289,6 +296,19 @@ class ControlPlane:
             self._notices = NoticeWatch(
                 {rank: at for rank, at in missing.items() if rank}, self._coordinator.post_notice
             )
+
+    def _proclaim(self, terms: dict[str, object]) -> None:
+        """Tells the first task of the cluster of this group, if it is not in it."""
+        cluster = self._cluster
+        first = cluster.whole.worker_tasks[0]
+        if self.rank == 0 and first != cluster.task:
+            message = {
+                "type": "elsewhere",
+                "name": cluster.name_of(cluster.task),
+                "workers": list(cluster.worker_addresses),
+                "terms": terms,
+            }
+            self._herald = Herald(cluster.address_of(first), message, self._secret, self._tls)
 
     def _stop_notices(self) -> None:
         if self._notices is not None:

@@ -18,7 +18,7 @@ from tf_strategies.control_plane.link import Link, Opener
 from tf_strategies.control_plane.messages import Failure, Message, Wait
 from tf_strategies.control_plane.monitor import Monitor
 from tf_strategies.control_plane.stopping import Stopping
-from tf_strategies.errors import BootstrapError, Code, JoinsLaterError
+from tf_strategies.errors import BootstrapError, Code, JoinsLaterError, OthersTrainError
 from tf_strategies.types import JsonObject
 
 _log = logging.getLogger("tf_strategies")
@@ -101,6 +101,7 @@ class Member:
         Raises:
             BootstrapError: the deadline has passed, or the coordinator has refused this rank.
             JoinsLaterError: the group forms without this task, which can join it when it trains.
+            OthersTrainError: another group trains already.
         """
         deadline = time.monotonic() + self._timeout + (EXTRA_SECONDS if self._rank == 0 else 0.0)
         joining.join(
@@ -125,6 +126,8 @@ class Member:
             link.send(self._hello())
             self._changed.wait_for(self._attempt_is_over, max(0.0, deadline - time.monotonic()))
             epoch, failure, refusal, reason = self._epoch, self._failure, self._refusal, self._closed_reason
+        if failure is not None and failure.workers:
+            raise OthersTrainError(failure.message, failure.workers)
         if failure is not None:
             raise BootstrapError(failure.message)
         if epoch is not None:

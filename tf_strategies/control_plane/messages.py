@@ -31,6 +31,10 @@ Messages of a newcomer, a task that has started again while the others train, an
                  the addresses of all workers that the next one knows
     coming       the answer of the newcomer
 
+Message of rank 0 of a group to the first task of the cluster, which may be forming another one:
+
+    elsewhere    name, workers, terms: its group trains already; its name, the addresses that it knows, and its terms
+
 Messages from rank 0 to a member:
 
     waiting_for  missing: the members that have not joined yet

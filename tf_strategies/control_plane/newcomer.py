@@ -77,6 +77,11 @@ class Newcomer:
         self._terms = newcomer_terms(cluster, options)
         self._me = cluster.name_of(cluster.task)
 
+    @property
+    def cluster(self) -> Cluster:
+        """The whole cluster, as far as this task knows it."""
+        return self._cluster
+
     def finds_group(self, *, restarted: bool) -> bool:
         """Returns True if the other tasks train already, without this one.
 

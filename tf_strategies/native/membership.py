@@ -18,7 +18,13 @@ from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.newcomer import Newcomer
 from tf_strategies.control_plane.roll_call import Attempt, Roll, call_the_roll
 from tf_strategies.control_plane.succession import FIRST, Succession
-from tf_strategies.errors import BootstrapError, JoinsLaterError, OptionsError, PerhapsFormedError
+from tf_strategies.errors import (
+    BootstrapError,
+    JoinsLaterError,
+    OptionsError,
+    OthersTrainError,
+    PerhapsFormedError,
+)
 from tf_strategies.native.communicator import Communicator, agreed_options
 from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions, Elastic
@@ -268,21 +274,15 @@ class _NotFormedError(BootstrapError):
         self.attempts = frozenset(attempts)
 
 
-def is_late(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> bool:
-    """Returns True if the other workers train already, so that this one can only join their `fit`.
-
-    Raises:
-        BootstrapError: they refuse this worker.
-    """
-    settings, tls = settings_of(cluster, options)
-    asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
-    return asking.finds_group(restarted=was_restarted())
-
-
-def form_first(cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None) -> Membership | None:
-    """Forms the first group of a cluster. Returns None if the others train already, so that this worker joins their `fit`.
+def form_first(
+    cluster: Cluster, options: CommunicationOptions, elastic: Elastic | None
+) -> Membership | Cluster:
+    """Forms the first group of a cluster.
 
     A worker that was started again waits for the others for a shorter time, because they may have ended.
+
+    Returns:
+        The membership, or the cluster as the others know it if they train already, so that this worker can only join their `fit`.
 
     Raises:
         BootstrapError: the group could not form, or the others refuse this worker.
@@ -292,15 +292,31 @@ def form_first(cluster: Cluster, options: CommunicationOptions, elastic: Elastic
         return Membership.form(cluster, options, None)
     within = min(options.timeout, _RESTARTED_SECONDS) if was_restarted() else options.timeout
     until = time.monotonic() + within
-    while not is_late(cluster, options, elastic):
+    while True:
+        found = _cluster_that_trains(cluster, options, elastic)
+        if found is not None:
+            return found
         if elastic.max_workers is not None and cluster.size > elastic.max_workers:
             raise OptionsError(
                 f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together"
             )
         try:
             return Membership.form(cluster, options, elastic, within=within)
-        except JoinsLaterError:
+        except (JoinsLaterError, OthersTrainError) as error:
             if time.monotonic() >= until:
                 raise
+            if isinstance(error, OthersTrainError) and len(error.workers) > len(cluster.worker_addresses):
+                cluster = cluster.with_workers(error.workers).whole
+            _log.warning("%s", error)
             time.sleep(_LATER_SECONDS)
-    return None
+
+
+def _cluster_that_trains(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> Cluster | None:
+    """Returns the cluster as the others know it, if they train already.
+
+    Raises:
+        BootstrapError: they refuse this worker.
+    """
+    settings, tls = settings_of(cluster, options)
+    asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
+    return asking.cluster if asking.finds_group(restarted=was_restarted()) else None

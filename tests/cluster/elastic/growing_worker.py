@@ -3,11 +3,13 @@
     {"folder": PATH, "meetings": [[FIRST, LAST, SIZE], ...], "faults": {"TASK": [["kill" | "terminate", BATCH], ...]}}
 
 From batch FIRST to LAST of `fit`, from 1, the workers wait until they are SIZE. A worker "worker 2" brings about the first of its
-faults in its first process, the second one in the next, which has the argument "again". Prints the results as one line of JSON.
+faults in its first process, and so on: a further process has the argument "again", once for each before it. Prints the results
+as one line of JSON.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -22,11 +24,11 @@ from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 class Places(tf.keras.callbacks.Callback):
     """Does at places of `fit` what the plan says. They count from its begin, also for a worker that has joined."""
 
-    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, plan: Dict[str, Any], again: bool) -> None:
+    def __init__(self, strategy: tfs.CollectiveAllReduceStrategy, plan: Dict[str, Any], run: int) -> None:
         super().__init__()
         faults: List[Any] = plan["faults"].get(strategy.name_of(strategy.rank).partition(" (")[0], [])
         self._strategy, self._plan, self._epoch = strategy, plan, 0
-        self._fault = faults[int(again)] if int(again) < len(faults) else ["", 0]
+        self._fault = faults[run] if run < len(faults) else ["", 0]
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         self._epoch = epoch
@@ -42,6 +44,7 @@ class Places(tf.keras.callbacks.Callback):
 
 
 def train(plan: Dict[str, Any], again: bool) -> None:
+    del again
     tf.keras.utils.set_random_seed(1)
     options = tfs.CommunicationOptions(timeout=60)
     strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(max_workers=3))
@@ -56,7 +59,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         epochs=EPOCHS,
         verbose=0,
         validation_data=(x, y),
-        callbacks=[Places(strategy, plan, again), make_schedule()],
+        callbacks=[Places(strategy, plan, sys.argv.count("again")), make_schedule()],
     )
     tell_result(strategy, model, history.history)
 

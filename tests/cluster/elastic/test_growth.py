@@ -7,44 +7,54 @@ import re
 from pathlib import Path
 from typing import Any, Dict
 
+import pytest
+
 from tests.cluster.elastic.job import require_expected
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.errors import OptionsError
+from tf_strategies.native.membership import form_first
+from tf_strategies.options import CommunicationOptions, Elastic
 
 _SECONDS = 120
 _WORKER = "tests.cluster.elastic.growing_worker"
 
 
 def test_a_new_worker_trains_as_the_others(tmp_path: Path) -> None:
-    """It joins, is lost, comes back, meets a worker that knows the shorter list, and is the last one in the end."""
+    """It joins, is lost, comes back, meets a worker that knows the shorter list, and trains alone until all know of it again."""
     plan: Dict[str, Any] = {
         "folder": str(tmp_path),
-        "meetings": [[4, 7, 3], [11, 13, 3], [17, 21, 3]],
+        "meetings": [[4, 7, 3], [11, 13, 3], [17, 19, 3], [22, 27, 3]],
         "faults": {
             "worker 2": [["kill", 8]],
-            "worker 0": [["kill", 14], ["terminate", 22]],
-            "worker 1": [["terminate", 22]],
+            "worker 0": [["kill", 14], ["terminate", 20]],
+            "worker 1": [["terminate", 20]],
         },
     }
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
         names = [f"worker {index} ({address})" for index, address in enumerate(ports.addresses)]
 
-        def start(index: int, known: int, again: bool = False) -> Process:
+        def start(index: int, known: int, run: int = 0, told: bool = True) -> Process:
             env = {"TF_CONFIG": tf_config({"worker": ports.addresses[:known]}, "worker", index)}
-            name, given = f"worker{index}", [json.dumps(plan)]
-            if again:
-                env["TF_STRATEGIES_RESTARTED"], name, given = "1", f"{name}-again", [*given, "again"]
-            return group.start_preloaded(name, _WORKER, *given, env=env)
+            if run and told:
+                env["TF_STRATEGIES_RESTARTED"] = "1"
+            given = [json.dumps(plan), *["again"] * run]
+            return group.start_preloaded(f"worker{index}-{run}", _WORKER, *given, env=env)
 
         first = [start(0, known=2), start(1, known=2), start(2, known=3)]
         first[2].wait(_SECONDS)
-        last = start(2, known=3, again=True)
+        last = start(2, known=3, run=1)
         first[0].wait(_SECONDS)
-        zero = start(0, known=2, again=True)
-        assert last.wait(_SECONDS) == 0, last.log()
+        zero = start(0, known=2, run=1)
         assert (zero.wait(_SECONDS), first[1].wait(_SECONDS)) == (143, 143), zero.log() + first[1].log()
-    result = json.loads(re.search("^result (.*)$", last.log(), re.M)[1])
-    require_expected(result)
-    assert (result["rank"], result["size"]) == (0, 1)
+        # They know only one another, and would begin from the start.
+        ends = [start(0, known=2, run=2, told=False), start(1, known=2, run=1, told=False), last]
+        for each in ends:
+            assert each.wait(_SECONDS) == 0, each.log()
+    results = [json.loads(re.search("^result (.*)$", each.log(), re.M)[1]) for each in ends]
+    assert [(each["rank"], each["size"]) for each in results] == [(0, 3), (1, 3), (2, 3)]
+    for result in results:
+        require_expected(result)
     for line in (
         f"joined: {names[2]}. {names[1]} trains on with rank 1 of 3, from epoch",
         f"lost: {names[2]}. {names[1]} trains on with rank 1 of 2, from epoch",
@@ -53,3 +63,11 @@ def test_a_new_worker_trains_as_the_others(tmp_path: Path) -> None:
     ):
         assert line in first[1].log()
     assert f"left: {names[0]}, {names[1]}. {names[2]} trains on with rank 0 of 1" in last.log()
+
+
+@pytest.mark.any_line
+def test_more_workers_than_may_train_do_not_begin() -> None:
+    with ReservedPorts(3) as ports:
+        cluster = Cluster({"worker": ports.addresses}, Task("worker", 1))
+        with pytest.raises(OptionsError, match="max_workers is 2, but TF_CONFIG lists 3 workers"):
+            form_first(cluster, CommunicationOptions(), Elastic(max_workers=2))

@@ -11,16 +11,17 @@ import pytest
 
 from tests.support.processes import ReservedPorts, wait_until
 from tf_strategies.cluster import Cluster, Task
-from tf_strategies.control_plane import newcomer
+from tf_strategies.control_plane import herald, newcomer
 from tf_strategies.control_plane.agreement import terms_of
 from tf_strategies.control_plane.control_plane import ControlPlane
 from tf_strategies.control_plane.coordinator import Coordinator, Newcomers
+from tf_strategies.control_plane.herald import Herald
 from tf_strategies.control_plane.local_link import LocalLink
 from tf_strategies.control_plane.messages import Message
 from tf_strategies.control_plane.newcomer import Admission, Newcomer
 from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.succession import Succession, newcomer_terms
-from tf_strategies.errors import BootstrapError, JoinsLaterError
+from tf_strategies.errors import BootstrapError, JoinsLaterError, OthersTrainError
 
 pytestmark = pytest.mark.any_line
 
@@ -253,6 +254,71 @@ def test_a_group_that_is_full_takes_nobody(addresses):
             joining.result(10)
 
 
+def join_first(cluster: Cluster) -> ControlPlane:
+    return ControlPlane.join(
+        cluster,
+        options=OPTIONS,
+        timeout=10.0,
+        secret=SECRET,
+        on_abort=lambda code, message: None,
+        describe=str,
+        waiting=lambda: None,
+        succession=Succession(),
+        most=3,
+    )
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_those_who_begin_while_a_group_trains_of_which_they_do_not_know_hear_of_it(
+    addresses, late, monkeypatch
+):
+    monkeypatch.setattr(herald, "_EVERY_SECONDS", 0.1)
+    cluster = cluster_of(addresses[:3], 2).without([Task("worker", 0), Task("worker", 1)])
+    known = {"name": "worker 2", "workers": addresses[:3], "terms": newcomer_terms(cluster, OPTIONS)}
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        group_of(cluster_of(addresses[:2], 0), most=3) as group,
+    ):
+        joining = None if late else pool.submit(join_first, cluster_of(addresses[:2], 1))
+        wait_until(lambda: late or group._life.running, 10, "the group")
+        speaker = Herald(addresses[0], {"type": "elsewhere", **known}, SECRET, None)
+        try:
+            wait_until(lambda: group._life.failure is not None, 10, "the herald")
+        finally:
+            speaker.stop()
+        assert group._life.failure.workers == tuple(addresses[:3])
+        assert "worker 2 trains already" in group._life.failure.message
+        if joining is None:
+            with pytest.raises(OthersTrainError, match="worker 2 trains already") as raised:
+                join_first(cluster_of(addresses[:2], 1))
+            assert raised.value.workers == tuple(addresses[:3])
+        else:
+            plane = joining.result(10)
+            wait_until(lambda: plane.failed() is not None, 10, "the failure")
+            plane.close()
+
+
+@pytest.mark.parametrize(
+    ("most", "before", "change"),
+    [(None, 0, {}), (3, 77, {}), (3, 0, {"terms": {}}), (3, 0, {"workers": ["a:1", "b:1"]})],
+)
+def test_a_group_that_is_not_the_first_one_or_of_another_job_does_not_end_for_that(
+    addresses, most, before, change
+):
+    with group_of(cluster_of(addresses[:2], 0), before=before, most=most) as group:
+        said: list[Message] = []
+        link = LocalLink(group, lambda link, message: said.append(message))
+        known = {
+            "name": "worker 2",
+            "workers": addresses[:3],
+            "terms": newcomer_terms(cluster_of(addresses, 0), OPTIONS),
+        }
+        link.send({"type": "elsewhere", **known, **change})
+        link.send({"type": "unknown"})
+        wait_until(lambda: any(each["type"] == "refused" for each in said), 10, "the answer")
+        assert group._life.failure is None
+
+
 def test_a_new_worker_waits_until_the_first_group_has_formed(addresses):
     with group_of(cluster_of(addresses[:2], 0), most=3):
         with pytest.raises(BootstrapError, match=r"cannot join: the first group of worker 0 .* is forming"):
@@ -260,17 +326,7 @@ def test_a_new_worker_waits_until_the_first_group_has_formed(addresses):
         cluster = cluster_of(addresses[:3], 2)
         later = pytest.raises(JoinsLaterError, match=r"worker 2 .* can join it when it trains")
         with later:
-            ControlPlane.join(
-                cluster,
-                options=OPTIONS,
-                timeout=10.0,
-                secret=SECRET,
-                on_abort=lambda code, message: None,
-                describe=str,
-                waiting=lambda: None,
-                succession=Succession(),
-                most=3,
-            )
+            join_first(cluster)
 
 
 def test_a_list_that_no_cluster_can_have_is_refused(addresses):

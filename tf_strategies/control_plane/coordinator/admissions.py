@@ -26,6 +26,7 @@ __all__ = ["Admissions", "Newcomers"]
 
 _GATHER_SECONDS = 0.5  # in which further newcomers may come, after the first
 _COMING_SECONDS = 2.0
+_NAME_LENGTH = 300
 
 
 class Newcomers:
@@ -158,6 +159,35 @@ class Admissions:
         for each in self._waiting.values():
             known.cluster.with_workers(each.workers).with_workers(workers)
         return dataclasses.replace(known.cluster.with_workers(workers), task=found[task])
+
+    def on_elsewhere(self, connection: Connection, message: Message) -> bool:
+        """Ends a first group, because another one trains already of which its members do not know.
+
+        Returns:
+            True if members have not joined yet. They still need the reason.
+
+        Raises:
+            ClusterConfigError: that group has other workers.
+        """
+        name, workers = messages.text(message, "name"), messages.addresses(message, "workers")
+        terms, known = valid_terms(message), self._newcomers
+        connection.end()
+        if known is None or known.most is None or not known.is_first or self._life.failure is not None:
+            return False
+        known.cluster.with_workers(workers)
+        first = self._life.roster.names[0]
+        if disagreement(first, known.terms, name, terms):
+            return False
+        forms = self._life.phase is Phase.JOINING
+        self._life.fail(
+            Failure(
+                Code.UNAVAILABLE,
+                f"{name[:_NAME_LENGTH]} trains already, in a group that has grown since; the group of {first} ends, so that its "
+                "workers can join that one. Give workers that start again the longer TF_CONFIG",
+                workers=workers,
+            )
+        )
+        return forms
 
     def _has_left(self, task: str) -> bool:
         """Returns True if a task has left the group because its script was ready."""

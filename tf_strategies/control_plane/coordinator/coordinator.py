@@ -59,7 +59,8 @@ class Coordinator:
     ) -> None:
         self._life = life = GroupLife(Roster(cluster))
         may_grow = newcomers is not None and newcomers.most is not None
-        self._joining = Joining(life, terms, timeout, may_grow)
+        listens_first = may_grow and newcomers is not None and newcomers.is_first
+        self._joining = Joining(life, terms, timeout, may_grow, listens_first)
         self.admissions = Admissions(life, newcomers)
         self._exchanges = Exchanges(life, timeout)
         self._comparisons = Comparisons(life)
@@ -166,6 +167,8 @@ class Coordinator:
                 self._joining.on_present(connection, message)
             elif message["type"] == "newcomer":
                 self.admissions.on_newcomer(connection, message)
+            elif message["type"] == "elsewhere":
+                self._joining.latecomers |= self.admissions.on_elsewhere(connection, message)
             elif message["type"] == "coming":
                 self.admissions.on_coming(connection)
             elif rank is None:

@@ -19,6 +19,7 @@ __all__ = ["Joining"]
 _log = logging.getLogger("tf_strategies")
 
 _FIRST_PROGRESS_SECONDS = 5.0
+_LISTEN_SECONDS = 1.5
 
 
 class Joining:
@@ -29,14 +30,21 @@ class Joining:
         terms: the terms of rank 0, which every member must have.
         timeout: the number of seconds within which all members must join.
         may_grow: whether tasks of which rank 0 does not know may join later.
+        listens_first: whether it is a first group that may hear of another one, which trains already; see `Herald`.
 
     Attributes:
         latecomers: whether the group has failed while some members had not joined. They still need the reason.
     """
 
     def __init__(
-        self, life: GroupLife, terms: Mapping[str, object], timeout: float, may_grow: bool = False
+        self,
+        life: GroupLife,
+        terms: Mapping[str, object],
+        timeout: float,
+        may_grow: bool = False,
+        listens_first: bool = False,
     ) -> None:
+        self._listens = _LISTEN_SECONDS if listens_first else 0.0
         self._life, self._terms, self._timeout, self._may_grow = life, terms, timeout, may_grow
         self._roster = life.roster
         self.latecomers = False
@@ -67,8 +75,12 @@ class Joining:
             elif differing:
                 self.latecomers = True
                 self._life.fail(Failure(Code.MISMATCH, differing))
-            elif self._roster.complete():
-                self._life.run()
+            else:
+                self._run_if_complete()
+
+    def _run_if_complete(self) -> None:
+        if self._roster.complete() and time.monotonic() - self._started >= self._listens:
+            self._life.run()
 
     def _on_second_hello(self, connection: Connection, rank: int, newcomer: str) -> None:
         entry, name = self._roster.entries[rank], self._roster.names[rank]
@@ -102,6 +114,9 @@ class Joining:
 
     def watch(self) -> None:
         """Fails the group if members are late, and logs the missing members from time to time."""
+        if not self._roster.missing():
+            self._run_if_complete()
+            return
         waited, missing = time.monotonic() - self._started, self._roster.missing()
         if waited >= self._timeout:
             self._life.fail(
