@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_strategies as tfs
@@ -215,6 +216,10 @@ def share(devices: List[str]) -> Dict[str, Any]:
     strategy.average_weights(models[0])
     require_equal_everywhere(strategy, models[0].weights)
     np.testing.assert_array_equal(constant.mask.numpy(), np.float32(-3.4e38))
+    with strategy.scope():
+        models[0].compile("sgd", lambda labels, outputs: tf.reduce_mean(tfs.joint_rows(outputs)))
+    with pytest.raises(Exception, match="a local step does not have the rows of the other workers"):
+        models[0].train_on_batch(x[:BATCH], y[:BATCH])
     strategy.close()
     return {"history": {}, "evaluated": [], "weights": [], "collectives": []}
 
