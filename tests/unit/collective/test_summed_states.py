@@ -15,7 +15,7 @@ import tf_strategies as tfs  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
-WARNING = "does not add to it"
+WARNING = "not the old one plus something"
 ROWS, BATCH, CLASSES = 21, 8, 3
 OF_CLASSES = [
     "AUC", "BinaryAccuracy", "BinaryCrossentropy", "BinaryIoU", "CategoricalAccuracy", "CategoricalCrossentropy",
@@ -105,4 +105,49 @@ def test_the_largest_value_is_warned_of_and_that_of_all_rows_is_right(strategy, 
         assert logs_of(strategy, [right])["largest"] == pytest.approx(expected, rel=1e-5)
         assert WARNING not in caplog.text
         assert logs_of(strategy, [wrong])["largest"][0] > 1.5 * expected[0]
-    assert re.search("sets its variable '.*largest' with Maximum", caplog.text)
+    assert re.search("gives its variable '.*largest' a value .* from Maximum", caplog.text)
+
+
+def by_scattering(old: Any, new: Any) -> Any:
+    return tf.tensor_scatter_nd_add(old, [[0]], new[:1])
+
+
+def by_choice(old: Any, new: Any) -> Any:
+    return tf.where(new > 0, old + new, old)
+
+
+def by_many_sums(old: Any, new: Any) -> Any:
+    return sum([new] * 500) + old
+
+
+UPDATES = [
+    (by_scattering, False),
+    (by_choice, False),
+    (by_many_sums, False),
+    (lambda old, new: tf.stack([old[0] + new[0], old[1]]), False),
+    (lambda old, new: tf.cast(tf.cast(old, tf.float64) - tf.cast(new, tf.float64), tf.float32), False),
+    (lambda old, new: tf.zeros_like(old), False),
+    (lambda old, new: 0.9 * old + 0.1 * new, True),
+    (lambda old, new: sum([new, new]), True),  # Python's sum begins with 0
+    (lambda old, new: new, True),
+]
+
+
+def test_every_way_to_add_is_known_and_others_are_warned_of(strategy, caplog) -> None:
+    for number, (update, warns) in enumerate(UPDATES):
+        with strategy.scope():
+            state = tf.Variable(
+                [0.0, 0.0],
+                trainable=False,
+                name=f"state_{number}",
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+
+        def step(update: Any = update, state: Any = state) -> None:
+            state.assign(update(state.read_value(), tf.random.uniform([2])))
+
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            tf.function(lambda step=step: strategy.run(step)).get_concrete_function()
+        assert (WARNING in caplog.text) == warns, number

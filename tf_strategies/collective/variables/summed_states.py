@@ -7,7 +7,7 @@ keeps the largest value of all batches, or the last one, would show a multiple o
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Iterable, Optional, Set
+from typing import Any, Callable, Iterable, List, Optional, Set, Tuple
 
 import tensorflow as tf
 
@@ -20,15 +20,20 @@ _log = logging.getLogger("tf_strategies")
 
 _SAME = ("Identity", "Cast", "Reshape", "EnsureShape", "StopGradient", "Squeeze", "ExpandDims")
 _SUMS = ("AddV2", "Add", "AddN")
+_ADD_TO_FIRST = ("Sub", "TensorScatterAdd", "TensorScatterSub")
 _CHOICES = ("SelectV2", "Select")
-_UNKNOWN = ("If", "StatelessIf", "While", "StatelessWhile", "PartitionedCall", "StatefulPartitionedCall")
+_UNKNOWN = (
+    *("Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge"),
+    *("PartitionedCall", "StatefulPartitionedCall", "Pack", "ConcatV2"),
+)
+_MOST_STEPS = 1000  # beyond that it is unknown
 
 
 class SummedStates:
     """Looks at the operations by which a replica function writes the states of metrics.
 
     Args:
-        states: returns the variables that are added up over replicas.
+        states: returns the variables of metrics.
         replicas: returns the number of all replicas.
         is_first: whether this worker is the one that warns.
     """
@@ -48,7 +53,8 @@ class SummedStates:
         def watched(*args: Any, **kwargs: Any) -> Result:
             written = WrittenVariables()
             result = fn(*args, **kwargs)
-            for write in written.writes(self._states()):
+            added_up = [each for each in self._states() if each.aggregation == tf.VariableAggregation.SUM]
+            for write in written.writes(added_up) if added_up else ():
                 setting = _what_sets(write)
                 if setting is not None:
                     self._warn(write.variable, setting)
@@ -62,9 +68,9 @@ class SummedStates:
             return
         self._warned.add(name)
         _log.warning(
-            "A metric sets its variable %r with %s, and does not add to it. Its values on the %d replicas are added up, so the "
-            "metric will not be that of one process. Let the metric keep sums and counts, or see docs/losses_and_train_steps.md, "
-            "'Metrics that keep no sums'",
+            "A metric gives its variable %r a value that is not the old one plus something: it comes from %s. The values on the "
+            "%d replicas are added up, so the metric will not be that of one process. Let the metric keep sums and counts, or "
+            "see docs/losses_and_train_steps.md, 'Metrics that keep no sums'",
             name,
             setting,
             self._replicas(),
@@ -75,36 +81,43 @@ def _what_sets(write: Write) -> Optional[str]:
     """Returns the type of the operation that makes the new value of a variable; None if it adds to the old one, or unknown."""
     if write.op.type != "AssignVariableOp":
         return None
-    made_by = _without_casts(write.op.inputs[1])
-    return None if _adds(made_by, write, set()) else str(made_by.type)
+    value = _source(write.op.inputs[1])
+    return None if _may_add(value, write) else str(value.op.type)
 
 
-def _adds(op: tf.Operation, write: Write, seen: Set[str]) -> bool:
-    """Returns True if the result of an operation is the old value of the variable, or that plus something, or 0."""
-    op = _without_casts(op.outputs[0])
-    if op.name in seen:
-        return False
-    seen.add(op.name)
-    if write.reads(op) or _is_zero(op):
+def _may_add(value: tf.Tensor, write: Write) -> bool:
+    """Returns False if a value is neither the old value of the variable, nor that plus something, nor 0."""
+    to_see: List[Tuple[tf.Tensor, bool]] = [(value, False)]
+    seen: Set[str] = set()
+    while to_see:
+        tensor, is_summand = to_see.pop()
+        tensor = _source(tensor)
+        op = tensor.op
+        if tensor.name in seen:
+            continue
+        seen.add(tensor.name)
+        if write.reads(op) or op.type in _UNKNOWN or len(seen) > _MOST_STEPS:
+            return True
+        if not is_summand and _is_zero(tensor):
+            return True
+        if op.type in _SUMS:
+            to_see += [(each, True) for each in op.inputs]
+        elif op.type in _ADD_TO_FIRST:
+            to_see.append((op.inputs[0], True))
+        elif op.type in _CHOICES:
+            to_see += [(each, is_summand) for each in op.inputs[1:]]
+    return False
+
+
+def _is_zero(tensor: tf.Tensor) -> bool:
+    if tensor.op.type == "ZerosLike":
         return True
-    if op.type in _SUMS:
-        return any(_adds(each.op, write, seen) for each in op.inputs)
-    if op.type == "Sub":
-        return _adds(op.inputs[0].op, write, seen)
-    if op.type in _CHOICES:
-        return all(_adds(each.op, write, seen) for each in op.inputs[1:])
-    return op.type in _UNKNOWN
-
-
-def _is_zero(op: tf.Operation) -> bool:
-    if op.type == "ZerosLike":
-        return True
-    value = tf.get_static_value(op.outputs[0])
+    value = tf.get_static_value(tensor)
     return value is not None and not value.any()
 
 
-def _without_casts(tensor: tf.Tensor) -> tf.Operation:
-    while tensor.op.type in _SAME:
-        tensor = tensor.op.inputs[0]
-    op: tf.Operation = tensor.op
-    return op
+def _source(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor behind operations that do not change the numbers."""
+    while tensor.op.type in _SAME or tensor.op.type == "IdentityN":
+        tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
+    return tensor
