@@ -20,7 +20,10 @@ __all__ = ["HostWatch"]
 
 _EVERY_SECONDS = 2.0
 _DEADLINE_SECONDS = 10.0
+_OPEN_SECONDS = 1.0  # how long the output may stay open after the end of the command
+_POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
 
 
 class HostWatch:
@@ -79,8 +82,11 @@ class HostWatch:
         return slots_of_lines(text.splitlines(), f"--hosts-from {self._source}")
 
     def _output(self) -> str:
-        """Returns what the command prints. Whatever it has started in its session is killed."""
-        end = time.monotonic() + self._deadline
+        """Returns what the command prints. Whatever it has started in its session is killed.
+
+        Processes of other sessions may keep its output open. Then whole lines are an answer, when the command has ended.
+        """
+        where = f"--hosts-from {self._source}"
         with subprocess.Popen(
             self._argv,
             stdin=subprocess.DEVNULL,
@@ -88,23 +94,22 @@ class HostWatch:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as process:
-            killing = threading.Timer(self._deadline, _kill_session, [process.pid])
-            killing.start()
             try:
-                said = b"" if process.stdout is None else process.stdout.read(_MOST_BYTES)
-                if len(said) < _MOST_BYTES:
-                    process.wait()
+                said, closed, status = _read(process, self._deadline)
+            except ChildProcessError:
+                raise ValueError(f"{where}: it was killed") from None
             finally:
-                killing.cancel()
                 _kill_session(process.pid)
-        if len(said) == _MOST_BYTES:
-            raise ValueError(f"--hosts-from {self._source}: it prints more than {_MOST_BYTES} bytes")
-        if time.monotonic() >= end:
+        if len(said) >= _MOST_BYTES:
+            raise ValueError(f"{where}: it prints more than {_MOST_BYTES} bytes")
+        if status is None:
+            raise ValueError(f"{where}: no answer within {self._deadline:g} s; it was killed")
+        if status:
+            raise ValueError(f"{where}: it ended with status {status}")
+        if not closed and not said.endswith(b"\n"):
             raise ValueError(
-                f"--hosts-from {self._source}: no answer within {self._deadline:g} s; it was killed"
+                f"{where}: it ended without a whole line, and a process that it started keeps its output open"
             )
-        if process.returncode:
-            raise ValueError(f"--hosts-from {self._source}: it ended with status {process.returncode}")
         return said.decode()
 
     def _count(self, slots: list[Slots]) -> int:
@@ -118,6 +123,50 @@ class HostWatch:
         return sum(each.workers for each in slots if self._here[each.host])
 
 
+def _read(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bool, int | None]:
+    """Reads what a process prints, until it has ended and its output is closed.
+
+    It gives up after `seconds`, and soon after the end of the process if its output stays open.
+
+    Returns:
+        The output, whether it was closed, and the exit status (-N for signal N), which is None if the process still runs.
+
+    Raises:
+        ChildProcessError: the process has been reaped already, as by `kill_orphans`, so its status is unknown.
+    """
+    if process.stdout is None:
+        raise RuntimeError("the command was started without a pipe")
+    descriptor, end = process.stdout.fileno(), time.monotonic() + seconds
+    os.set_blocking(descriptor, False)
+    said, closed, status = b"", False, None
+    while len(said) < _MOST_BYTES and (status is None or not closed) and time.monotonic() < end:
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(descriptor, _READ_BYTES)
+            closed = not data
+        said += data
+        if not data and status is None:
+            status = _status(process.pid)
+            if status is not None:
+                end = min(end, time.monotonic() + _OPEN_SECONDS)
+        if not data:
+            time.sleep(_POLL_SECONDS)
+    return said, closed, status
+
+
+def _status(pid: int) -> int | None:
+    """Returns the exit status of a process, which is not reaped; None while it runs."""
+    end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if end is None:
+        return None
+    return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+
 def _kill_session(leader: int) -> None:
+    """Kills the processes of a session, also those in other groups than its leader."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)

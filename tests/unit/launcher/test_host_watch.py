@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +65,10 @@ def test_an_answer_that_fails_is_told_once_and_the_last_one_stays(
     [
         ("echo localhost; exit 3", "it ended with status 3"),
         ("sleep 60 & echo $! > pid; echo localhost; wait", "no answer within 0.5 s; it was killed"),
+        (
+            "exec bash -c 'set -m; sleep 60 & echo $! > pid; echo localhost; wait'",
+            "no answer within 0.5 s; it was killed",
+        ),
         ("exec yes localhost", "it prints more than 1048576 bytes"),
         ("echo -oProxyCommand=x@a:1", "begins with a dash"),
         ("printf '\\377'", "can't decode byte"),
@@ -78,6 +85,43 @@ def test_a_first_answer_that_fails_is_an_error(
     if "pid" in text:
         pid = int((tmp_path / "pid").read_text())
         wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 5, "the end of what it had started")
+
+
+@pytest.mark.parametrize(("text", "places"), [("echo localhost:2", 2), ("printf localhost:2", None)])
+def test_a_process_in_another_session_may_keep_the_output_open(
+    text: str, places: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_watch, "_OPEN_SECONDS", 0.2)
+    source = command(tmp_path, f"setsid sleep 60 & echo $! > {tmp_path}/pid; {text}")
+    start = time.monotonic()
+    try:
+        if places is None:
+            with pytest.raises(ValueError, match=r"without a whole line, .* keeps its output open"):
+                HostWatch(source, deadline=20)
+        else:
+            assert HostWatch(source, deadline=20).places == places
+        assert time.monotonic() - start < 15
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_an_answer_is_void_if_the_command_is_killed_and_reaped_by_another_thread(tmp_path: Path) -> None:
+    source = command(
+        tmp_path,
+        f"cd {tmp_path}; echo localhost; sleep 1 & echo $$ > new; mv new pid; exec sleep 60",
+    )
+
+    def kill_as_at_the_end_of_an_attempt() -> None:
+        wait_until((tmp_path / "pid").exists, 10, "the command")
+        pid = int((tmp_path / "pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    killing = threading.Thread(target=kill_as_at_the_end_of_an_attempt)
+    killing.start()
+    with pytest.raises(ValueError, match=r"it was killed$|it ended with status -9"):
+        HostWatch(source, deadline=20)
+    killing.join(10)
 
 
 @pytest.mark.parametrize("source", ["", "./nowhere.sh", "@nowhere"])
