@@ -102,7 +102,7 @@ class Grows(Protocol):
         """The number of workers that may run now."""
 
     def job(self, index: int) -> Job:
-        """Returns the job of a worker that joins."""
+        """Returns the job of a worker."""
 
 
 class Supervisor:
@@ -215,10 +215,11 @@ class Supervisor:
         if self._deadlines or ends or not any(process.running for process in training):
             return
         for job in list(self._without_place):
-            if self._has_place(job):
+            if self._has_place(job) and self.restarts_left > len(self._due):
                 self._without_place.remove(job)
-                say(f"{job.name} starts again, because its place has appeared again")
                 self._replace(job)
+                left = self.restarts_left - len(self._due)
+                say(f"{job.name} starts again, because its place has appeared again (restarts left: {left})")
         while len(self._jobs) < self._growth.places:
             job = self._growth.job(len(self._jobs))
             self._jobs.append(job)
@@ -238,16 +239,18 @@ class Supervisor:
         """Starts the jobs again that are due, if others still train."""
         while self._due and time.monotonic() >= self._due[0][0]:
             job = self._due.pop(0)[1]
-            others_train = any(process.running for process in self._training())
-            if not self._has_place(job):
-                self._without_place.append(job)
-            elif job.start_again is not None and others_train and not self._deadlines:
-                self._restarted += 1
-                self.restarts_left -= 1
+            if self._deadlines or not any(process.running for process in self._training()):
+                continue
+            if self._has_place(job):
                 self._replace(job)
+            else:
+                self._without_place.append(job)
+                say(f"{job.name} does not start again, because its host has gone")
 
     def _replace(self, job: Job) -> None:
         if job.start_again is not None:
+            self._restarted += 1
+            self.restarts_left -= 1
             number = self._jobs.index(job)
             self._former.append(self._processes[number])
             self._processes[number] = job.start_again()
@@ -361,10 +364,11 @@ class Supervisor:
         running = sum(process.running for process in left)
         remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
         job = self._jobs[self._processes.index(failed)]
-        if running and not self._has_place(job):
+        may_start = running > 0 and job.start_again is not None and self.restarts_left > len(self._due)
+        if may_start and not self._has_place(job):
             self._without_place.append(job)
             remark += ", and it does not start again, because its host has gone"
-        elif running and job.start_again is not None and self.restarts_left > len(self._due):
+        elif may_start:
             before = min(self._restarted + len(self._due), 10)
             wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
             self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
