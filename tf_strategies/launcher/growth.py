@@ -24,7 +24,7 @@ def begins_with(plan: Sequence[PlannedProcess], workers: int) -> list[PlannedPro
 
 
 class Growth:
-    """Makes the jobs of workers that start while others train.
+    """Makes the jobs of workers, of which further ones may start while others train.
 
     Args:
         plan: all workers that there may be, by index.
@@ -43,7 +43,8 @@ class Growth:
         places: Callable[[], int],
     ) -> None:
         self._plan, self._command, self._envs = plan, command, envs
-        self._known, self._places = begun, places
+        self._begun, self._places = begun, places
+        self._processes: dict[int, LaunchedProcess] = {}  # the last of each worker
 
     @property
     def places(self) -> int:
@@ -51,13 +52,23 @@ class Growth:
         return min(self._places(), len(self._plan))
 
     def job(self, index: int) -> Job:
-        """Returns the job of a worker that joins."""
+        """Returns the job of a worker."""
         start = functools.partial(self.start, index)
         return Job(self._plan[index].name, start, self._plan[index].role, self._plan[index].address, start)
 
     def start(self, index: int) -> LaunchedProcess:
-        """Starts a worker while others train. It knows all workers that have been started before."""
-        self._known = max(self._known, index + 1)
-        addresses = [planned.address for planned in self._plan[: self._known]]
-        env = {**self._envs[index], RESTARTED: "1", "TF_CONFIG": tf_config_of(addresses, index)}
-        return LaunchedProcess(self._plan[index].name, self._command, env)
+        """Starts a worker. It knows all workers before it, and when it starts again, further ones that run or have a place."""
+        again = index in self._processes
+        addresses = [planned.address for planned in self._plan[: self._listed(index, again)]]
+        env = {**self._envs[index], "TF_CONFIG": tf_config_of(addresses, index)}
+        if again:
+            env[RESTARTED] = "1"
+        self._processes[index] = LaunchedProcess(self._plan[index].name, self._command, env)
+        return self._processes[index]
+
+    def _listed(self, index: int, again: bool) -> int:
+        """Returns the number of workers in the TF_CONFIG of a worker. Those that cannot come would only be waited for."""
+        if not again:
+            return max(self._begun, index + 1)
+        running = [other for other, process in self._processes.items() if process.running]
+        return max(index + 1, min(self.places, len(self._processes)), *(other + 1 for other in running))

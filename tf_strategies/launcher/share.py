@@ -107,7 +107,7 @@ class Share:
         growth = None
         if places is not None:
             growth = Growth(everyone, self.command, envs, len(self.plan), places)
-            jobs = [job._replace(start_again=growth.job(index).start) for index, job in enumerate(jobs)]
+            jobs = [growth.job(index) for index in range(len(self.plan))]
         self._announce(environ, gpus)
         patience = Patience(self.survivor_wait, self.grace)
         elsewhere = set(self.names) - {planned.name for planned in everyone}
