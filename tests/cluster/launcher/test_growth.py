@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 
@@ -34,7 +33,10 @@ def test_workers_start_on_places_that_appear(launcher):
         return json.loads(path.read_text())
 
     hosts.write_text("localhost:1\n")
-    options = ("--workers", "1", "--max-workers", "3", "--restarts", "4", "--hosts-from", f"cat {hosts}")
+    asked = folder / "asked"
+    asked.touch()
+    command = f"sh -c 'echo >> {asked}; cat {hosts}'"
+    options = ("--workers", "1", "--max-workers", "3", "--restarts", "4", "--hosts-from", command)
     process = launcher.start(*options, code=CODE)
     assert has_run(0, 0) == [1, ""]
     hosts.write_text("localhost:9\n")
@@ -43,13 +45,15 @@ def test_workers_start_on_places_that_appear(launcher):
     (folder / "lose-0-0").touch()
     assert has_run(0, 1) == [3, "1"]  # it started with the shorter list
     hosts.write_text("localhost:2\n")
-    time.sleep(3)  # until tfs-run has asked again
+    before = asked.stat().st_size
+    # tfs-run asks again when it has taken the answer of before.
+    wait_until(lambda: asked.stat().st_size >= before + 2, 20, "the answer of two places")
     (folder / "lose-2-0").touch()
     process.wait_for_text(
         "worker 2 ended with status 9 .* does not start again, because its host has gone", 20
     )
     hosts.write_text("localhost:2\n127.0.0.1:1\n")
-    process.wait_for_text("worker 2 starts again, because its place has appeared again", 20)
+    process.wait_for_text("worker 2 starts again, because its place has appeared again .restarts left: 2", 20)
     (folder / "go").touch()
     assert process.wait(20) == 0
     assert re.search(
