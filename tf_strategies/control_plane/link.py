@@ -50,13 +50,14 @@ OnClosed = Callable[[Link, str], None]  # with the reason; is called at most onc
 Opener = Callable[[OnMessage, OnClosed], Link]
 
 
-def refuse(connection: Connection, reason: str, retry: bool = False) -> None:
+def refuse(connection: Connection, reason: str, retry: bool = False, **why: bool) -> None:
     """Sends the reason for a refusal, and ends the connection.
 
     Args:
         connection: the connection of a member or of an unknown process.
         reason: the reason, in one line.
-        retry: whether the process may try again soon.
+        retry: whether the process may try again.
+        why: `later=True` if the group takes it once it trains, `full=True` if there is no room for it now.
     """
-    connection.send({"type": "refused", "message": reason, "retry": retry})
+    connection.send({"type": "refused", "message": reason, "retry": retry, **why})
     connection.end()

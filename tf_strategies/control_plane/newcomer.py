@@ -33,6 +33,7 @@ _RETRY_SECONDS = 0.2
 _GAP_SECONDS = 0.4  # in which nobody listens, because a group is just forming again
 _LOST_SECONDS = 20.0  # until the others have noticed a loss and begun to form again
 _HELD_SECONDS = 130.0  # until a group that answers has formed again
+_FULL_SECONDS = 2.0  # until it asks again whether there is room
 _PARTING_SECONDS = 1.0
 _FIRST_PROGRESS_SECONDS = 5.0
 _PROGRESS_SECONDS = 60.0
@@ -82,25 +83,30 @@ class Newcomer:
         """The whole cluster, as far as this task knows it."""
         return self._cluster
 
-    def finds_group(self, *, restarted: bool) -> bool:
-        """Returns True if the other tasks train already, without this one.
+    def finds_group(self, *, restarted: bool, timeout: float = _HELD_SECONDS) -> bool:
+        """Returns True if the other tasks train already, without this one. Waits while they form their first group without it.
 
         Args:
             restarted: whether this task is known to have started again. Then it waits until the others have noticed its loss.
+            timeout: within how many seconds the others must form their first group.
 
         Raises:
             BootstrapError: the group refuses this task.
         """
         start, next_progress = time.monotonic(), _FIRST_PROGRESS_SECONDS
+        held_since = start  # or since the first group has formed
         while True:
             answers = self._ask_all()
             if any(each.message["type"] == "training" for each in answers):
                 return True
             if any(each.message["type"] == "forming" for each in answers):
                 return False
-            waited = time.monotonic() - start
+            now = time.monotonic()
+            waited = now - start
             held = next((str(each.message.get("message")) for each in answers if _may_retry(each)), "")
-            if held and waited >= _HELD_SECONDS:
+            later = any(each.message.get("later") for each in answers)
+            held_since = now if later else held_since
+            if held and (waited >= timeout if later else now - held_since >= _HELD_SECONDS):
                 raise BootstrapError(f"{self._me} cannot join: {held}")
             if not held and waited >= (_LOST_SECONDS if restarted else _GAP_SECONDS):
                 return False
@@ -124,11 +130,18 @@ class Newcomer:
             BootstrapError: the others refuse it, or have ended.
         """
         lost_since: float | None = None
+        start, next_progress = time.monotonic(), _FIRST_PROGRESS_SECONDS
         while True:
             answers = self._ask_all()
             found = next((each for each in answers if each.message["type"] == "training"), None)
             now = time.monotonic()
-            if any(map(_may_retry, answers)):
+            full = next((each.message for each in answers if each.message.get("full")), None)
+            if full is not None:
+                lost_since = None
+                if now - start >= next_progress:
+                    next_progress = now - start + _PROGRESS_SECONDS
+                    _log.warning("%s waits for room (%.0f s): %s", self._me, now - start, full["message"])
+            elif any(map(_may_retry, answers)):
                 lost_since = None
             elif found is not None:
                 lost_since = None
@@ -143,7 +156,7 @@ class Newcomer:
                     raise BootstrapError(
                         f"{self._me} cannot join: the others have ended their training, or were lost; see their logs"
                     )
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_SECONDS if full is None else _FULL_SECONDS)
 
     def _ask_all(self) -> list[_Answer]:
         """Returns the answers of the tasks that listen, by rank."""

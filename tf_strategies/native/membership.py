@@ -319,4 +319,4 @@ def _cluster_that_trains(cluster: Cluster, options: CommunicationOptions, elasti
     """
     settings, tls = settings_of(cluster, options)
     asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
-    return asking.cluster if asking.finds_group(restarted=was_restarted()) else None
+    return asking.cluster if asking.finds_group(restarted=was_restarted(), timeout=options.timeout) else None

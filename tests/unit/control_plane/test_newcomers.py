@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import re
 import time
 from typing import Iterator
 
@@ -242,16 +243,27 @@ def test_a_newcomer_whose_list_contradicts_that_of_others_is_refused(addresses, 
     assert group._life.failure.workers == tuple(addresses[:3])
 
 
-def test_a_group_that_is_full_takes_nobody(addresses):
+def test_a_group_that_is_full_takes_nobody(addresses, monkeypatch, caplog):
+    monkeypatch.setattr(newcomer, "_FIRST_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(newcomer, "_FULL_SECONDS", 0.6)
     full = pytest.raises(BootstrapError, match=r"has 2 workers already \(max_workers\)")
-    with concurrent.futures.ThreadPoolExecutor(1) as pool, growing(addresses, most=2) as group:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool, growing(addresses, most=2) as group:
         joining = pool.submit(asking(addresses[:3], 2).join, 1)
         wait_until(lambda: group.admissions.has_waiting, 10, "the first newcomer")
         with full:
             asking(addresses, 3).finds_group(restarted=False)
+        late, tries = asking(addresses, 3), []
+        monkeypatch.setattr(
+            late, "_ask_all", lambda ask=late._ask_all: tries.append(time.monotonic()) or ask()
+        )
+        waiting = pool.submit(late.join, 1)
+        wait_until(lambda: len(tries) > 1, 10, "the second try")
+        assert tries[1] - tries[0] > 0.5
+        assert re.search(r"worker 3 .* waits for room \(0 s\): .* has 2 workers already", caplog.text)
         group.admissions.admit(2)
-        with pytest.raises(BootstrapError, match="call number 2"):
-            joining.result(10)
+        for each in (joining, waiting):
+            with pytest.raises(BootstrapError, match="call number 2"):
+                each.result(10)
 
 
 def join_first(cluster: Cluster) -> ControlPlane:
@@ -320,13 +332,20 @@ def test_a_group_that_is_not_the_first_one_or_of_another_job_does_not_end_for_th
 
 
 def test_a_new_worker_waits_until_the_first_group_has_formed(addresses):
-    with group_of(cluster_of(addresses[:2], 0), most=3):
+    new = asking(addresses[:3], 2)
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        group_of(cluster_of(addresses[:2], 0), most=3) as group,
+    ):
         with pytest.raises(BootstrapError, match=r"cannot join: the first group of worker 0 .* is forming"):
-            asking(addresses[:3], 2).finds_group(restarted=False)
-        cluster = cluster_of(addresses[:3], 2)
-        later = pytest.raises(JoinsLaterError, match=r"worker 2 .* can join it when it trains")
-        with later:
-            join_first(cluster)
+            new.finds_group(restarted=False, timeout=0.0)
+        with pytest.raises(JoinsLaterError, match=r"worker 2 .* can join it when it trains"):
+            join_first(cluster_of(addresses[:3], 2))
+        waiting = pool.submit(new.finds_group, restarted=False, timeout=20.0)
+        assert not concurrent.futures.wait([waiting], 1.2).done  # longer than for a group that forms again
+        join_first(cluster_of(addresses[:2], 1)).close()
+        assert group._life.running or group._life.failure is not None
+        assert waiting.result(10)
 
 
 def test_a_list_that_no_cluster_can_have_is_refused(addresses):

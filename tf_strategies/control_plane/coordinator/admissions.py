@@ -97,7 +97,7 @@ class Admissions:
         first_forms = self._life.phase is Phase.JOINING and (known is None or known.is_first)
         takes_others = known is not None and known.most is not None
         if first_forms and takes_others and task not in self._life.roster.tasks:
-            refuse(connection, f"the first group of {first} is forming", retry=True)
+            refuse(connection, f"the first group of {first} is forming", retry=True, later=True)
             return
         if first_forms or self._has_left(
             task
@@ -131,9 +131,8 @@ class Admissions:
         elif differing:
             refuse(connection, differing)
         elif known.most is not None and others >= known.most:
-            refuse(
-                connection, f"the group of {first} has {known.most} workers already (max_workers)", retry=True
-            )
+            reason = f"the group of {first} has {known.most} workers already (max_workers)"
+            refuse(connection, reason, retry=True, full=True)
         elif fit < 1:
             connection.send({"type": "training", "workers": list(known.cluster.worker_addresses)})
             connection.end()

@@ -61,8 +61,7 @@ class Joining:
         differing = disagreement(names[0], self._terms, names[rank] if known else newcomer, terms)
         if self._may_grow and task not in self._roster.tasks:
             reason = f"{newcomer} is not in the group of {names[0]}, and can join it when it trains"
-            connection.send({"type": "refused", "message": reason, "retry": True, "later": True})
-            connection.end()
+            refuse(connection, reason, retry=True, later=True)
         elif not known:
             outsider = f"{newcomer} is not part of the cluster of {names[0]}; correct its TF_CONFIG"
             refuse(connection, f"{outsider} ({differing})" if differing else outsider)
