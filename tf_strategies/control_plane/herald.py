@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 from tf_strategies.addresses import split_address
 from tf_strategies.control_plane.messages import Message
@@ -21,9 +22,11 @@ __all__ = ["Herald"]
 _EVERY_SECONDS = (
     0.5  # less than the time for which a first group listens before it begins; see coordinator/joining.py
 )
+_MOST_SECONDS = 10.0  # where somebody listens who does not answer
 _PROBE_SECONDS = 1.0
 _TELL_SECONDS = 2.0
-_STOP_SECONDS = 0.1
+_STEP_SECONDS = 0.05
+_STOP_SECONDS = 1.0
 
 
 class Herald:
@@ -43,18 +46,22 @@ class Herald:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread. It returns soon, also if the thread waits for the network."""
+        """Ends the thread, and waits for it for a limited time."""
         self._stopped.set()
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._stopped.wait(_EVERY_SECONDS):
+        pause = _EVERY_SECONDS
+        while not self._stopped.wait(pause):
+            answers = True
             with contextlib.suppress(OSError):
                 socket.create_connection(split_address(self._address), timeout=_PROBE_SECONDS).close()
-                self._tell()
+                answers = self._stopped.is_set() or self._tell()
+            pause = _EVERY_SECONDS if answers else min(2 * pause, _MOST_SECONDS)
 
-    def _tell(self) -> None:
-        ended = threading.Event()
+    def _tell(self) -> bool:
+        """Sends the message. Returns True if the other end has closed the connection, as it does when it has the message."""
+        ended, until = threading.Event(), time.monotonic() + _TELL_SECONDS
         link = RemoteLink(
             self._address,
             self._secret,
@@ -64,6 +71,9 @@ class Herald:
         )
         try:
             link.send(self._message)
-            ended.wait(_TELL_SECONDS)
+            while not self._stopped.is_set() and time.monotonic() < until:
+                if ended.wait(_STEP_SECONDS):
+                    return True
+            return False
         finally:
             link.close()

@@ -52,6 +52,7 @@ class RemoteLink:
         self._on_message = on_message
         self._on_closed = on_closed
         self.refused = ""
+        self._closing = False
         self._address, self._tls = address, tls
         self._session: Session | None = None
         self._secret = secret
@@ -71,6 +72,7 @@ class RemoteLink:
 
     def close(self) -> None:
         """Breaks the stream and joins the thread; bounded. `on_closed` is called if it was not."""
+        self._closing = True
         self._end_requests()
         if self._call is not None:
             self._call.cancel()
@@ -132,7 +134,7 @@ class RemoteLink:
 
     def _tls_disagreement(self) -> str:
         """Returns why TLS keeps the two ends from talking, and notes that; "" if it is something else."""
-        if self._session is not None:
+        if self._session is not None or self._closing:
             return ""
         found = tls_probe.disagreement(self._address, self._tls)
         if found:

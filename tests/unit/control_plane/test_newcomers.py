@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import re
+import socket
+import threading
 import time
 from typing import Iterator
 
@@ -346,6 +348,29 @@ def test_a_new_worker_waits_until_the_first_group_has_formed(addresses):
         join_first(cluster_of(addresses[:2], 1)).close()
         assert group._life.running or group._life.failure is not None
         assert waiting.result(10)
+
+
+def test_a_herald_ends_soon_and_spares_those_who_do_not_answer(monkeypatch):
+    monkeypatch.setattr(herald, "_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(herald, "_TELL_SECONDS", 0.05)
+    met: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    met.append(silent.accept()[0])
+
+        threading.Thread(target=accept, daemon=True).start()
+        speaker = Herald(f"127.0.0.1:{silent.getsockname()[1]}", {"type": "elsewhere"}, SECRET, None)
+        wait_until(lambda: len(met) >= 2, 10, "the herald")
+        time.sleep(0.8)
+        assert len(met) <= 10
+        monkeypatch.setattr(herald, "_TELL_SECONDS", 20.0)
+        met.clear()
+        wait_until(lambda: len(met) >= 2, 10, "the herald")
+        speaker.stop()
+        assert not speaker._thread.is_alive()
 
 
 def test_a_list_that_no_cluster_can_have_is_refused(addresses):
