@@ -291,9 +291,9 @@ def form_first(
     if elastic is None:
         return Membership.form(cluster, options, None)
     within = min(options.timeout, _RESTARTED_SECONDS) if was_restarted() else options.timeout
-    until = time.monotonic() + within
+    until, known = time.monotonic() + within, cluster
     while True:
-        found = _cluster_that_trains(cluster, options, elastic)
+        found = _cluster_that_trains(known, options, elastic)
         if found is not None:
             return found
         if elastic.max_workers is not None and cluster.size > elastic.max_workers:
@@ -305,8 +305,10 @@ def form_first(
         except (JoinsLaterError, OthersTrainError) as error:
             if time.monotonic() >= until:
                 raise
-            if isinstance(error, OthersTrainError) and len(error.workers) > len(cluster.worker_addresses):
-                cluster = cluster.with_workers(error.workers).whole
+            if isinstance(error, OthersTrainError) and len(error.workers) > len(known.worker_addresses):
+                known = known.with_workers(
+                    error.workers
+                ).whole  # if these end, `cluster` forms the first group
             _log.warning("%s", error)
             time.sleep(_LATER_SECONDS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import re
 from pathlib import Path
@@ -10,11 +11,18 @@ from typing import Any, Dict
 import pytest
 
 from tests.cluster.elastic.job import require_expected
-from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
+from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config, wait_until
 from tf_strategies.cluster import Cluster, Task
+from tf_strategies.control_plane import herald
+from tf_strategies.control_plane.coordinator import joining
+from tf_strategies.control_plane.herald import Herald
+from tf_strategies.control_plane.succession import newcomer_terms
 from tf_strategies.errors import OptionsError
-from tf_strategies.native.membership import form_first
+from tf_strategies.native import membership
+from tf_strategies.native.communicator import agreed_options
+from tf_strategies.native.membership import Membership, form_first
 from tf_strategies.options import CommunicationOptions, Elastic
+from tf_strategies.secret import read_secret
 
 _SECONDS = 120
 _WORKER = "tests.cluster.elastic.growing_worker"
@@ -71,3 +79,27 @@ def test_more_workers_than_may_train_do_not_begin() -> None:
         cluster = Cluster({"worker": ports.addresses}, Task("worker", 1))
         with pytest.raises(OptionsError, match="max_workers is 2, but TF_CONFIG lists 3 workers"):
             form_first(cluster, CommunicationOptions(), Elastic(max_workers=2))
+
+
+@pytest.mark.any_line
+def test_a_worker_whose_others_have_ended_meanwhile_begins_with_those_of_its_own_list(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(herald, "_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(joining, "_LISTEN_SECONDS", 1.0)
+    monkeypatch.setattr(membership, "_LATER_SECONDS", 0.1)
+    options, elastic = CommunicationOptions(timeout=10), Elastic(max_workers=3)
+    with ReservedPorts(3) as ports, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        cluster = Cluster({"worker": ports.addresses[:1]}, Task("worker", 0))
+        terms = newcomer_terms(cluster, agreed_options(options, elastic))
+        message = {"type": "elsewhere", "name": "worker 2", "workers": list(ports.addresses), "terms": terms}
+        speaker = Herald(ports.addresses[0], message, read_secret(), None)
+        forming = pool.submit(form_first, cluster, options, elastic)
+        try:
+            wait_until(lambda: "worker 2 trains already" in caplog.text, 10, "the herald")
+        finally:
+            speaker.stop()
+        formed = forming.result(20)
+        assert isinstance(formed, Membership)
+        formed.communicator.close()
+        assert formed.names == [f"worker 0 ({ports.addresses[0]})"]
