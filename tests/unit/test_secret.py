@@ -11,7 +11,10 @@ from typing import Dict
 import pytest
 
 from tf_strategies import secret
+from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import ClusterConfigError
+from tf_strategies.native.settings import settings_of
+from tf_strategies.options import CommunicationOptions
 from tf_strategies.secret import (
     SECRET_FILE,
     read_secret,
@@ -111,3 +114,12 @@ def test_addresses_that_others_can_reach_are_warned_of_once(
         "no secret is set, and other hosts can reach 10.0.0.1",
         "no secret is set, and other hosts can reach node-7",
     ]
+
+
+def test_a_single_worker_that_others_may_join_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(secret, "_given", set())
+    monkeypatch.delenv(SECRET_FILE, raising=False)
+    settings_of(Cluster({"worker": ("10.0.0.1:2222",)}, Task("worker", 0)), CommunicationOptions())
+    assert "no secret is set, and other hosts can reach 10.0.0.1" in caplog.text

@@ -161,7 +161,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             # TensorFlow treats None as False when it collects variables, and as True when it makes them.
             kwargs["trainable"] = kwargs.get("synchronization") != tf.VariableSynchronization.ON_READ
         variable = super()._create_variable(next_creator, **kwargs)
-        if self._workers.size > 1:
+        if self._workers.may_have_others:
             keep_saving_local(variable)
         if not belongs_to_another:
             self._runs.statistics.adopt(variable)

@@ -54,6 +54,7 @@ class SingleWorker:
 
     rank = 0
     size = 1
+    may_have_others = False
     hosts = ("here",)
     timeout = math.inf
     usable = True
@@ -163,6 +164,10 @@ class CommunicatorWorkers:
     is_newcomer = False
     is_behind = False
     generation: Optional[int] = None
+
+    @property
+    def may_have_others(self) -> bool:
+        return self.size > 1 or self.generation is not None
 
     @property
     def usable(self) -> bool:

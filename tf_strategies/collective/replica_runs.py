@@ -62,7 +62,10 @@ class ReplicaRuns:
         self._count_rows: Optional[Callable[[tf.Tensor], None]] = None
         self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
-            replicas=lambda: self._replicas, share=self.rows.share, sum_between_workers=sum_between_workers
+            replicas=lambda: self._replicas,
+            may_have_others=lambda: group.may_have_others or len(devices) > 1,
+            share=self.rows.share,
+            sum_between_workers=sum_between_workers,
         )
         self._summed = SummedStates(
             states=self._living_metrics, replicas=lambda: self._replicas, is_first=group.rank == 0

@@ -29,6 +29,10 @@ class Collectives(Protocol):
         """The number of workers."""
 
     @property
+    def may_have_others(self) -> bool:
+        """Whether there are other workers, or others may join later. What is decided once must suit them."""
+
+    @property
     def hosts(self) -> Tuple[str, ...]:
         """The identity of each worker's host, by rank; see `host.identity`."""
 

@@ -47,6 +47,10 @@ class WorkersOfStep:
         return self._now.size
 
     @property
+    def may_have_others(self) -> bool:
+        return self._now.may_have_others
+
+    @property
     def hosts(self) -> Tuple[str, ...]:
         return self._now.hosts
 

@@ -24,9 +24,9 @@ _default: List[tf.distribute.Strategy] = []
 
 
 def opened(strategy: WorkerStrategy) -> None:
-    """Records that the strategy is open, if it has more than one worker."""
+    """Records that the strategy is open, if it has more than one worker, or may have."""
     _default_strategy()
-    if strategy.size > 1:
+    if strategy.may_have_others:
         _open.add(strategy)
 
 
@@ -47,7 +47,9 @@ def refuse_outside(keras: ModuleType, model: Model) -> None:
     if _open and _is_in_no_scope(model):
         _refuse_model(model, next(iter(_open)))
     strategy = getattr(model, "distribute_strategy", None)
-    if isinstance(strategy, WorkerStrategy) and (strategy.size > 1 or strategy.num_replicas_in_sync > 1):
+    if isinstance(strategy, WorkerStrategy) and (
+        strategy.may_have_others or strategy.num_replicas_in_sync > 1
+    ):
         _refuse_variables(model, strategy)
         _refuse_missing_call(keras, model)
 

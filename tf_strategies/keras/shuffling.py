@@ -36,7 +36,7 @@ def one_order(strategy: object, shuffle: object) -> Iterator[None]:
     if not shuffle:
         yield
         return
-    if not isinstance(strategy, WorkerStrategy) or not (strategy.size > 1 or strategy.is_elastic):
+    if not isinstance(strategy, WorkerStrategy) or not strategy.may_have_others:
         _shared.order = None
         yield
         return

@@ -39,6 +39,11 @@ class WorkerStrategy:
     _compression: Optional[Compression] = None
 
     @property
+    def may_have_others(self) -> bool:
+        """Whether there are other workers, or others may join later."""
+        return self.size > 1 or self.is_elastic
+
+    @property
     def compression(self) -> Optional[Compression]:
         """The compressor of gradients, one of `tfs.compression`; None for no compression."""
         return self._compression
@@ -168,5 +173,5 @@ def workers_of(model: Optional[Model]) -> Optional[WorkerStrategy]:
     strategy = getattr(model, "distribute_strategy", None)
     if not isinstance(strategy, WorkerStrategy):
         return None
-    takes_part = strategy.size > 1 or strategy.is_elastic or strategy.has_local_steps
+    takes_part = strategy.may_have_others or strategy.has_local_steps
     return strategy if takes_part else None

@@ -30,7 +30,7 @@ def settings_of(cluster: Cluster, options: CommunicationOptions) -> tuple[Settin
         )
     addresses = [cluster.address_of(task) for task in cluster.worker_tasks]
     secret, tls = read_secret(), read_tls(options.security)
-    if not secret and tls is None and cluster.size > 1:
+    if not secret and tls is None:
         warn_without_secret(addresses)
     settings = Settings(
         names=[cluster.name_of(task) for task in cluster.worker_tasks],

@@ -19,6 +19,7 @@ import tf_strategies as tfs
 from tests.cluster.elastic.fit_worker import Fault
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, make_schedule
 from tests.cluster.elastic.worker import main, tell_result, wait_for_others
+from tf_strategies.keras import scope_check
 
 
 class Places(tf.keras.callbacks.Callback):
@@ -43,13 +44,24 @@ class Places(tf.keras.callbacks.Callback):
             Fault(kind, at, Path())._reach(at)
 
 
+def require_scope() -> None:
+    """Requires that a model from outside of the scope is refused, also while no other worker has joined."""
+    try:
+        scope_check.refuse_outside(tf.keras, make_model())
+    except tfs.OptionsError:
+        return
+    raise ValueError("a model from outside of the scope could be trained")
+
+
 def train(plan: Dict[str, Any], again: bool) -> None:
     del again
     tf.keras.utils.set_random_seed(1)
     options = tfs.CommunicationOptions(timeout=60)
     strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(max_workers=3))
+    if strategy.size == 1:
+        require_scope()
     with strategy.scope():
-        model = make_model()
+        model = make_model(normalized=True)
     x, y = make_rows()
     history = model.fit(
         x,

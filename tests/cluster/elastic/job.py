@@ -26,10 +26,10 @@ WORKER = "tests.cluster.elastic.fit_worker"
 
 
 @functools.cache
-def expected() -> Dict[str, Any]:
+def expected(normalized: bool = False) -> Dict[str, Any]:
     """The result of one process with the joint batches."""
     x, y = make_rows()
-    model = make_model()
+    model = make_model(normalized=normalized)
     history = model.fit(
         x,
         y,
@@ -158,11 +158,13 @@ class Job:
         return results
 
 
-def require_expected(result: Dict[str, Any], tolerance: float = 1e-5) -> None:
-    """Requires the weights and the logs of one process."""
-    for found, wanted in zip(result["weights"], expected()["weights"]):
+def require_expected(result: Dict[str, Any], tolerance: float = 1e-5, normalized: bool = False) -> None:
+    """Requires the weights and the logs of one process; `normalized` as for `make_model`."""
+    wanted_result = expected(normalized)
+    assert len(result["weights"]) == len(wanted_result["weights"])
+    for found, wanted in zip(result["weights"], wanted_result["weights"]):
         np.testing.assert_allclose(found, wanted, atol=tolerance)
-    for name, values in expected()["history"].items():
+    for name, values in wanted_result["history"].items():
         np.testing.assert_allclose(result["history"][name], values, atol=tolerance, err_msg=name)
 
 

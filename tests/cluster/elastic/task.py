@@ -33,7 +33,8 @@ def make_schedule() -> tf.keras.callbacks.Callback:
     return tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
 
 
-def make_model(wider: bool = False) -> tf.keras.Model:
+def make_model(wider: bool = False, normalized: bool = False) -> tf.keras.Model:
+    """Returns a model. If it is normalized, it has statistics, which its replicas write; they are those of the joint batch."""
     layers = [
         tf.keras.layers.Input([8]),
         tf.keras.layers.Dense(
@@ -41,6 +42,7 @@ def make_model(wider: bool = False) -> tf.keras.Model:
             activation="tanh",
             kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
         ),
+        *([tf.keras.layers.BatchNormalization(synchronized=True)] if normalized else []),
         tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)),
     ]
     model = tf.keras.Sequential(layers)

@@ -32,7 +32,7 @@ class DatasetDistributor:
     """
 
     def __init__(self, group: WorkerGroup, local_replicas: int, *, counts_always: bool = True) -> None:
-        if group.size > 1:
+        if group.may_have_others:
             from tf_strategies.native.release import keep_datasets_of_iterators
 
             keep_datasets_of_iterators()

@@ -29,6 +29,7 @@ class ReplicaStatistics:
 
     Args:
         replicas: returns the number of all replicas.
+        may_have_others: returns whether there are several replicas, or more may come.
         share: returns, in a replica function, the replica's rows divided by the mean over all replicas, []
             float64; None if always 1.
         sum_between_workers: returns the sums over all workers of a list of tensors.
@@ -38,10 +39,11 @@ class ReplicaStatistics:
         self,
         *,
         replicas: Callable[[], int],
+        may_have_others: Callable[[], bool],
         share: Callable[[], Optional[tf.Tensor]],
         sum_between_workers: Callable[[Sequence[tf.Tensor]], List[tf.Tensor]],
     ) -> None:
-        self._replicas = replicas
+        self._replicas, self._may_have_others = replicas, may_have_others
         self._share = share
         self._sum_between_workers = sum_between_workers
         self._known: List[weakref.ref[tf.Variable]] = []
@@ -52,7 +54,7 @@ class ReplicaStatistics:
 
     def adopt(self, variable: tf.Variable) -> None:
         """Tracks a new variable, if replicas write it by themselves."""
-        if self._replicas() > 1 and _is_statistic(variable):
+        if self._may_have_others() and _is_statistic(variable):
             when_read = compat.is_sync_on_read_variable(variable)
             variable.__class__ = _StatisticWhenRead if when_read else _Statistic
             self._known = [known for known in self._known if known() is not None] + [weakref.ref(variable)]
