@@ -40,6 +40,12 @@ class LocalSGD:
     warmup_steps: int
     quantize: int | None
 
+    # Plain averages are a step of the outer optimizer of DiLoCo with these options.
+    outer_learning_rate = 1.0
+    outer_momentum = 0.0
+    fragments = 1
+    overlap_steps = 0
+
     def __init__(self, *, sync_every: int, warmup_steps: int = 0, quantize: int | None = None) -> None:
         values = {
             "sync_every": _count("sync_every", sync_every, least=1),
@@ -50,26 +56,6 @@ class LocalSGD:
             raise OptionsError(f"quantize must be None, 4 or 8 (bits); got {quantize!r}")
         for name, value in values.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def learning_rate(self) -> float:
-        """The part of the way to the average that the weights move."""
-        return 1.0
-
-    @property
-    def momentum(self) -> float:
-        """The momentum of these moves."""
-        return 0.0
-
-    @property
-    def parts(self) -> int:
-        """The number of fragments that are averaged one after the other."""
-        return 1
-
-    @property
-    def delay(self) -> int:
-        """The number of steps that an average may take beside training."""
-        return 0
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -101,7 +87,7 @@ class DiLoCo(LocalSGD):
 
     References:
         Douillard et al. 2023, "DiLoCo: distributed low-communication training of language models", algorithm 1. Douillard et al.
-        2025, "Streaming DiLoCo with overlapping communication", algorithm 2 (fragments, overlap).
+        2025, "Streaming DiLoCo with overlapping communication" (fragments, overlap).
 
     Example:
         >>> strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.DiLoCo(sync_every=100, quantize=8))
@@ -147,22 +133,6 @@ class DiLoCo(LocalSGD):
         object.__setattr__(self, "outer_momentum", momentum)
         object.__setattr__(self, "fragments", parts)
         object.__setattr__(self, "overlap_steps", delay)
-
-    @property
-    def learning_rate(self) -> float:
-        return self.outer_learning_rate
-
-    @property
-    def momentum(self) -> float:
-        return self.outer_momentum
-
-    @property
-    def parts(self) -> int:
-        return self.fragments
-
-    @property
-    def delay(self) -> int:
-        return self.overlap_steps
 
 
 def _count(name: str, value: Unchecked, *, least: int) -> int:

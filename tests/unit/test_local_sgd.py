@@ -13,14 +13,16 @@ from tf_strategies.local_sgd import DiLoCo, LocalSGD
 def test_local_sgd_moves_the_whole_way_to_the_average() -> None:
     options = LocalSGD(sync_every=4)
     assert (options.warmup_steps, options.quantize) == (0, None)
-    assert (options.learning_rate, options.momentum, options.parts, options.delay) == (1, 0, 1, 0)
+    outer = (options.outer_learning_rate, options.outer_momentum)
+    assert (*outer, options.fragments, options.overlap_steps) == (1, 0, 1, 0)
 
 
 def test_diloco_is_local_sgd_with_an_outer_optimizer() -> None:
     options = DiLoCo(sync_every=100, quantize=4)
     assert isinstance(options, LocalSGD)
-    assert (options.learning_rate, options.momentum, options.parts, options.delay) == (0.7, 0.9, 1, 0)
-    assert DiLoCo(sync_every=5, fragments=2, overlap_steps=2).delay == 2
+    outer = (options.outer_learning_rate, options.outer_momentum)
+    assert (*outer, options.fragments, options.overlap_steps) == (0.7, 0.9, 1, 0)
+    assert DiLoCo(sync_every=5, fragments=2, overlap_steps=2).overlap_steps == 2
     assert options == DiLoCo(sync_every=100, outer_momentum=0.9, quantize=4) != DiLoCo(sync_every=100)
 
 

@@ -68,7 +68,7 @@ class ReplicaRuns:
             sum_between_workers=sum_between_workers,
         )
         self._summed = SummedStates(
-            states=self._living_metrics, replicas=lambda: self._replicas, is_first=group.rank == 0
+            states=self._living_metrics, replicas=lambda: self._replicas, is_first=lambda: group.rank == 0
         )
         self.step: Optional[JointStep] = None
         self.are_running = False

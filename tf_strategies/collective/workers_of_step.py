@@ -48,7 +48,7 @@ class WorkersOfStep:
 
     @property
     def may_have_others(self) -> bool:
-        return self._now.may_have_others
+        return self._everyone.may_have_others
 
     @property
     def hosts(self) -> Tuple[str, ...]:

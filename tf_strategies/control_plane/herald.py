@@ -19,9 +19,7 @@ from tf_strategies.tls import TlsFiles
 
 __all__ = ["Herald"]
 
-_EVERY_SECONDS = (
-    0.5  # less than the time for which a first group listens before it begins; see coordinator/joining.py
-)
+_EVERY_SECONDS = 0.5  # less than a first group listens before it begins: coordinator/joining.py
 _MOST_SECONDS = 10.0  # where somebody listens who does not answer
 _PROBE_SECONDS = 1.0
 _TELL_SECONDS = 2.0

@@ -34,6 +34,7 @@ def joint_rows(rows: Structure) -> Structure:
         The same structure, with tensors of [rows of all replicas, ...].
 
     Raises:
+        OptionsError: in a local step, which does not have the rows of the other workers.
         NotImplementedError: in a step of `SyncReplicasStrategy` with several workers, whose workers exchange gradients alone.
 
     Example:

@@ -135,9 +135,8 @@ class Supervisor:
         growth: Grows | None = None,
     ) -> None:
         self._growth, self._next_look = growth, 0.0
-        self._without_place: list[
-            Job
-        ] = []  # lost workers that do not start again, because their places have gone
+        # Lost workers that do not start again, because their places have gone.
+        self._without_place: list[Job] = []
         self._jobs, self._patience, self._outputs = list(jobs), patience, outputs
         self._trains_elsewhere = trains_elsewhere
         self._min_workers = min_workers

@@ -43,12 +43,13 @@ class Averages:
     ) -> None:
         self.weights = list(weights)
         self._all = [*weights, *statistics]
-        self._delay = options.delay
-        self._at_once = options.parts == 1 and not options.delay
-        self._changes_nothing = size == 1 and options.learning_rate == 1 and not options.momentum
+        self._delay = options.overlap_steps
+        self._at_once = options.fragments == 1 and not options.overlap_steps
+        is_plain = options.outer_learning_rate == 1 and not options.outer_momentum
+        self._changes_nothing = size == 1 and is_plain
         known = {} if before is None else dict(zip(map(id, before.weights), before.velocities))
         self.velocities: List[tf.Variable] = []
-        if options.momentum:
+        if options.outer_momentum:
             self.velocities = [
                 known[id(each)] if id(each) in known else slot_of(each, f"outer_velocity_{number}")
                 for number, each in enumerate(self.weights)
@@ -60,7 +61,7 @@ class Averages:
             return Fragment(mine, velocities, others, rows, options, sums=sums, beside=beside)
 
         sizes = [int(each.shape.num_elements()) * each.dtype.size for each in self.weights]
-        parts = divided(sizes, max(1, min(options.parts, len(sizes))))
+        parts = divided(sizes, max(1, min(options.fragments, len(sizes))))
         self._fragments = [fragment(numbers, statistics if self._at_once else ()) for numbers in parts]
         self._rest = [] if self._at_once or not statistics else [fragment((), statistics)]
         self._schedule = Schedule(options.sync_every, len(parts))

@@ -157,12 +157,12 @@ class Fragment:
         gradient = tf.math.divide_no_nan(change, tf.cast(rows, change.dtype))
         if number >= self._count:
             return gradient
-        momentum = self._options.momentum
+        momentum = self._options.outer_momentum
         if momentum:
             velocity = momentum * self._velocities[number] + gradient
             self._velocities[number].assign(velocity, read_value=False)
             gradient = gradient + momentum * velocity
-        return self._options.learning_rate * gradient
+        return self._options.outer_learning_rate * gradient
 
 
 def slot_of(variable: tf.Variable, name: str) -> tf.Variable:

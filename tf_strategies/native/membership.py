@@ -306,9 +306,8 @@ def form_first(
             if time.monotonic() >= until:
                 raise
             if isinstance(error, OthersTrainError) and len(error.workers) > len(known.worker_addresses):
-                known = known.with_workers(
-                    error.workers
-                ).whole  # if these end, `cluster` forms the first group
+                # To look for them only: if they end, `cluster` forms the first group.
+                known = known.with_workers(error.workers).whole
             _log.warning("%s", error)
             time.sleep(_LATER_SECONDS)
 

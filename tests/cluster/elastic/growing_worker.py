@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 from tests.cluster.elastic.fit_worker import Fault
-from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, make_schedule
+from tests.cluster.elastic.task import BATCHES, FIT, make_model, make_rows, make_schedule
 from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 from tf_strategies.keras import scope_check
 
@@ -66,12 +66,9 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     history = model.fit(
         x,
         y,
-        batch_size=BATCH,
-        shuffle=False,
-        epochs=EPOCHS,
-        verbose=0,
         validation_data=(x, y),
         callbacks=[Places(strategy, plan, sys.argv.count("again")), make_schedule()],
+        **FIT,
     )
     tell_result(strategy, model, history.history)
 

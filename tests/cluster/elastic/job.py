@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Unio
 import numpy as np
 
 from tests.cluster.elastic.fit_worker import HOST_FAULTS
-from tests.cluster.elastic.task import BATCH, EPOCHS, make_model, make_rows, make_schedule
+from tests.cluster.elastic.task import FIT, make_model, make_rows, make_schedule
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
 from tests.support.switch import Switch
 
@@ -30,16 +30,7 @@ def expected(normalized: bool = False) -> Dict[str, Any]:
     """The result of one process with the joint batches."""
     x, y = make_rows()
     model = make_model(normalized=normalized)
-    history = model.fit(
-        x,
-        y,
-        batch_size=BATCH,
-        shuffle=False,
-        epochs=EPOCHS,
-        verbose=0,
-        validation_data=(x, y),
-        callbacks=[make_schedule()],
-    )
+    history = model.fit(x, y, validation_data=(x, y), callbacks=[make_schedule()], **FIT)
     return {"history": history.history, "weights": [each.ravel() for each in model.get_weights()]}
 
 

@@ -65,7 +65,7 @@ class _Averages:
         self._models, self._options = models, options
         self._trained = [model.trainable_variables for model in models]
         self._rounds = [_Round(each.numpy(), len(models)) for each in self._trained[0]]
-        self._fragments = divided([each.start.nbytes for each in self._rounds], options.parts)
+        self._fragments = divided([each.start.nbytes for each in self._rounds], options.fragments)
         self._rows, self._step = np.zeros(len(models)), 0  # since all weights were averaged
         self._sent: List[Tuple[int, int, np.ndarray, List[np.ndarray]]] = []
 
@@ -75,15 +75,15 @@ class _Averages:
             each.rows += rows
         self._rows += rows
         self._step += 1
-        self._receive(self._step - options.delay)
+        self._receive(self._step - options.overlap_steps)
         for number, fragment in enumerate(self._fragments):
             if (
                 self._step % options.sync_every
-                == (number + 1) * options.sync_every // options.parts % options.sync_every
+                == (number + 1) * options.sync_every // options.fragments % options.sync_every
             ):
                 self._send(fragment)
-                self._receive(self._step - options.delay)
-        if (options.parts, options.delay) == (1, 0) and self._step == options.sync_every:
+                self._receive(self._step - options.overlap_steps)
+        if (options.fragments, options.overlap_steps) == (1, 0) and self._step == options.sync_every:
             self._average_all()
 
     def end_epoch(self) -> None:
@@ -114,9 +114,9 @@ class _Averages:
             values = [trained[number].numpy() for trained in self._trained]
             shares = found.rows / found.rows.sum()
             change = sum(share * (found.start - value) for share, value in zip(shares, values))
-            found.velocity = self._options.momentum * found.velocity + change
-            step = change + self._options.momentum * found.velocity
-            found.begin(found.start - self._options.learning_rate * step)
+            found.velocity = self._options.outer_momentum * found.velocity + change
+            step = change + self._options.outer_momentum * found.velocity
+            found.begin(found.start - self._options.outer_learning_rate * step)
             self._sent.append((self._step, number, found.start, values))
 
     def _receive(self, until: int) -> None:

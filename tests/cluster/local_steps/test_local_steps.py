@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Iterator
 
 import numpy as np
 import pytest
 
 from tests.cluster.local_steps.oracle import weights_after
 from tests.cluster.local_steps.task import PROGRAMS
-from tests.support.processes import ProcessGroup, ReservedPorts
+from tests.support.processes import Process, ProcessGroup, ReservedPorts
 
 _SECONDS = 120
 IN_FRAGMENTS = ["fragments", "overlap", "overlap in loop"]
@@ -106,31 +107,37 @@ def test_replicas_of_a_worker_take_their_steps_together_and_resume(tmp_path: Pat
             np.testing.assert_allclose(one, wanted.ravel(), atol=3e-5)
 
 
+@contextlib.contextmanager
+def two_workers(folder: Path, name: str) -> Iterator[tuple]:
+    """Runs a check in which the second worker is lost. Yields both workers, and the address of the second."""
+    with ReservedPorts(2) as ports, ProcessGroup(folder) as group:
+        worker = "tests.cluster.local_steps.fit_worker"
+        yield (*group.start_workers(ports.addresses, worker, json.dumps([name]), "1"), ports.addresses[1])
+
+
+def require_named(first: Process, name: str, address: str, killed: float) -> None:
+    """Requires that the first worker has named the second one as lost, within 5 seconds, and ended well."""
+    assert first.wait(_SECONDS) == 0, first.log()
+    found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])[name]
+    assert f"worker 1 ({address})" in found["lost"]
+    assert found["at"] - killed < 5
+
+
 @pytest.mark.any_line
 @pytest.mark.waits
 def test_a_lost_worker_is_noticed_between_averages(tmp_path: Path) -> None:
-    with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
-        worker = "tests.cluster.local_steps.fit_worker"
-        first, second = group.start_workers(ports.addresses, worker, json.dumps(["lost"]), "1")
+    with two_workers(tmp_path, "lost") as (first, second, address):
         assert second.wait(_SECONDS) == -signal.SIGKILL
-        assert first.wait(_SECONDS) == 0, first.log()
-    found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])["lost"]
-    assert f"worker 1 ({ports.addresses[1]})" in found["lost"]
-    killed = float(re.search("^killed at (.*)$", second.log(), re.M)[1])
-    assert found["at"] - killed < 5
+        killed = float(re.search("^killed at (.*)$", second.log(), re.M)[1])
+        require_named(first, "lost", address, killed)
 
 
 @pytest.mark.any_line
 @pytest.mark.waits
 def test_a_lost_worker_ends_the_wait_for_an_average_that_is_on_its_way(tmp_path: Path) -> None:
-    with ReservedPorts(2) as ports, ProcessGroup(tmp_path) as group:
-        worker = "tests.cluster.local_steps.fit_worker"
-        first, second = group.start_workers(ports.addresses, worker, json.dumps(["lost on its way"]), "1")
+    with two_workers(tmp_path, "lost on its way") as (first, second, address):
         first.wait_for_text("waits", timeout=_SECONDS)
         second.wait_for_text("waits", timeout=_SECONDS)
         killed = time.monotonic()
         second.signal(signal.SIGKILL)
-        assert first.wait(_SECONDS) == 0, first.log()
-    found = json.loads(re.search("^results (.*)$", first.log(), re.M)[1])["lost on its way"]
-    assert f"worker 1 ({ports.addresses[1]})" in found["lost"]
-    assert found["at"] - killed < 5
+        require_named(first, "lost on its way", address, killed)

@@ -35,18 +35,22 @@ class SummedStates:
     Args:
         states: returns the variables of metrics.
         replicas: returns the number of all replicas.
-        is_first: whether this worker is the one that warns.
+        is_first: returns whether this worker is the one that warns.
     """
 
     def __init__(
-        self, *, states: Callable[[], Iterable[tf.Variable]], replicas: Callable[[], int], is_first: bool
+        self,
+        *,
+        states: Callable[[], Iterable[tf.Variable]],
+        replicas: Callable[[], int],
+        is_first: Callable[[], bool],
     ) -> None:
         self._states, self._replicas, self._is_first = states, replicas, is_first
         self._warned: Set[str] = set()
 
     def watch(self, fn: Callable[..., Result]) -> Callable[..., Result]:
         """Returns the replica function `fn`, which warns when it is traced. Eagerly there is nothing to look at."""
-        if not self._is_first or tf.executing_eagerly():
+        if not self._is_first() or tf.executing_eagerly():
             return fn
 
         @tf.autograph.experimental.do_not_convert

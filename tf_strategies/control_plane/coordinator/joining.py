@@ -113,10 +113,10 @@ class Joining:
 
     def watch(self) -> None:
         """Fails the group if members are late, and logs the missing members from time to time."""
-        if not self._roster.missing():
+        waited, missing = time.monotonic() - self._started, self._roster.missing()
+        if not missing:
             self._run_if_complete()
             return
-        waited, missing = time.monotonic() - self._started, self._roster.missing()
         if waited >= self._timeout:
             self._life.fail(
                 Failure(
