@@ -10,6 +10,7 @@ from typing import Dict
 
 import pytest
 
+from tests.support.our_logs import our_messages
 from tf_strategies import secret
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import ClusterConfigError
@@ -106,11 +107,11 @@ def test_addresses_that_others_can_reach_are_warned_of_once(
     monkeypatch.setattr(secret, "_given", set())
     with caplog.at_level(logging.WARNING, "tf_strategies"):
         warn_without_secret(["127.0.0.1:1", "127.1.2.3:1", "[::1]:2", "localhost:3"])
-        assert not caplog.records
+        assert our_messages(caplog) == []
         for _ in range(2):
             warn_without_secret(["127.0.0.1:1", "10.0.0.1:2222", "node-7:2222"])
             warn_of_servers(["node-7:2222"])
-    assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
+    assert [each.partition(":")[0] for each in our_messages(caplog)] == [
         "no secret is set, and other hosts can reach 10.0.0.1",
         "no secret is set, and other hosts can reach node-7",
     ]

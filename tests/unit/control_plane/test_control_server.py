@@ -12,6 +12,7 @@ from typing import Any, Iterator, List
 import grpc
 import pytest
 
+from tests.support.our_logs import our_messages
 from tests.support.processes import ReservedPorts, wait_until
 from tf_strategies.control_plane import remote_link, stream_handshake
 from tf_strategies.control_plane.server import METHOD, SERVICE, ControlServer
@@ -118,7 +119,7 @@ def test_silent_streams_hold_no_place(channel: grpc.Channel, posted: Posted) -> 
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> List[str]:
-    return [each.getMessage() for each in caplog.records if "refused a connection" in each.getMessage()]
+    return [each for each in our_messages(caplog) if "refused a connection" in each]
 
 
 def test_a_frequent_reason_of_refusals_hides_no_other(

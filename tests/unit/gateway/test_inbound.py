@@ -11,6 +11,7 @@ from typing import List
 import pytest
 
 from tests.support import certificates
+from tests.support.our_logs import our_messages
 from tf_strategies.gateway.greeting import ANSWER_BYTES, CHALLENGE_BYTES, Caller, Purpose, Security
 from tf_strategies.gateway.inbound import Inbound
 from tf_strategies.tls import read_tls
@@ -56,7 +57,7 @@ async def _with_gateway(security: Security, meet) -> None:
 
 def _logged(caplog: pytest.LogCaptureFixture) -> List[str]:
     prefix = "ps 0 refused a connection from 127.0.0.1: "
-    lines = [each.getMessage() for each in caplog.records]
+    lines = our_messages(caplog)
     assert all(line.startswith(prefix) for line in lines), lines
     return [line[len(prefix) :] for line in lines]
 

@@ -13,6 +13,7 @@ tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
 from tests.exactness.programs.registry import KERAS3, keras  # noqa: E402
+from tests.support.our_logs import our_messages  # noqa: E402
 from tf_strategies.large_batch import check  # noqa: E402
 
 pytestmark = [pytest.mark.keras]
@@ -87,7 +88,7 @@ def test_nothing_is_found_in_what_is_recommended(optimizer: Any, caplog: pytest.
     for data in (None, rows(), rows().shuffle(9, seed=1), rows(128, Policy.OFF)):
         assert check(model, FOUR, data) == []
     assert check(model, FOUR, batch_size=128) == check(model) == []
-    assert not caplog.records
+    assert our_messages(caplog) == []
 
 
 def decayed_names(findings: list) -> List[str]:
@@ -228,11 +229,11 @@ def test_each_finding_is_told_once_with_its_source(caplog: pytest.LogCaptureFixt
     model = recommended(loss_weights=[7.0])
     with caplog.at_level(logging.WARNING, "tf_strategies"):
         assert check(model) == check(model)
-    (record,) = caplog.records
-    assert record.getMessage().startswith(
+    (message,) = our_messages(caplog)
+    assert message.startswith(
         "scaled loss (loss_weights): loss_weights multiply the whole loss by at least 7."
     )
-    assert "See Goyal et al. 2017" in record.getMessage()
+    assert "See Goyal et al. 2017" in message
 
 
 def test_models_that_show_little() -> None:

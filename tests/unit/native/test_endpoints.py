@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 import pytest
 
 from tests.support import certificates
+from tests.support.our_logs import our_messages
 from tests.support.tcp_sockets import own_tcp_sockets
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import core
@@ -161,9 +162,9 @@ def test_ucx_between_hosts_is_warned_of_where_the_environment_chose_it(
     caplog.set_level(logging.WARNING, "tf_strategies")
     with opened([transport] * 2) as endpoints:
         connect(endpoints, hosts)
-    assert len(caplog.records) == warnings
-    for record in caplog.records:
-        assert "UCX_TLS=tcp,self is set, so UCX connects the hosts" in record.getMessage()
+    assert len(our_messages(caplog)) == warnings
+    for message in our_messages(caplog):
+        assert "UCX_TLS=tcp,self is set, so UCX connects the hosts" in message
 
 
 @pytest.fixture(scope="module")

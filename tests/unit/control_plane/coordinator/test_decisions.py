@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.our_logs import our_messages
 from tf_strategies.cluster import Cluster
 from tf_strategies.control_plane import messages
 from tf_strategies.control_plane.coordinator import (
@@ -258,14 +259,14 @@ def test_the_same_instance_waited_for_again_is_a_new_wait(clock):
 def test_waiting_for_members_in_no_collective_is_warned_of_sparsely(clock, caplog):
     caplog.set_level(logging.WARNING)
     assert wait(members(), clock, 45, {0: 5}) is None
-    texts = [record.getMessage() for record in caplog.records]
+    texts = our_messages(caplog)
     assert len(texts) == 3  # after 10, 20 and 40 s
     assert f"{NAMES[0]} has waited 10 s in reduce 5 for {NAMES[1]}, {NAMES[2]}" in texts[0]
 
 
 def test_a_short_wait_is_not_warned_of(clock, caplog):
     wait(members(), clock, 9, {0: 5})
-    assert caplog.records == []
+    assert our_messages(caplog) == []
 
 
 def test_waiting_for_one_that_left_ends_after_a_second(clock):

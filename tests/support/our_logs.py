@@ -1,0 +1,14 @@
+"""What tf_strategies logged, without what TensorFlow logs whenever it collects the garbage of another test."""
+
+from __future__ import annotations
+
+from typing import List
+
+import pytest
+
+__all__ = ["our_messages"]
+
+
+def our_messages(caplog: pytest.LogCaptureFixture) -> List[str]:
+    """Returns the messages of the logger of tf_strategies, in order."""
+    return [record.getMessage() for record in caplog.records if record.name == "tf_strategies"]
