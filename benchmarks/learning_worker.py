@@ -21,22 +21,32 @@ from benchmarks.trainings import run_trainings
 
 MOMENTUM = 0.9
 LETTERS_A_ROW = 32
+
+
+def dgc(ratio: float, warmup: int) -> tfs.compression.Compressor:
+    return tfs.compression.DeepGradientCompression(
+        ratio, momentum=MOMENTUM, clip_norm=5.0, warmup_steps=warmup
+    )
+
+
+# Made for the number of steps of a training.
 COMPRESSORS: dict[str, Callable[[int], tfs.compression.Compressor | None]] = {
-    "dense": lambda warmup: None,
-    "half": lambda warmup: tfs.compression.Half(),
-    "quantize8": lambda warmup: tfs.compression.Quantize8(),
-    "quantize4": lambda warmup: tfs.compression.Quantize4(),
-    "ternary": lambda warmup: tfs.compression.Ternary(),
-    "sign": lambda warmup: tfs.compression.SignSGD(),
-    "power_sgd_2": lambda warmup: tfs.compression.PowerSGD(2),
-    "power_sgd_8": lambda warmup: tfs.compression.PowerSGD(8),
-    "random_k_1%": lambda warmup: tfs.compression.RandomK(0.01),
-    "top_k_1%": lambda warmup: tfs.compression.TopK(0.01),
-    "top_k_0.1%": lambda warmup: tfs.compression.TopK(0.001),
-    "top_k_0.1%_no_feedback": lambda warmup: tfs.compression.TopK(0.001, error_feedback=False),
-    "dgc_0.1%": lambda warmup: tfs.compression.DeepGradientCompression(
-        0.001, momentum=MOMENTUM, clip_norm=5.0, warmup_steps=warmup
-    ),
+    "dense": lambda steps: None,
+    "half": lambda steps: tfs.compression.Half(),
+    "quantize8": lambda steps: tfs.compression.Quantize8(),
+    "quantize4": lambda steps: tfs.compression.Quantize4(),
+    "ternary": lambda steps: tfs.compression.Ternary(),
+    "sign": lambda steps: tfs.compression.SignSGD(),
+    "power_sgd_2": lambda steps: tfs.compression.PowerSGD(2),
+    "power_sgd_8": lambda steps: tfs.compression.PowerSGD(8),
+    "random_k_1%": lambda steps: tfs.compression.RandomK(0.01),
+    "top_k_1%": lambda steps: tfs.compression.TopK(0.01),
+    "top_k_0.1%": lambda steps: tfs.compression.TopK(0.001),
+    "top_k_0.1%_no_feedback": lambda steps: tfs.compression.TopK(0.001, error_feedback=False),
+    "dgc_0.1%": lambda steps: dgc(0.001, steps // 8),
+    "dgc_0.1%_short_warmup": lambda steps: dgc(0.001, steps // 24),
+    "dgc_0.1%_long_warmup": lambda steps: dgc(0.001, steps // 2),
+    "dgc_1%": lambda steps: dgc(0.01, steps // 8),
 }
 LOCAL_STEPS: dict[str, tfs.LocalSGD] = {
     "local_sgd_8": tfs.LocalSGD(sync_every=8),
@@ -115,7 +125,7 @@ def train(task: Task, system: str, seed: int) -> dict[str, Any]:
         seed
     )  # the same on all workers, so that they shuffle alike and split each batch
     steps = -(-len(task.train[0]) // task.batch_size)
-    compression = COMPRESSORS[system](steps * task.epochs // 8) if system in COMPRESSORS else None
+    compression = COMPRESSORS[system](steps * task.epochs) if system in COMPRESSORS else None
     strategy = tfs.CollectiveAllReduceStrategy(compression=compression, local_steps=LOCAL_STEPS.get(system))
     with strategy.scope():
         model = keras.Sequential(task.layers())

@@ -114,7 +114,11 @@ class Resuming(Hooks, abc.ABC):
         self._saved, self._trained = False, True
         self.took(done)
         self._since_saving += done
-        is_due = not isinstance(self._save_freq, str) and self._since_saving >= self._save_freq
+        is_due = (
+            not isinstance(self._save_freq, str)
+            and self._since_saving >= self._save_freq
+            and self.may_save_here()
+        )
         self._save_at_end = is_due  # If this was the last batch, the end of the epoch is saved instead.
         if is_due:
             self._since_saving = 0
@@ -186,6 +190,10 @@ class Resuming(Hooks, abc.ABC):
         """Notes that the state counts that was saved last."""
         if self._leaving:
             self.leave(self._leaving)
+
+    def may_save_here(self) -> bool:
+        """Returns True if the state may be saved after this batch. Otherwise it is saved after a later one."""
+        return True
 
     def further_facts(self) -> JsonObject:
         """Returns what is saved beside the place and the states of callbacks."""

@@ -132,6 +132,13 @@ class LocalTraining(GroupStrategy):
         if self._local_steps is not None:
             self.call(self._local_steps.make_equal, model)
 
+    def is_between_averages(self, model=None):
+        return self._local_steps is not None and self._local_steps.is_in_round(model)
+
+    def begin_local_steps_again(self, model):
+        if self._local_steps is not None:
+            self._local_steps.begin_again(model)
+
     def state_of_local_steps(self, model):
         return () if self._local_steps is None else self._local_steps.velocities(model)
 

@@ -278,7 +278,10 @@ def _check_local_steps(
         raise OptionsError(f"local_steps must be a tfs.LocalSGD or a tfs.DiLoCo; got {local_steps!r}")
     remedies = {
         "compression": (compression, "gradients are not sent; use quantize= of local_steps"),
-        "elastic": (elastic, "lost workers cannot be replaced between two averages; leave one of them out"),
+        "elastic and fragments or overlap_steps": (
+            elastic is not None and (local_steps.fragments > 1 or local_steps.overlap_steps),
+            "after a loss the workers go back to an average of all weights; leave fragments and overlap_steps out",
+        ),
         'step_losses="sum"': (
             step_losses == "sum",
             "a worker that trains by itself needs the mean over its rows; return means, and leave step_losses out",

@@ -13,6 +13,7 @@ from tf_strategies.elastic.moment_file import FileTimes, MomentFile
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.fit_types import Logs
+from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.types import JsonObject
 
 __all__ = ["KeepsState"]
@@ -60,7 +61,8 @@ class KeepsState(Resuming):
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.
         super().on_train_batch_end(batch, logs)
-        self._memory.on_step()
+        if self.may_save_here():
+            self._memory.on_step()
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
         self._write_if_due()
@@ -73,6 +75,10 @@ class KeepsState(Resuming):
     def confirmed(self) -> None:
         self._write_if_due()
         super().confirmed()
+
+    def may_save_here(self) -> bool:
+        strategy = self.model.distribute_strategy
+        return not (isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self.model))
 
     def further_facts(self) -> JsonObject:
         return self._times.facts()
@@ -97,7 +103,7 @@ class KeepsState(Resuming):
     def end_part(self, *, saves: bool) -> None:
         if self.batches == 0:
             self._times.epoch_ended(stops=self.stopped)
-        super().end_part(saves=saves or self._times.is_due)
+        super().end_part(saves=saves or (self._times.is_due and self.may_save_here()))
 
     def save(self) -> None:
         super().save()

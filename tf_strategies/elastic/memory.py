@@ -100,6 +100,9 @@ class MemoryBackup(Backup):
         self._lacks_metrics = False
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
+        strategy = self._model.distribute_strategy
+        if isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self._model):
+            strategy.make_equal(self._model)
         variables = {**training_variables(self._model), **metrics}
         self._memory.keep(moment_of(moment, variables, self._strategy))
 
@@ -131,6 +134,8 @@ class MemoryBackup(Backup):
         self._memory.on_restored(self._memory.place)
         variables = training_variables(self._model)
         put_back(moment, variables, is_first=self._strategy is None or self._strategy.rank == 0)
+        if self._strategy is not None:
+            self._strategy.make_equal(self._model)
         facts, arrays = moment.position
         if not facts:
             return None

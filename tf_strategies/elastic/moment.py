@@ -116,6 +116,8 @@ def farthest(
 ) -> Tuple[Moment, List[bool]]:
     """Returns the moment of the worker that is farthest, and the notes of all. A collective.
 
+    A worker that is as far keeps its own: the slots of optimizers differ between workers if they take local steps.
+
     Args:
         mine: the moment of this worker.
         variables: the variables, by name. Of those that differ between workers, it keeps its own.
@@ -144,6 +146,8 @@ def farthest(
             parts = values.get(name) or [part.read_value() for part in replicas_of(variable)]
             agreed = strategy.of_worker(first, parts[0], name)
             values[name] = [agreed] * len(parts)
+    if mine.place == places[first]:
+        return mine, list(notes)
     facts = dict(found.facts)
     sums = {name: found.arrays[f"sums/{name}"] for name in facts.pop("sums")}
     for name in facts.pop("others"):

@@ -141,11 +141,14 @@ class ElasticState:
     def commit(self) -> None:
         """Keeps the variables and values as they are now. All workers must call it after the same steps.
 
-        It costs a copy of the variables when they next change. Other workers leave and join here.
+        It costs a copy of the variables when they next change. Other workers leave and join here. With local steps it only has
+        an effect when the workers have just averaged their weights.
 
         Raises:
             BootstrapError: the group has changed. `run` handles it.
         """
+        if self._strategy.is_between_averages():
+            return
         self._commits += 1
         self._on_trial, self._has_committed = False, True
         if self._departure is None:
@@ -220,6 +223,8 @@ class ElasticState:
                 setattr(self, name, value)
             for model in self._models:
                 forget_loops(model)
+                strategy.begin_local_steps_again(model)
+                strategy.make_equal(model)
             _log.warning("%s", described_changes(changed, strategy, f"commit {self._commits}"))
         self._group.admit(number)
         self._group.caught_up()

@@ -49,6 +49,15 @@ class GroupStrategy(WorkerStrategy):
         """Makes the variables of a model equal on all workers, if local steps have changed them. A collective."""
         del model
 
+    def is_between_averages(self, model: Optional[Model] = None) -> bool:
+        """Returns True if the weights of a model, or of any model, differ between workers because of local steps."""
+        del model
+        return False
+
+    def begin_local_steps_again(self, model: Model) -> None:
+        """Notes that the workers have changed, and put a model back to an average."""
+        del model
+
     def share_of_batch(self) -> Optional[tf.Tensor]:
         """Returns, in a replica function, its rows divided by the mean over all replicas, [] float64; None for 1."""
         return None

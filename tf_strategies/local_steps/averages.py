@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -41,7 +41,7 @@ class Averages:
         size: int,
         before: Optional[Averages],
     ) -> None:
-        self.weights = list(weights)
+        self.weights, self._statistics = list(weights), list(statistics)
         self._all = [*weights, *statistics]
         self._delay = options.overlap_steps
         self._at_once = options.fragments == 1 and not options.overlap_steps
@@ -66,6 +66,11 @@ class Averages:
         self._rest = [] if self._at_once or not statistics else [fragment((), statistics)]
         self._schedule = Schedule(options.sync_every, len(parts))
         self._flights: List[Flight] = []  # in the order in which they were sent
+
+    @property
+    def variables(self) -> Tuple[List[tf.Variable], List[tf.Variable]]:
+        """The weights, and the statistics."""
+        return self.weights, self._statistics
 
     def fits(self, weights: Sequence[tf.Variable], statistics: Sequence[tf.Variable]) -> bool:
         """Returns True if these are the variables that are averaged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -21,6 +21,8 @@ __all__ = ["LocalSteps"]
 
 _log = logging.getLogger("tf_strategies")
 _CPU = "/device:CPU:0"
+
+Variables = Sequence[tf.Variable]
 
 
 class Counts:
@@ -200,6 +202,23 @@ class LocalSteps:
         """Returns True if the model has been trained."""
         return model in self._models
 
+    def is_in_round(self, model: Optional[Model] = None) -> bool:
+        """Returns True if a model, or any model, has taken a local step since the last average."""
+        models = list(self._models) if model is None else [model]
+        return any(each in self._models and self._models[each].in_round for each in models)
+
+    def begin_again(self, model: Model) -> None:
+        """Forgets all rounds: the workers have changed, and put a model back to what it was after an average.
+
+        The slots of its optimizers may differ between them.
+        """
+        self._models.setdefault(model, _Progress())
+        for progress in self._models.values():
+            progress.in_round, progress.differ = False, True
+            progress.are_local, progress.calls, progress.function = None, 0, None
+            if progress.averages is not None:
+                progress.averages = self._new_averages(progress, progress.averages.variables)
+
     def velocities(self, model: Model) -> List[tf.Variable]:
         """Returns the velocities of the outer optimizer. Makes them if they are missing."""
         return self._averages(model, self._models.setdefault(model, _Progress())).velocities
@@ -229,18 +248,23 @@ class LocalSteps:
             return found
         weights, statistics = averaged_variables(model)
         if found is None or not found.fits(weights, statistics):
-            found = progress.averages = Averages(
-                weights,
-                statistics,
-                progress.counts.rows,
-                self._options,
-                sums=self._sums,
-                beside=self._beside,
-                size=self._workers.size,
-                before=found,
-            )
+            found = progress.averages = self._new_averages(progress, (weights, statistics))
         progress.function = function
         return found
+
+    def _new_averages(self, progress: _Progress, variables: Tuple[Variables, Variables]) -> Averages:
+        """Returns what averages weights and statistics, with the velocities of what averaged them before."""
+        weights, statistics = variables
+        return Averages(
+            weights,
+            statistics,
+            progress.counts.rows,
+            self._options,
+            sums=self._sums,
+            beside=self._beside,
+            size=self._workers.size,
+            before=progress.averages,
+        )
 
     def _is_warm(self, model: Model, progress: _Progress) -> bool:
         return _steps_of(model, progress) >= self._options.warmup_steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,25 +11,37 @@ import tf_strategies as tfs
 from tests.cluster.local_steps.task import BATCH, EPOCHS, Program, make_model, make_rows
 from tf_strategies.local_steps.division import divided
 
-__all__ = ["weights_after"]
+__all__ = ["NEW", "weights_after"]
 
 
-def weights_after(program: Program, size: int, replicas: int = 1) -> List[np.ndarray]:
-    """Returns the weights after training with so many workers and replicas in each: NumPy averages them."""
+NEW = None  # a worker that has started again, and takes over the state of the first one
+
+
+def weights_after(
+    program: Program,
+    size: int,
+    replicas: int = 1,
+    changes: Optional[Dict[int, Sequence[Optional[int]]]] = None,
+) -> List[np.ndarray]:
+    """Returns the weights after training with so many workers and replicas in each: NumPy averages them.
+
+    `changes` has the ranks of the workers that go on after a step, or NEW, by the number of the step.
+    """
     models = [make_model(program) for _ in range(size)]
     for model in models:
         model.set_weights(models[0].get_weights())
         model.optimizer.build(model.trainable_variables)
     options, (x, y) = program.options, make_rows(program.repeats)
     averages = _Averages(models, options)
+    changes = changes or {}
     steps = 0
     for _ in range(EPOCHS):
         for begin in range(0, len(x), BATCH):
             joint = x[begin : begin + BATCH], y[begin : begin + BATCH]
             together = steps < options.warmup_steps
-            counts = np.zeros(size)
+            counts = np.zeros(len(models))
             for rank, model in enumerate(models):
-                own = joint if together else _rows_of(joint, rank, size, replicas)
+                own = joint if together else _rows_of(joint, rank, len(models), replicas)
                 _take_step(model, *own)
                 counts[rank] = 1 if program.in_loop else len(own[0])
             steps += 1
@@ -37,6 +49,14 @@ def weights_after(program: Program, size: int, replicas: int = 1) -> List[np.nda
                 averages = _Averages(models, options)
             else:
                 averages.note_step(counts)
+            if steps in changes:
+                if averages.is_in_round:  # those that leave take part in an average
+                    averages.end_epoch()
+                models = [
+                    _copy_of(models[0], program) if each is NEW else models[each] for each in changes[steps]
+                ]
+                averages = _Averages(models, options, before=averages)
+                averages.end_epoch()
         if not program.in_loop:
             averages.end_epoch()
     averages.end_epoch()
@@ -61,13 +81,24 @@ class _Round:
 class _Averages:
     """Averages the models of all workers."""
 
-    def __init__(self, models: List[tf.keras.Model], options: tfs.LocalSGD) -> None:
+    def __init__(
+        self,
+        models: List[tf.keras.Model],
+        options: tfs.LocalSGD,
+        before: Optional[_Averages] = None,
+    ) -> None:
         self._models, self._options = models, options
         self._trained = [model.trainable_variables for model in models]
         self._rounds = [_Round(each.numpy(), len(models)) for each in self._trained[0]]
+        for mine, old in zip(self._rounds, [] if before is None else before._rounds):
+            mine.velocity = old.velocity
         self._fragments = divided([each.start.nbytes for each in self._rounds], options.fragments)
         self._rows, self._step = np.zeros(len(models)), 0  # since all weights were averaged
         self._sent: List[Tuple[int, int, np.ndarray, List[np.ndarray]]] = []
+
+    @property
+    def is_in_round(self) -> bool:
+        return self._step > 0
 
     def note_step(self, rows: np.ndarray) -> None:
         options = self._options
@@ -147,7 +178,19 @@ def _take_step(model: tf.keras.Model, x: np.ndarray, y: np.ndarray) -> None:
     model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
 
-def _slots(model: tf.keras.Model) -> List[tf.Variable]:
+def _copy_of(model: tf.keras.Model, program: Program) -> tf.keras.Model:
+    copy = make_model(program)
+    copy.set_weights(model.get_weights())
+    copy.optimizer.build(copy.trainable_variables)
+    for mine, theirs in zip(_variables(copy), _variables(model)):
+        mine.assign(theirs)
+    return copy
+
+
+def _variables(model: tf.keras.Model) -> List[tf.Variable]:
     listed = model.optimizer.variables
-    listed = listed() if callable(listed) else listed
-    return [each for each in listed if len(each.shape)]
+    return list(listed() if callable(listed) else listed)
+
+
+def _slots(model: tf.keras.Model) -> List[tf.Variable]:
+    return [each for each in _variables(model) if len(each.shape)]

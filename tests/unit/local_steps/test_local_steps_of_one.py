@@ -56,7 +56,10 @@ def test_evaluation_comes_after_an_average() -> None:
     ("others", "message"),
     [
         ({"compression": tfs.compression.Half()}, "local_steps cannot be used with compression: gradients"),
-        ({"elastic": tfs.Elastic()}, "local_steps cannot be used with elastic: lost workers"),
+        (
+            {"elastic": tfs.Elastic(), "local_steps": tfs.DiLoCo(sync_every=4, fragments=2)},
+            "local_steps cannot be used with elastic and fragments or overlap_steps: after a loss",
+        ),
         ({"step_losses": "sum"}, 'local_steps cannot be used with step_losses="sum": a worker'),
         ({"local_steps": 4}, "local_steps must be a tfs.LocalSGD or a tfs.DiLoCo; got 4"),
     ],
