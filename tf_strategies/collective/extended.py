@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Optional, Sequence
+from typing import Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -84,7 +84,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         self._reductions = ReplicaReductions(together, self._devices, self._cross_device_ops, self._runs)
         self._alone = False
         self._averaged = None
-        self._is_coordinated = False
+        self._is_coordinated = self._is_merging = False
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -140,7 +140,16 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return config
 
     def _use_merge_call(self) -> bool:
-        return True
+        return not self._is_merging
+
+    @contextlib.contextmanager
+    def merging(self) -> Iterator[None]:
+        """Opens a context of a `merge_call` in which what would be merged runs at once, such as updates of an optimizer."""
+        before, self._is_merging = self._is_merging, True
+        try:
+            yield
+        finally:
+            self._is_merging = before
 
     def _get_cross_device_ops(self, value):
         del value

@@ -16,6 +16,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.keras import loss_scale
+from tf_strategies.keras.accumulation import apply_together, has_several_replicas
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.types import (
@@ -31,6 +32,7 @@ from tf_strategies.types import PerReplica, Result, TensorOrSlices
 __all__ = [
     "all_reduce_sum_gradients",
     "apply",
+    "apply_accumulated",
     "apply_scaled",
     "clip_gradients",
     "handle_finite_grads",
@@ -55,8 +57,12 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         trainable_variables = None if trainable_variables is None else variables
         _this_thread.clipped = False
         _this_thread.applied = list(zip(grads, variables))
-        if self.gradient_accumulation_steps and _is_in_group():
-            _refuse_several_replicas()
+        if self.gradient_accumulation_steps and _are_sums() and has_several_replicas():
+            raise NotImplementedError(
+                "gradient_accumulation_steps in a LossScaleOptimizer needs one replica a worker: Keras 3 applies gradients in a "
+                "tf.cond, in which TensorFlow cannot switch between replicas; start one worker for each device (tfs-run "
+                "--workers), or use mixed_bfloat16, which needs no loss scale"
+            )
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
             refuse_optimizer(strategy, self)
@@ -64,6 +70,11 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         return original(self, grads, trainable_variables)
 
     return apply_noted
+
+
+def apply_accumulated(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
+    """Returns the method of optimizers that applies or accumulates gradients; see tf_strategies/keras/accumulation.py."""
+    return apply_together(original, keras, lambda: _given_sums(True))
 
 
 def clip_gradients(original: Callable[..., Gradients], keras: ModuleType) -> Callable[..., Gradients]:
@@ -259,16 +270,6 @@ def _times(
     return [one(grad) for grad in grads]
 
 
-def _refuse_several_replicas() -> None:
-    local = len(tf.distribute.get_strategy().extended.worker_devices)
-    if local > 1:
-        raise NotImplementedError(
-            f"gradient_accumulation_steps needs one replica a worker, and this one has {local}: Keras 3 "
-            f"adds up gradients inside a tf.cond, in which TensorFlow cannot switch between replicas; start "
-            f"one worker for each device (tfs-run --workers)"
-        )
-
-
 def _are_of_one_replica() -> bool:
     return _is_in_group() and not _are_sums()
 
@@ -293,8 +294,8 @@ def _are_sums() -> bool:
 
 
 @contextlib.contextmanager
-def _given_sums() -> Iterator[None]:
-    before, _this_thread.sums = _are_sums(), _is_in_group()
+def _given_sums(are_sums: Optional[bool] = None) -> Iterator[None]:
+    before, _this_thread.sums = _are_sums(), _is_in_group() if are_sums is None else are_sums
     try:
         yield
     finally:

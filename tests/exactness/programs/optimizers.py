@@ -56,7 +56,7 @@ def ftrl_and_adagrad() -> Trial:
     return _with(keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
 
 
-@program(only="keras3", local_replicas=False)
+@program(only="keras3")
 def gradient_accumulation() -> Trial:
     return _with(keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=4))
 

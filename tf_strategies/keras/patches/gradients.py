@@ -22,6 +22,13 @@ GRADIENTS: Tuple[Patch, ...] = (
     ),
     Patch(
         "optimizers.Optimizer",
+        "_backend_apply_gradients",
+        summed_gradients.apply_accumulated,
+        "lets the replicas of a worker accumulate gradients",
+        KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
         "_clip_gradients",
         summed_gradients.clip_gradients,
         "clips the sums over replicas",
