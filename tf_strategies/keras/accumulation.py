@@ -13,7 +13,6 @@ from typing import Callable, ContextManager, List, Sequence
 
 import tensorflow as tf
 
-from tf_strategies._tf import compat
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import replicas_of
 from tf_strategies.keras.types import Gradients, Keras3Optimizer, Variable
@@ -113,7 +112,8 @@ class _Accumulation:
         for part, new in zip(replicas_of(kept), strategy.experimental_local_results(grad)):
             with tf.device(part.device):
                 parts.append((_dense(new) + part) / self._optimizer.gradient_accumulation_steps)
-        return compat.regroup(tuple(parts), always_wrap=True)
+        in_order = iter(parts)
+        return strategy.experimental_distribute_values_from_function(lambda context: next(in_order))
 
 
 def _dense(grad: tf.Tensor) -> tf.Tensor:
