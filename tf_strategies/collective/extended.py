@@ -269,14 +269,14 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         del options
-        return self._reductions.reduce(reduce_op, value, destinations)
+        return self._runs.shared.noted(self._reductions.reduce(reduce_op, value, destinations))
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
         if self._of_step is None or self._runs.step is not None:
-            return self._reductions.batch_reduce(reduce_op, value_destination_pairs)
+            return self._runs.shared.noted(self._reductions.batch_reduce(reduce_op, value_destination_pairs))
         pairs = [self._of_loop(reduce_op, value, where) for value, where in value_destination_pairs]
-        return self._reductions.batch_reduce(reduce_op, pairs)
+        return self._runs.shared.noted(self._reductions.batch_reduce(reduce_op, pairs))
 
     def _of_loop(self, reduce_op, value, where):
         """Returns what a loop adds up, and where it goes.
@@ -341,7 +341,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
                 "local_steps=, or compute the loss from the rows of this worker alone"
             )
         pairs = [(self._reductions.on_each_replica(value), where) for value, where in value_destination_pairs]
-        return super()._batch_gather_to(
+        gathered = super()._batch_gather_to(
             [
                 (value, value if isinstance(value, tf.distribute.DistributedValues) else where)
                 for value, where in pairs
@@ -349,10 +349,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             axis,
             options,
         )
+        return self._runs.shared.noted(gathered)
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
-        return self._reductions.gather(value, destinations, axis)
+        return self._runs.shared.noted(self._reductions.gather(value, destinations, axis))
 
 
 def _whole(variable: Variable) -> Optional[tf.Variable]:

@@ -12,8 +12,11 @@ from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
 from tf_strategies.collective.input.uneven_batches import BatchRows
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
+from tf_strategies.collective.variables import averaged_states, summed_states
+from tf_strategies.collective.variables.averaged_states import SharedTensors, rows_in
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
-from tf_strategies.collective.variables.summed_states import SummedStates
+from tf_strategies.collective.variables.summed_states import what_sets
+from tf_strategies.collective.variables.write_warnings import WriteWarnings
 from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.native.instances import replicas_run_here
@@ -67,8 +70,16 @@ class ReplicaRuns:
             share=self.rows.share,
             sum_between_workers=sum_between_workers,
         )
-        self._summed = SummedStates(
-            states=self._living_metrics, replicas=lambda: self._replicas, is_first=lambda: group.rank == 0
+        self.shared = SharedTensors()
+        who = {"replicas": lambda: self._replicas, "is_first": lambda: group.rank == 0}
+        self._summed = WriteWarnings(
+            variables=self._summed_metrics, fault=what_sets, message=summed_states.MESSAGE, **who
+        )
+        self._averaged = WriteWarnings(
+            variables=self.statistics.averaged,
+            fault=lambda write: rows_in(write, self.shared),
+            message=averaged_states.MESSAGE,
+            **who,
         )
         self.step: Optional[JointStep] = None
         self.are_running = False
@@ -169,7 +180,7 @@ class ReplicaRuns:
         try:
             with op_seeds_of_worker(self._group.rank), arrival:
                 watched = self.rows.watch(
-                    self.statistics.watch(self._summed.watch(fn)),
+                    self.statistics.watch(self._summed.watch(self._averaged.watch(fn))),
                     (args, kwargs),
                     [] if for_session else self._kept_finite(),
                     shapes_are_agreed=self._shapes_are_agreed or for_session,
@@ -187,6 +198,7 @@ class ReplicaRuns:
             self.are_running = False
             self.rows.forget()
             self.statistics.forget()
+            self.shared.clear()
 
     def _kept_finite(self) -> List[tf.Variable]:
         """Returns the variables that a batch without rows must not change to NaN.
@@ -195,6 +207,9 @@ class ReplicaRuns:
         """
         alone = [] if self._count_rows is None else self.statistics.known()
         return [*self._living_metrics(), *alone]
+
+    def _summed_metrics(self) -> List[tf.Variable]:
+        return [each for each in self._living_metrics() if each.aggregation == tf.VariableAggregation.SUM]
 
     def _living_metrics(self) -> List[tf.Variable]:
         self._metrics = [reference for reference in self._metrics if reference() is not None]

@@ -61,3 +61,29 @@ def dice_of_the_joint_batch_in_train_step() -> Trial:
     model = Model(inputs, keras.layers.Dense(CLASSES)(inputs))
     model.compile(keras.optimizers.Adam(0.01))
     return Trial(model, {"x": x, "y": y[:, None]})
+
+
+class Codebook(keras.layers.Layer):
+    """Keeps moving sums of the rows that are nearest to each of its codes (van den Oord et al. 2017, appendix A)."""
+
+    def build(self, shape: tuple) -> None:
+        normal = keras.initializers.RandomNormal(seed=1)
+        self.size = self.add_weight(shape=(4,), initializer="ones", trainable=False, name="size")
+        self.total = self.add_weight(shape=(4, shape[-1]), initializer=normal, trainable=False, name="total")
+        super().build(shape)
+
+    def call(self, found: tf.Tensor, training: bool = False) -> tf.Tensor:
+        codes = tf.convert_to_tensor(self.total) / tf.convert_to_tensor(self.size)[:, tf.newaxis]
+        distances = tf.reduce_sum((found[:, tf.newaxis] - codes) ** 2, axis=2)
+        nearest = tf.one_hot(tf.argmin(distances, axis=1), 4)
+        if training:
+            all_nearest, all_rows = tfs.joint_rows((nearest, found))
+            self.size.assign(0.9 * self.size + 0.1 * tf.reduce_sum(all_nearest, axis=0))
+            self.total.assign(0.9 * self.total + 0.1 * tf.matmul(all_nearest, all_rows, transpose_a=True))
+        return found + tf.stop_gradient(nearest @ codes - found)
+
+
+@program()
+def codebook_of_the_joint_batch() -> Trial:
+    x, y = rows(UNEVEN)
+    return Trial(classifier(keras.layers.Dense(8, activation="tanh"), Codebook()), {"x": x, "y": y})

@@ -78,11 +78,7 @@ class ReplicaStatistics:
 
     def note(self, variable: tf.Variable) -> None:
         """Notes that a replica is about to write the variable."""
-        if (
-            not self._watching
-            or ownership.belongs_to_replica(variable)
-            or ownership.belongs_to_optimizer(variable)
-        ):
+        if not self._watching or not _is_averaged(variable):
             return
         if self._graph is None and not tf.executing_eagerly():
             raise NotImplementedError(
@@ -124,6 +120,10 @@ class ReplicaStatistics:
         self._written.clear()
         self._shares.clear()
 
+    def averaged(self) -> List[tf.Variable]:
+        """Returns the statistics that are averaged when a replica function writes them."""
+        return [each for each in self.known() if _is_averaged(each)]
+
     def known(self) -> List[tf.Variable]:
         """Returns the statistics of all models."""
         return [variable for variable in (known() for known in self._known) if variable is not None]
@@ -155,6 +155,10 @@ def _is_statistic(variable: tf.Variable) -> bool:
         return False
     wanted = "MEAN" if compat.is_sync_on_read_variable(variable) else "NONE"
     return variable.aggregation == getattr(tf.VariableAggregation, wanted)
+
+
+def _is_averaged(variable: tf.Variable) -> bool:
+    return not (ownership.belongs_to_replica(variable) or ownership.belongs_to_optimizer(variable))
 
 
 def _widened(value: tf.Tensor) -> tf.Tensor:

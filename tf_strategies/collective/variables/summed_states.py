@@ -1,4 +1,4 @@
-"""Warns of metrics whose state is no sum.
+"""Finds metrics whose state is no sum.
 
 Each replica has a state of its own, and a read adds up those of all replicas. That is right for sums and counts. A metric that
 keeps the largest value of all batches, or the last one, would show a multiple of it.
@@ -6,17 +6,19 @@ keeps the largest value of all batches, or the last one, would show a multiple o
 
 from __future__ import annotations
 
-import logging
-from typing import Any, Callable, Iterable, List, Optional, Set, Tuple
+from typing import List, Optional, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import Write, WrittenVariables
-from tf_strategies.types import Result
+from tf_strategies.collective.variables.written_variables import Write
 
-__all__ = ["SummedStates"]
+__all__ = ["MESSAGE", "what_sets"]
 
-_log = logging.getLogger("tf_strategies")
+MESSAGE = (
+    "A metric gives its variable %r a value that is not the old one plus something: it comes from %s. The values on the %d "
+    "replicas are added up, so the metric will not be that of one process. Let the metric keep sums and counts, or see "
+    "docs/losses_and_train_steps.md, 'Metrics that keep no sums'"
+)
 
 _SAME = ("Identity", "Cast", "Reshape", "EnsureShape", "StopGradient", "Squeeze", "ExpandDims")
 _SUMS = ("AddV2", "Add", "AddN")
@@ -29,59 +31,7 @@ _UNKNOWN = (
 _MOST_STEPS = 1000  # beyond that it is unknown
 
 
-class SummedStates:
-    """Looks at the operations by which a replica function writes the states of metrics.
-
-    Args:
-        states: returns the variables of metrics.
-        replicas: returns the number of all replicas.
-        is_first: returns whether this worker is the one that warns.
-    """
-
-    def __init__(
-        self,
-        *,
-        states: Callable[[], Iterable[tf.Variable]],
-        replicas: Callable[[], int],
-        is_first: Callable[[], bool],
-    ) -> None:
-        self._states, self._replicas, self._is_first = states, replicas, is_first
-        self._warned: Set[str] = set()
-
-    def watch(self, fn: Callable[..., Result]) -> Callable[..., Result]:
-        """Returns the replica function `fn`, which warns when it is traced. Eagerly there is nothing to look at."""
-        if not self._is_first() or tf.executing_eagerly():
-            return fn
-
-        @tf.autograph.experimental.do_not_convert
-        def watched(*args: Any, **kwargs: Any) -> Result:
-            written = WrittenVariables()
-            result = fn(*args, **kwargs)
-            added_up = [each for each in self._states() if each.aggregation == tf.VariableAggregation.SUM]
-            for write in written.writes(added_up) if added_up else ():
-                setting = _what_sets(write)
-                if setting is not None:
-                    self._warn(write.variable, setting)
-            return result
-
-        return watched
-
-    def _warn(self, variable: tf.Variable, setting: str) -> None:
-        name = variable.name.partition(":")[0]
-        if name in self._warned:
-            return
-        self._warned.add(name)
-        _log.warning(
-            "A metric gives its variable %r a value that is not the old one plus something: it comes from %s. The values on the "
-            "%d replicas are added up, so the metric will not be that of one process. Let the metric keep sums and counts, or "
-            "see docs/losses_and_train_steps.md, 'Metrics that keep no sums'",
-            name,
-            setting,
-            self._replicas(),
-        )
-
-
-def _what_sets(write: Write) -> Optional[str]:
+def what_sets(write: Write) -> Optional[str]:
     """Returns the type of the operation that makes the new value of a variable; None if it adds to the old one, or unknown."""
     if write.op.type != "AssignVariableOp":
         return None

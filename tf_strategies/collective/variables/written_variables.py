@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["Write", "WrittenVariables"]
+__all__ = ["Captures", "Write", "WrittenVariables"]
 
 
 class Write(NamedTuple):
@@ -46,7 +46,7 @@ class WrittenVariables:
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
-        outside = _Captures()
+        outside = Captures()
 
         def reads(handle: tf.Tensor) -> Callable[[tf.Operation], bool]:
             return lambda op: op.type == "ReadVariableOp" and outside.of(op.inputs[0]) is handle
@@ -60,13 +60,14 @@ class WrittenVariables:
                     yield Write(owners[id(handle)], op, reads(handle))
 
 
-class _Captures:
+class Captures:
     """Maps tensors inside functions to those outside of all functions."""
 
     def __init__(self) -> None:
         self._of_graph: Dict[int, Dict[int, tf.Tensor]] = {}
 
     def of(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the tensor that a function has captured, or the same one."""
         graph = getattr(tensor, "graph", None)
         while hasattr(graph, "captures"):
             if id(graph) not in self._of_graph:

@@ -1,0 +1,192 @@
+"""Finds variables that replicas write from their rows, but not as a mean over them.
+
+The values that replicas write are averaged, weighted by rows. For means over rows, such as those of batch normalization, that is
+the mean over the joint batch. It is something else for sums over rows (codebooks of a VQ-VAE), for queues of rows (MoCo) and for
+means over some of the rows (centers of classes).
+"""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Set, Tuple
+
+import tensorflow as tf
+
+from tf_strategies.collective.variables.written_variables import Captures, Write
+from tf_strategies.types import Structure
+
+__all__ = ["MESSAGE", "SharedTensors", "rows_in"]
+
+MESSAGE = (
+    "The step gives variable %r a value that depends on the rows of a replica, but is no mean over them: it comes from %s. The "
+    "values of the %d replicas are averaged, so it will not be that of one process. Compute it from all rows, with "
+    "tfs.joint_rows; see docs/losses_and_train_steps.md, 'Variables that keep rows or sums'"
+)
+
+_WRITES = (
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceScatterUpdate",
+    "ResourceScatterAdd",
+)
+_DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
+_EQUAL = (
+    *(
+        "Const",
+        "ReadVariableOp",
+        "VarIsInitializedOp",
+        "Shape",
+        "ShapeN",
+        "Size",
+        "Rank",
+        "ZerosLike",
+        "OnesLike",
+    ),
+    *("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
+)
+_UNKNOWN = (
+    *("Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge"),
+    *("PartitionedCall", "StatefulPartitionedCall"),
+)
+_DIVISIONS = ("RealDiv", "Div", "DivNoNan")
+_COUNTS = ("Shape", "Size", "Sum")
+_REDUCTIONS = (
+    *(
+        "Sum",
+        "Max",
+        "Min",
+        "Prod",
+        "MatMul",
+        "BatchMatMulV2",
+        "BatchMatMulV3",
+        "Einsum",
+        "UnsortedSegmentSum",
+        "SegmentSum",
+    ),
+    *(
+        "ConcatV2",
+        "Pack",
+        "StridedSlice",
+        "Slice",
+        "GatherV2",
+        "ScatterNd",
+        "TensorScatterAdd",
+        "TensorScatterUpdate",
+    ),
+)
+_MOST_STEPS = 1000  # beyond that it is unknown
+
+
+class SharedTensors:
+    """Holds the results of collectives in the replica function that is traced: they have the rows of all replicas."""
+
+    def __init__(self) -> None:
+        self._tensors: List[tf.Tensor] = []
+        self._ids: Set[int] = set()
+
+    def noted(self, results: Structure) -> Structure:
+        """Adds tensors, or values with a tensor for each replica, in a structure, and returns it."""
+        if not tf.executing_eagerly():
+            self._add(results)
+        return results
+
+    def _add(self, results: Structure) -> None:
+        for each in tf.nest.flatten(results):
+            for part in each.values if isinstance(each, tf.distribute.DistributedValues) else (each,):
+                for tensor in (part.values, part.indices) if isinstance(part, tf.IndexedSlices) else (part,):
+                    self._tensors.append(tensor)
+                    self._ids.add(id(tensor))
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._tensors.clear()
+        self._ids.clear()
+
+    def __contains__(self, tensor: tf.Tensor) -> bool:
+        return id(tensor) in self._ids
+
+
+def rows_in(write: Write, shared: SharedTensors) -> Optional[str]:
+    """Returns the type of the operation through which rows come into the new value of a variable, or None.
+
+    None also stands for a mean over rows, for what all replicas have, and for what cannot be told.
+    """
+    if write.op.type not in _WRITES:
+        return None
+    captures = Captures()
+    for value in write.op.inputs[1:]:
+        found = _Search(captures, shared).rows_in(value)
+        if found is not None:
+            return found
+    return None
+
+
+class _Search:
+    """Looks for rows in what a tensor is computed from."""
+
+    def __init__(self, captures: Captures, shared: SharedTensors) -> None:
+        self._captures, self._shared = captures, shared
+        self._seen: Set[Tuple[str, bool]] = set()
+
+    def rows_in(self, value: tf.Tensor) -> Optional[str]:
+        to_see: List[Tuple[tf.Tensor, str, bool]] = [(value, "", False)]
+        while to_see:
+            tensor, reduction, is_divided = to_see.pop()
+            op = tensor.op
+            if (tensor.name, is_divided) in self._seen or tensor in self._shared:
+                continue
+            self._seen.add((tensor.name, is_divided))
+            if len(self._seen) > _MOST_STEPS or op.type in _UNKNOWN:
+                return None
+            if op.type == "Placeholder":
+                outside = self._captures.of(tensor)
+                if outside is tensor:
+                    if _may_have_rows(tensor):
+                        return reduction or "its rows"
+                elif hasattr(outside, "op") and not hasattr(outside, "numpy"):
+                    to_see.append((outside, reduction, is_divided))
+                continue
+            if op.type in _DATA and _may_have_rows(tensor):
+                return reduction or "its rows"
+            if op.type in _EQUAL or (op.type == "Mean" and _is_over_rows(op)):
+                continue
+            if op.type == "Sum" and is_divided and _is_over_rows(op):
+                continue
+            if op.type in _REDUCTIONS:
+                reduction = reduction or str(op.type)
+            if op.type in _DIVISIONS and self._counts(op.inputs[1]):
+                to_see.append((op.inputs[0], reduction, True))
+                continue
+            inputs = [op.inputs[tensor.value_index]] if op.type == "IdentityN" else op.inputs
+            to_see += [(each, reduction, is_divided) for each in inputs]
+        return None
+
+    def _counts(self, divisor: tf.Tensor) -> bool:
+        """Returns True if a divisor may be a number of rows, or the sum of their weights."""
+        to_see, seen = [divisor], set()
+        while to_see and len(seen) < _MOST_STEPS:
+            tensor = to_see.pop()
+            if tensor.name in seen:
+                continue
+            seen.add(tensor.name)
+            if tensor.op.type in _COUNTS or tensor in self._shared:
+                return True
+            if tensor.op.type not in _EQUAL:
+                to_see += list(tensor.op.inputs)
+        return False
+
+
+def _may_have_rows(tensor: tf.Tensor) -> bool:
+    return tensor.dtype not in (tf.resource, tf.variant, tf.bool) and tensor.shape.rank != 0
+
+
+def _is_over_rows(op: tf.Operation) -> bool:
+    """Returns True if a reduction includes the first axis, or it cannot be told."""
+    axes = tf.get_static_value(op.inputs[1])
+    if axes is None:
+        return True
+    listed: Sequence[int] = axes.ravel().tolist()
+    rank = op.inputs[0].shape.rank
+    return (
+        0 in listed or (rank is None and min(listed, default=0) < 0) or (rank is not None and -rank in listed)
+    )
