@@ -44,6 +44,7 @@ class Resuming(Hooks, abc.ABC):
     Attributes:
         batches: the number of batches of the epoch that have ended.
         stopped: whether training stops before its last epoch.
+        is_leaving: whether this worker and all others leave `fit` at this place.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Resuming(Hooks, abc.ABC):
         self.what, self._source, self._save_freq, self._delete = what, source, save_freq, delete
         self._each_epoch = each_epoch or save_freq == "epoch"
         self._fit: Optional[RunningFit] = None
+        self.is_leaving = False
 
     @abc.abstractmethod
     def make_backup(self) -> Backup:
@@ -212,11 +214,10 @@ class Resuming(Hooks, abc.ABC):
 
     def end_part(self, *, saves: bool) -> None:
         """Ends a part of `fit` after which it can continue: a batch, an epoch, or all epochs."""
-        if saves:
+        self.is_leaving = self.leaves_here()
+        if saves or self.is_leaving:
             self.save()
-        if self.leaves_here():
-            if not saves:
-                self.save()
+        if self.is_leaving:
             place = place_name(self._epoch, self.batches)
             if self._backup.waits:
                 self._leaving = place

@@ -75,8 +75,9 @@ class LocalTraining(GroupStrategy):
 
         with self.extended.local_loop_step(count_run, weights):
             yield
-        for each, model in zip(counts, models):
+        for each in counts:
             each.end_loop_step()
+        for model in models:
             self.trained(model)
 
     def average_weights(self, model: Model) -> None:
@@ -132,12 +133,15 @@ class LocalTraining(GroupStrategy):
         if self._local_steps is not None:
             self.call(self._local_steps.make_equal, model)
 
-    def is_between_averages(self, model=None):
+    def is_between_averages(self, model):
         return self._local_steps is not None and self._local_steps.is_in_round(model)
 
-    def begin_local_steps_again(self, model):
+    def begin_local_steps_again(self, models):
         if self._local_steps is not None:
-            self._local_steps.begin_again(model)
+            self._local_steps.begin_again(models)
+
+    def models_that_differ(self):
+        return () if self._local_steps is None else self._local_steps.models_that_differ()
 
     def state_of_local_steps(self, model):
         return () if self._local_steps is None else self._local_steps.velocities(model)

@@ -69,8 +69,8 @@ class Reformable(Leavable, Protocol):
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
 
-    def begin_local_steps_again(self, model: Model) -> None:
-        """Notes that a model is put back to an average."""
+    def begin_local_steps_again(self, models: Sequence[Model]) -> None:
+        """Notes that models are put back to an average."""
 
     def running_elastically(self, what: str) -> ContextManager[None]:
         """Opens the context of a call of `fit` or `run`, which cannot be within another one."""
@@ -260,7 +260,7 @@ class _Fit(Generic[Seed]):
         self._replay.rewind()
         self._drawn = 0
         forget_loops(self._model)
-        self._strategy.begin_local_steps_again(self._model)
+        self._strategy.begin_local_steps_again([self._model])
         if self._strategy.rank == 0:
             self._continue_files(epoch)
         self._memory.on_restored = lambda place: _log.warning(

@@ -14,6 +14,7 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.fit_types import Logs
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.model_state import accumulates_gradients
 from tf_strategies.types import JsonObject
 
 __all__ = ["KeepsState"]
@@ -61,7 +62,15 @@ class KeepsState(Resuming):
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.
         super().on_train_batch_end(batch, logs)
-        if self.may_save_here():
+        if not self._takes_local_steps or not (
+            self._is_between_averages or self._memory.waits or self.running.is_last(self.batches)
+        ):
+            self._memory.on_step()
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        is_last = self.stopped or epoch + 1 >= self.params.get("epochs", 0)
+        if self._takes_local_steps and not is_last:
             self._memory.on_step()
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
@@ -75,16 +84,27 @@ class KeepsState(Resuming):
     def confirmed(self) -> None:
         self._write_if_due()
         super().confirmed()
+        if self._takes_local_steps:
+            self._memory.on_step()
 
     def may_save_here(self) -> bool:
+        return not (self._is_between_averages or accumulates_gradients(self.model))
+
+    @property
+    def _takes_local_steps(self) -> bool:
+        return bool(self.model.distribute_strategy.has_local_steps)
+
+    @property
+    def _is_between_averages(self) -> bool:
         strategy = self.model.distribute_strategy
-        return not (isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self.model))
+        return isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self.model)
 
     def further_facts(self) -> JsonObject:
         return self._times.facts()
 
     def leaves_here(self) -> bool:
-        return self._departure.leaves_here()
+        """Does the same as the method of the base class. What a worker has accumulated would leave with it."""
+        return not accumulates_gradients(self.model) and self._departure.leaves_here()
 
     def leave(self, place: str) -> None:
         self._departure.leave(place, None if self._file is None else self._write)
@@ -106,6 +126,8 @@ class KeepsState(Resuming):
         super().end_part(saves=saves or (self._times.is_due and self.may_save_here()))
 
     def save(self) -> None:
+        if self._file is not None and self.strategy is not None and (self._times.is_due or self.is_leaving):
+            self.strategy.make_equal(self.model)  # the slots of optimizers, too
         super().save()
         if not self._memory.waits:
             self._write_if_due()

@@ -146,8 +146,11 @@ class ElasticState:
 
         Raises:
             BootstrapError: the group has changed. `run` handles it.
+            OptionsError: a model that takes local steps is not listed.
         """
-        if self._strategy.is_between_averages():
+        if self._departure is not None:
+            self._require_models_of_local_steps()
+        if any(self._strategy.is_between_averages(model) for model in self._models):
             return
         self._commits += 1
         self._on_trial, self._has_committed = False, True
@@ -157,6 +160,14 @@ class ElasticState:
         if self._departure.leaves_here():
             self._departure.leave(f"commit {self._commits}")
         self._group.step_ended()
+
+    def _require_models_of_local_steps(self) -> None:
+        for model in self._strategy.models_that_differ():
+            if not any(model is each for each in self._models):
+                raise OptionsError(
+                    f"model {model.name!r} takes local steps, and ElasticState does not have it, so it could not go back to an "
+                    "average: compile the model and list it, or call strategy.average_weights on it before the loop"
+                )
 
     def _join(self, number: int) -> Changed:
         self._moment = nowhere()
@@ -221,9 +232,9 @@ class ElasticState:
             self._commits = facts["epoch"]
             for name, value in json.loads(facts["values"]).items():
                 setattr(self, name, value)
+            strategy.begin_local_steps_again(self._models)
             for model in self._models:
                 forget_loops(model)
-                strategy.begin_local_steps_again(model)
                 strategy.make_equal(model)
             _log.warning("%s", described_changes(changed, strategy, f"commit {self._commits}"))
         self._group.admit(number)

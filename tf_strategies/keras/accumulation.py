@@ -18,7 +18,9 @@ from tf_strategies.keras.model_state import replicas_of
 from tf_strategies.keras.types import Gradients, Keras3Optimizer, Variable
 from tf_strategies.types import PerReplica, Result
 
-__all__ = ["apply_together"]
+__all__ = ["SINCE", "apply_together", "has_several_replicas", "is_possible"]
+
+SINCE = "3.10"  # before, the method that is replaced also counts the steps
 
 
 def apply_together(
@@ -52,6 +54,11 @@ def apply_together(
         return None
 
     return apply_gradients
+
+
+def is_possible(keras: ModuleType) -> bool:
+    """Returns True if replicas of this Keras can accumulate together."""
+    return tuple(int(part) for part in keras.__version__.split(".")[:2]) >= tuple(map(int, SINCE.split(".")))
 
 
 def has_several_replicas() -> bool:

@@ -49,14 +49,18 @@ class GroupStrategy(WorkerStrategy):
         """Makes the variables of a model equal on all workers, if local steps have changed them. A collective."""
         del model
 
-    def is_between_averages(self, model: Optional[Model] = None) -> bool:
-        """Returns True if the weights of a model, or of any model, differ between workers because of local steps."""
+    def is_between_averages(self, model: Model) -> bool:
+        """Returns True if the weights of a model differ between workers because of local steps."""
         del model
         return False
 
-    def begin_local_steps_again(self, model: Model) -> None:
-        """Notes that the workers have changed, and put a model back to an average."""
-        del model
+    def begin_local_steps_again(self, models: Sequence[Model]) -> None:
+        """Notes that the workers have changed, and put models back to an average."""
+        del models
+
+    def models_that_differ(self) -> Sequence[Model]:
+        """Returns the models that may differ between workers, in weights or slots, because of local steps."""
+        return ()
 
     def share_of_batch(self) -> Optional[tf.Tensor]:
         """Returns, in a replica function, its rows divided by the mean over all replicas, [] float64; None for 1."""

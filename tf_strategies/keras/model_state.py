@@ -11,6 +11,7 @@ from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.types import Model, Optimizer, Variable
 
 __all__ = [
+    "accumulates_gradients",
     "adds_up",
     "agreed_variables",
     "averaged_variables",
@@ -102,6 +103,16 @@ def optimizers_of(model: Model) -> List[Optimizer]:
         if hasattr(attribute, "apply_gradients") and hasattr(attribute, "get_config"):
             found.setdefault(id(attribute), attribute)
     return list(found.values())
+
+
+def accumulates_gradients(model: Model) -> bool:
+    """Returns True if the optimizer of a model has gradients that it has not applied yet."""
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    steps = getattr(optimizer, "gradient_accumulation_steps", None)
+    return (
+        bool(steps) and int(getattr(optimizer, "_iterations", optimizer.iterations).numpy()) % int(steps) != 0
+    )
 
 
 def learning_rates(model: Model) -> List[tf.Variable]:

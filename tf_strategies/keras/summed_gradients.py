@@ -16,7 +16,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.keras import loss_scale
-from tf_strategies.keras.accumulation import apply_together, has_several_replicas
+from tf_strategies.keras.accumulation import apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.types import (
@@ -46,7 +46,6 @@ _this_thread = threading.local()
 
 def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Optimizer.apply`, which records the variables of the gradients, and refuses unsupported options."""
-    del keras
 
     @functools.wraps(original)
     def apply_noted(
@@ -57,6 +56,11 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         trainable_variables = None if trainable_variables is None else variables
         _this_thread.clipped = False
         _this_thread.applied = list(zip(grads, variables))
+        if self.gradient_accumulation_steps and has_several_replicas() and not is_possible(keras):
+            raise NotImplementedError(
+                f"gradient_accumulation_steps needs one replica a worker with Keras {keras.__version__}; install Keras 3.10 or "
+                "newer, or start one worker for each device (tfs-run --workers)"
+            )
         if self.gradient_accumulation_steps and _are_sums() and has_several_replicas():
             raise NotImplementedError(
                 "gradient_accumulation_steps in a LossScaleOptimizer needs one replica a worker: Keras 3 applies gradients in a "

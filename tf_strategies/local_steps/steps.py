@@ -70,6 +70,7 @@ class _Progress:
         function: the train function whose variables `averages` has.
         differ: whether variables of the optimizer may differ between workers.
         in_round: whether a round has begun.
+        is_lost: whether it took local steps when the workers changed, and was not put back.
         calls: how often the train function has run with this optimizer.
     """
 
@@ -78,7 +79,7 @@ class _Progress:
         self.are_local: Optional[bool] = None
         self.optimizer: Callable[[], Optional[Optimizer]] = lambda: None
         self.function: Optional[StepFunction] = None
-        self.differ = self.in_round = False
+        self.differ = self.in_round = self.is_lost = False
         self.calls = 0
         self.averages: Optional[Averages] = None
 
@@ -127,6 +128,11 @@ class LocalSteps:
     def begin_step(self, model: Model) -> Optional[Counts]:
         """Returns what counts the steps that follow if they are local, or None for ordinary steps."""
         progress = self._models.setdefault(model, _Progress())
+        if progress.is_lost:
+            raise OptionsError(
+                f"model {model.name!r} took local steps when the workers changed, and belongs to no fit or ElasticState that "
+                "puts it back, so its weights differ between workers; train it in a fit of its own, or list it in ElasticState"
+            )
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and progress.optimizer() is not optimizer:
             self.average(model)
@@ -202,22 +208,31 @@ class LocalSteps:
         """Returns True if the model has been trained."""
         return model in self._models
 
-    def is_in_round(self, model: Optional[Model] = None) -> bool:
-        """Returns True if a model, or any model, has taken a local step since the last average."""
-        models = list(self._models) if model is None else [model]
-        return any(each in self._models and self._models[each].in_round for each in models)
+    def is_in_round(self, model: Model) -> bool:
+        """Returns True if a model has taken a local step since the last average."""
+        progress = self._models.get(model)
+        return progress is not None and progress.in_round
 
-    def begin_again(self, model: Model) -> None:
-        """Forgets all rounds: the workers have changed, and put a model back to what it was after an average.
+    def begin_again(self, models: Sequence[Model]) -> None:
+        """Forgets all rounds: the workers have changed, and put these models back to what they were after an average.
 
-        The slots of its optimizers may differ between them.
+        The slots of their optimizers may differ between workers. Other models that have taken local steps are lost.
         """
-        self._models.setdefault(model, _Progress())
-        for progress in self._models.values():
-            progress.in_round, progress.differ = False, True
+        for model in models:
+            self._models.setdefault(model, _Progress())
+        for model, progress in self._models.items():
+            progress.is_lost = progress.is_lost or (
+                progress.differ and not any(model is each for each in models)
+            )
+            progress.in_round, progress.differ = False, not progress.is_lost
             progress.are_local, progress.calls, progress.function = None, 0, None
+            progress.counts.runs.assign(0)
             if progress.averages is not None:
                 progress.averages = self._new_averages(progress, progress.averages.variables)
+
+    def models_that_differ(self) -> List[Model]:
+        """Returns the models that may differ between workers, in weights or slots."""
+        return [model for model, progress in self._models.items() if progress.differ]
 
     def velocities(self, model: Model) -> List[tf.Variable]:
         """Returns the velocities of the outer optimizer. Makes them if they are missing."""

@@ -1,15 +1,18 @@
 """One worker of test_elastic_local_steps.py: `fit`, or a loop, with local steps in a group that changes, as a plan in JSON says.
 
-    {"program": NAME, "faults": {"RANK": ["kill" | "terminate", STEP]}, "meet": STEP or 0, "folder": PATH}
+    {"program": NAME, "faults": {"RANK": ["kill" | "terminate", STEP]}, "meet": STEP or 0, "saves": BOOL,
+     "folder": PATH}
 
 The fault comes before a step, from 1, of this worker. From the step "meet" on, which must follow an average, workers wait for
-those that have started again, with the argument "again". Prints each step, and the results as one line of JSON.
+those that have started again, with the argument "again". With "saves", there is a backup at each average. Prints each step, and
+the results as one line of JSON.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import tensorflow as tf
@@ -89,7 +92,9 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         run_loop(strategy, model, (x, y), steps)
     else:
         given = {"batch_size": BATCH, "shuffle": False, "epochs": EPOCHS, "verbose": 0}
-        history = model.fit(x, y, callbacks=[steps], **given).history
+        backups = [tfs.callbacks.BackupAndRestore(Path(plan["folder"], "backup"), save_freq=1)]
+        callbacks = [steps, *(backups if plan["saves"] else [])]
+        history = model.fit(x, y, callbacks=callbacks, **given).history
     require_equal_everywhere(strategy, model.weights)
     tell_result(strategy, model, history)
 

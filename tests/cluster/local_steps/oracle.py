@@ -22,10 +22,12 @@ def weights_after(
     size: int,
     replicas: int = 1,
     changes: Optional[Dict[int, Sequence[Optional[int]]]] = None,
+    saves: bool = False,
 ) -> List[np.ndarray]:
     """Returns the weights after training with so many workers and replicas in each: NumPy averages them.
 
-    `changes` has the ranks of the workers that go on after a step, or NEW, by the number of the step.
+    `changes` has the ranks of the workers that go on after a step, or NEW, by the number of the step. With `saves`, the
+    slots become their mean at each average, too.
     """
     models = [make_model(program) for _ in range(size)]
     for model in models:
@@ -49,6 +51,8 @@ def weights_after(
                 averages = _Averages(models, options)
             else:
                 averages.note_step(counts)
+                if saves and not averages.is_in_round:
+                    averages.end_epoch()
             if steps in changes:
                 if averages.is_in_round:  # those that leave take part in an average
                     averages.end_epoch()

@@ -18,6 +18,14 @@ _SECONDS = 120
 _WORKER = "tests.cluster.local_steps.elastic_worker"
 
 
+def plan_of(
+    program: str, faults: Dict[str, List[Any]], folder: Path, meet: int = 0, saves: bool = False
+) -> str:
+    return json.dumps(
+        {"program": program, "faults": faults, "meet": meet, "saves": saves, "folder": str(folder)}
+    )
+
+
 def steps_of(worker: Process) -> List[int]:
     return [int(each) for each in re.findall(r"^step (\d+)$", worker.log(), re.M)]
 
@@ -42,15 +50,16 @@ def test_a_killed_worker_comes_back_after_an_average(
     program: str, lost_at: int, average: int, meet: int, tmp_path: Path
 ) -> None:
     """The others go back to the average before step `lost_at`. It joins after a later one, at the latest before step `meet`."""
-    plan = {"program": program, "faults": {"2": ["kill", lost_at]}, "meet": meet, "folder": str(tmp_path)}
+    saves = program == "elastic after a warm-up"
+    plan = plan_of(program, {"2": ["kill", lost_at]}, tmp_path, meet=meet, saves=saves)
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
-        first, second, killed = group.start_workers(ports.addresses, _WORKER, json.dumps(plan))
+        first, second, killed = group.start_workers(ports.addresses, _WORKER, plan)
         killed.wait(_SECONDS)
         env = {
             "TF_CONFIG": tf_config({"worker": ports.addresses}, "worker", 2),
             "TF_STRATEGIES_RESTARTED": "1",
         }
-        again = group.start_preloaded("again", _WORKER, json.dumps(plan), "again", env=env)
+        again = group.start_preloaded("again", _WORKER, plan, "again", env=env)
         for worker in (first, second, again):
             assert worker.wait(_SECONDS) == 0, worker.log()
     joined = steps_of(again)[0] - 1
@@ -62,7 +71,8 @@ def test_a_killed_worker_comes_back_after_an_average(
     results = [result_of(worker) for worker in (first, second, again)]
     assert results[1]["weights"] == results[2]["weights"] == results[0]["weights"]
     changes = {average: [0, 1], joined: [0, 1, NEW]}
-    for found, wanted in zip(results[0]["weights"], weights_after(PROGRAMS[program], 3, changes=changes)):
+    expected = weights_after(PROGRAMS[program], 3, changes=changes, saves=saves)
+    for found, wanted in zip(results[0]["weights"], expected):
         np.testing.assert_allclose(found, wanted.ravel(), atol=1e-5)
     if results[0]["history"]:
         mean = make_rows(PROGRAMS[program].repeats)[1].mean()
@@ -72,9 +82,9 @@ def test_a_killed_worker_comes_back_after_an_average(
 @pytest.mark.any_line
 def test_a_worker_that_sigterm_asks_to_end_leaves_between_averages(tmp_path: Path) -> None:
     """All average for it, so that no step is repeated."""
-    plan = {"program": "elastic", "faults": {"1": ["terminate", 5]}, "meet": 0, "folder": str(tmp_path)}
+    plan = plan_of("elastic", {"1": ["terminate", 5]}, tmp_path)
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
-        workers = group.start_workers(ports.addresses, _WORKER, json.dumps(plan))
+        workers = group.start_workers(ports.addresses, _WORKER, plan)
         assert [worker.wait(_SECONDS) for worker in workers] == [0, 143, 0], workers[0].log()
     (place,) = set(
         re.findall(r"trains on with rank . of 2, from epoch 1, after batch (\d+)", workers[0].log())

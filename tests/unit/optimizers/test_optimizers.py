@@ -14,6 +14,7 @@ tf = pytest.importorskip("tensorflow")
 import tf_strategies as tfs  # noqa: E402
 from tests.exactness.programs.registry import KERAS3, keras  # noqa: E402
 from tests.support.partitions import thirds  # noqa: E402
+from tf_strategies.keras.model_state import accumulates_gradients  # noqa: E402
 from tf_strategies.keras.settings import optimizer_settings  # noqa: E402
 from tf_strategies.optimizers import LAMB, LARS, SGD  # noqa: E402
 
@@ -266,6 +267,17 @@ def test_a_saved_model_goes_on_as_if_it_had_not_been_saved(make: Callable, tmp_p
     assert loaded.optimizer.exclude is model.optimizer.exclude
     for one, other in zip(fit(loaded), fit(model)):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.skipif(not KERAS3, reason="only Keras 3 accumulates gradients")
+def test_the_middle_of_an_accumulation_is_known() -> None:
+    model = model_of(LAMB(0.1, gradient_accumulation_steps=2))
+    found = []
+    for _ in range(4):
+        model.train_on_batch(tf.ones([2, 5]), tf.ones([2]))
+        found.append(accumulates_gradients(model))
+    assert found == [True, False, True, False]
+    assert not accumulates_gradients(model_of(LAMB(0.1)))
 
 
 @pytest.mark.skipif(not KERAS3, reason="only Keras 3 accumulates gradients")

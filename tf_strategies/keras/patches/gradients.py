@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from tf_strategies.keras import joint_gradients, loss_scale, summed_gradients
+from tf_strategies.keras import accumulation, joint_gradients, loss_scale, summed_gradients
 from tf_strategies.keras.patches.patch import KERAS3, Patch
 
 __all__ = ["GRADIENTS", "OF_TENSORFLOW"]
@@ -25,7 +25,7 @@ GRADIENTS: Tuple[Patch, ...] = (
         "_backend_apply_gradients",
         summed_gradients.apply_accumulated,
         "lets the replicas of a worker accumulate gradients",
-        KERAS3,
+        accumulation.SINCE,
     ),
     Patch(
         "optimizers.Optimizer",
