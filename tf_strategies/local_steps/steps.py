@@ -221,10 +221,9 @@ class LocalSteps:
         for model in models:
             self._models.setdefault(model, _Progress())
         for model, progress in self._models.items():
-            progress.is_lost = progress.is_lost or (
-                progress.differ and not any(model is each for each in models)
-            )
-            progress.in_round, progress.differ = False, not progress.is_lost
+            is_back = any(model is each for each in models)
+            progress.is_lost = not is_back and (progress.is_lost or progress.differ)
+            progress.in_round, progress.differ = False, is_back
             progress.are_local, progress.calls, progress.function = None, 0, None
             progress.counts.runs.assign(0)
             if progress.averages is not None:

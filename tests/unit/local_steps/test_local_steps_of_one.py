@@ -52,6 +52,28 @@ def test_evaluation_comes_after_an_average() -> None:
         np.testing.assert_allclose(found, start + 0.7 * (local - start), atol=1e-6)
 
 
+def test_a_change_of_the_workers_puts_back_some_models_and_loses_others() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(local_steps=tfs.DiLoCo(sync_every=4))
+    x, y = make_rows()
+    with strategy.scope():
+        back, lost, equal = (make_model(PROGRAMS["outer optimizer"]) for _ in range(3))
+    for model in (back, lost, equal):
+        model.train_on_batch(x, y)
+    strategy.average_weights(equal)
+    velocity = [each.numpy() for each in strategy.state_of_local_steps(equal)]
+    assert np.any(velocity[0])
+    assert strategy.models_that_differ() == [back, lost]
+    strategy.begin_local_steps_again([back])
+    assert strategy.models_that_differ() == [back]
+    assert not any(strategy.is_between_averages(model) for model in (back, lost, equal))
+    for kept, value in zip(strategy.state_of_local_steps(equal), velocity):
+        np.testing.assert_array_equal(kept, value)
+    for model in (back, equal):
+        model.train_on_batch(x, y)
+    with pytest.raises(tfs.OptionsError, match="took local steps when the workers changed"):
+        lost.train_on_batch(x, y)
+
+
 @pytest.mark.parametrize(
     ("others", "message"),
     [
