@@ -39,7 +39,7 @@ WRITES = [
     ("weighted mean", lambda old, rows: weighted_mean(rows), False),
     ("sum of means", lambda old, rows: old + tf.reduce_sum(tf.reduce_mean(rows, axis=0)), False),
     ("no rows", lambda old, rows: 0.5 * old + tf.random.uniform([2]), False),
-    ("number of rows", lambda old, rows: old + tf.cast(tf.shape(rows)[0], tf.float32), False),
+    ("kept if empty", lambda old, rows: tf.where(tf.shape(rows)[0] > 0, tf.reduce_mean(rows, 0), old), False),
     ("sum of all replicas", lambda old, rows: all_reduce(tf.reduce_sum(rows, axis=0)), False),
     ("all rows", lambda old, rows: 0.9 * old + tf.reduce_sum(tfs.joint_rows(rows), axis=0), False),
     (
@@ -48,6 +48,7 @@ WRITES = [
         False,
     ),
     ("sum", lambda old, rows: 0.9 * old + 0.1 * tf.reduce_sum(rows, axis=0), True),
+    ("number of rows", lambda old, rows: old + tf.cast(tf.shape(rows)[0], tf.float32), True),
     ("sum by a constant", lambda old, rows: tf.reduce_sum(rows, axis=0) / 32.0, True),
     ("sum of means of rows", lambda old, rows: old + tf.reduce_sum(tf.reduce_mean(rows, axis=1)), True),
     ("greatest", lambda old, rows: tf.maximum(old, tf.reduce_max(rows, axis=0)), True),
@@ -107,7 +108,7 @@ def test_layers_of_keras_are_not_warned_of(strategy, caplog) -> None:
         keras.layers.Flatten(),
         *(
             [keras.layers.SpectralNormalization(keras.layers.Dense(3))]
-            if hasattr(keras.layers, "SpectralNormalization")
+            if tf.__version__ > "2.16"  # that of Keras 2.15 fails in any graph
             else []
         ),
         keras.layers.BatchNormalization(),

@@ -31,17 +31,7 @@ _WRITES = (
 )
 _DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _EQUAL = (
-    *(
-        "Const",
-        "ReadVariableOp",
-        "VarIsInitializedOp",
-        "Shape",
-        "ShapeN",
-        "Size",
-        "Rank",
-        "ZerosLike",
-        "OnesLike",
-    ),
+    *("Const", "ReadVariableOp", "VarIsInitializedOp", "Rank", "ZerosLike", "OnesLike"),
     *("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
 )
 _UNKNOWN = (
@@ -50,7 +40,9 @@ _UNKNOWN = (
 )
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _COUNTS = ("Shape", "Size", "Sum")
+_CHOICES = ("SelectV2", "Select")
 _REDUCTIONS = (
+    *("Shape", "ShapeN", "Size"),
     *(
         "Sum",
         "Max",
@@ -157,8 +149,11 @@ class _Search:
             if op.type in _DIVISIONS and self._counts(op.inputs[1]):
                 to_see.append((op.inputs[0], reduction, True))
                 continue
-            inputs = [op.inputs[tensor.value_index]] if op.type == "IdentityN" else op.inputs
-            to_see += [(each, reduction, is_divided) for each in inputs]
+            if op.type == "IdentityN":
+                to_see.append((op.inputs[tensor.value_index], reduction, is_divided))
+            else:
+                first = 1 if op.type in _CHOICES else 0  # the condition is not looked at
+                to_see += [(each, reduction, is_divided) for each in op.inputs[first:]]
         return None
 
     def _counts(self, divisor: tf.Tensor) -> bool:
