@@ -23,49 +23,25 @@ MESSAGE = (
 )
 
 _WRITES = (
-    "AssignVariableOp",
-    "AssignAddVariableOp",
-    "AssignSubVariableOp",
-    "ResourceScatterUpdate",
-    "ResourceScatterAdd",
-)
+    "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate", "ResourceScatterAdd",
+)  # fmt: skip
 _DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _EQUAL = (
-    *("Const", "ReadVariableOp", "VarIsInitializedOp", "Rank", "ZerosLike", "OnesLike"),
-    *("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"),
-)
+    "Const", "ReadVariableOp", "VarIsInitializedOp", "Rank", "ZerosLike", "OnesLike",
+    "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3",
+)  # fmt: skip
 _UNKNOWN = (
-    *("Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge"),
-    *("PartitionedCall", "StatefulPartitionedCall"),
-)
-_DIVISIONS = ("RealDiv", "Div", "DivNoNan")
-_COUNTS = ("Shape", "Size", "Sum")
+    "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
+    "PartitionedCall", "StatefulPartitionedCall",
+)  # fmt: skip
 _CHOICES = ("SelectV2", "Select")
+_DIVISIONS = ("RealDiv", "Div", "DivNoNan")
+_COUNTS = ("Shape", "ShapeN", "Size", "Sum")
 _REDUCTIONS = (
-    *("Shape", "ShapeN", "Size"),
-    *(
-        "Sum",
-        "Max",
-        "Min",
-        "Prod",
-        "MatMul",
-        "BatchMatMulV2",
-        "BatchMatMulV3",
-        "Einsum",
-        "UnsortedSegmentSum",
-        "SegmentSum",
-    ),
-    *(
-        "ConcatV2",
-        "Pack",
-        "StridedSlice",
-        "Slice",
-        "GatherV2",
-        "ScatterNd",
-        "TensorScatterAdd",
-        "TensorScatterUpdate",
-    ),
-)
+    "Shape", "ShapeN", "Size", "Sum", "Max", "Min", "Prod", "MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum",
+    "UnsortedSegmentSum", "SegmentSum", "ConcatV2", "Pack", "StridedSlice", "Slice", "GatherV2", "ScatterNd",
+    "TensorScatterAdd", "TensorScatterUpdate",
+)  # fmt: skip
 _MOST_STEPS = 1000  # beyond that it is unknown
 
 
@@ -118,16 +94,17 @@ class _Search:
 
     def __init__(self, captures: Captures, shared: SharedTensors) -> None:
         self._captures, self._shared = captures, shared
-        self._seen: Set[Tuple[str, bool]] = set()
+        self._seen: Set[Tuple[int, str, bool]] = set()
 
     def rows_in(self, value: tf.Tensor) -> Optional[str]:
         to_see: List[Tuple[tf.Tensor, str, bool]] = [(value, "", False)]
         while to_see:
             tensor, reduction, is_divided = to_see.pop()
             op = tensor.op
-            if (tensor.name, is_divided) in self._seen or tensor in self._shared:
+            key = (id(op.graph), tensor.name, is_divided)
+            if key in self._seen or tensor in self._shared:
                 continue
-            self._seen.add((tensor.name, is_divided))
+            self._seen.add(key)
             if len(self._seen) > _MOST_STEPS or op.type in _UNKNOWN:
                 return None
             if op.type == "Placeholder":
