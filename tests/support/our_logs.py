@@ -1,4 +1,4 @@
-"""What tf_strategies logged, without what TensorFlow logs whenever it collects the garbage of another test."""
+"""Reads what tf_strategies has logged. TensorFlow logs, too, also while it collects objects of an earlier test."""
 
 from __future__ import annotations
 

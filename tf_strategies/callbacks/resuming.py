@@ -42,6 +42,7 @@ class Resuming(Hooks, abc.ABC):
         each_epoch: whether it saves at the end of each epoch, too, whatever `save_freq` is.
 
     Attributes:
+        epoch: the number of epochs that have ended.
         batches: the number of batches of the epoch that have ended.
         stopped: whether training stops before its last epoch.
         is_leaving: whether this worker and all others leave `fit` at this place.
@@ -84,7 +85,7 @@ class Resuming(Hooks, abc.ABC):
         self.strategy = group_of(self.model)
         self._backup = self.make_backup()
         self._callback_states = callback_states.Snapshots(fit.callbacks)
-        self._epoch = self.batches = self._since_saving = 0
+        self.epoch = self.batches = self._since_saving = 0
         self._save_at_end = self.stopped = self._saved = self._trained = False
         self._leaving = ""  # the place, if `fit` is left as soon as the backup there counts
         self._metrics_to_come: Optional[Checkpoint] = None
@@ -93,7 +94,7 @@ class Resuming(Hooks, abc.ABC):
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
-        self._epoch = epoch
+        self.epoch = epoch
         self.running.forget()
         for rate, value in self._rates_to_keep:
             for part in replicas_of(rate):
@@ -130,7 +131,7 @@ class Resuming(Hooks, abc.ABC):
 
     def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
         del logs
-        self._epoch, self.batches = epoch + 1, 0
+        self.epoch, self.batches = epoch + 1, 0
         self._callback_states.epoch_ended()
         agree_to_stop(self.model)
         self.stopped = bool(self.model.stop_training)
@@ -142,7 +143,7 @@ class Resuming(Hooks, abc.ABC):
         if self.leaves_at_end() and (self._trained or self._restored):
             if not self._saved and self._trained:
                 self.save()
-            self.leave(place_name(self._epoch, self.batches))
+            self.leave(place_name(self.epoch, self.batches))
         if self._fit is not None:
             self._fit.forget()
             self._fit = None
@@ -218,7 +219,7 @@ class Resuming(Hooks, abc.ABC):
         if saves or self.is_leaving:
             self.save()
         if self.is_leaving:
-            place = place_name(self._epoch, self.batches)
+            place = place_name(self.epoch, self.batches)
             if self._backup.waits:
                 self._leaving = place
             else:
@@ -229,7 +230,7 @@ class Resuming(Hooks, abc.ABC):
         metrics = metric_variables(self.model) if self.batches else {}
         remembered, weights = self._callback_states.take()
         facts = {
-            "epoch": self._epoch,
+            "epoch": self.epoch,
             "batches": self.batches,
             "stopped": self.stopped,
             "place": self.running.place(self.batches),
@@ -248,7 +249,7 @@ class Resuming(Hooks, abc.ABC):
         facts, arrays = found
         self.stopped = bool(facts["stopped"])
         callback_states.restore(self.running.callbacks, facts["callbacks"], arrays)
-        self._epoch, self.batches = facts["epoch"], facts["batches"]
+        self.epoch, self.batches = facts["epoch"], facts["batches"]
         kept = lasting(facts["variables"])
         sums = {name: fact for name, fact in facts["variables"].items() if name not in kept}
         if sums:
@@ -259,7 +260,7 @@ class Resuming(Hooks, abc.ABC):
         if facts["stopped"]:
             self.running.end_now()
         else:
-            self.running.go_to(self._epoch, self.batches, facts["place"])
+            self.running.go_to(self.epoch, self.batches, facts["place"])
 
     def _add_metrics_to_come(self) -> None:
         """Adds the saved sums to metrics that Keras 2 makes in its first step, and that have counted only this step."""

@@ -269,14 +269,14 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         del options
-        return self._runs.shared.noted(self._reductions.reduce(reduce_op, value, destinations))
+        return self._runs.shared_by_all(self._reductions.reduce(reduce_op, value, destinations))
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         del options
         if self._of_step is None or self._runs.step is not None:
-            return self._runs.shared.noted(self._reductions.batch_reduce(reduce_op, value_destination_pairs))
+            return self._runs.shared_by_all(self._reductions.batch_reduce(reduce_op, value_destination_pairs))
         pairs = [self._of_loop(reduce_op, value, where) for value, where in value_destination_pairs]
-        return self._runs.shared.noted(self._reductions.batch_reduce(reduce_op, pairs))
+        return self._runs.shared_by_all(self._reductions.batch_reduce(reduce_op, pairs))
 
     def _of_loop(self, reduce_op, value, where):
         """Returns what a loop adds up, and where it goes.
@@ -349,11 +349,11 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             axis,
             options,
         )
-        return self._runs.shared.noted(gathered)
+        return self._runs.shared_by_all(gathered)
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         del options
-        return self._runs.shared.noted(self._reductions.gather(value, destinations, axis))
+        return self._runs.shared_by_all(self._reductions.gather(value, destinations, axis))
 
 
 def _whole(variable: Variable) -> Optional[tf.Variable]:

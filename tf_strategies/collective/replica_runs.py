@@ -70,14 +70,14 @@ class ReplicaRuns:
             share=self.rows.share,
             sum_between_workers=sum_between_workers,
         )
-        self.shared = SharedTensors()
+        self._shared = SharedTensors()
         who = {"replicas": lambda: self._replicas, "is_first": lambda: group.rank == 0}
         self._summed = WriteWarnings(
             variables=self._summed_metrics, fault=what_sets, message=summed_states.MESSAGE, **who
         )
         self._averaged = WriteWarnings(
             variables=self.statistics.averaged,
-            fault=lambda write: rows_in(write, self.shared),
+            fault=lambda write: rows_in(write, self._shared),
             message=averaged_states.MESSAGE,
             **who,
         )
@@ -87,6 +87,12 @@ class ReplicaRuns:
     @property
     def _replicas(self) -> int:
         return self._group.size * len(self._devices)
+
+    def shared_by_all(self, results: Structure) -> Structure:
+        """Notes that the results of a collective have the rows of all replicas, and returns them."""
+        if self.are_running and not tf.executing_eagerly():
+            self._shared.add(results)
+        return results
 
     def keep_metric(self, variable: tf.Variable) -> None:
         """Restores a metric's variable on replicas that have no rows in a batch."""
@@ -198,7 +204,7 @@ class ReplicaRuns:
             self.are_running = False
             self.rows.forget()
             self.statistics.forget()
-            self.shared.clear()
+            self._shared.clear()
 
     def _kept_finite(self) -> List[tf.Variable]:
         """Returns the variables that a batch without rows must not change to NaN.

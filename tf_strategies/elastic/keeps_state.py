@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, cast
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
@@ -62,15 +62,7 @@ class KeepsState(Resuming):
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.
         super().on_train_batch_end(batch, logs)
-        if not self._takes_local_steps or not (
-            self._is_between_averages or self._memory.waits or self.running.is_last(self.batches)
-        ):
-            self._memory.on_step()
-
-    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
-        super().on_epoch_end(epoch, logs)
-        is_last = self.stopped or epoch + 1 >= self.params.get("epochs", 0)
-        if self._takes_local_steps and not is_last:
+        if not self._strategy_of_model.has_local_steps:
             self._memory.on_step()
 
     def on_train_end(self, logs: Optional[Logs] = None) -> None:
@@ -82,22 +74,19 @@ class KeepsState(Resuming):
         self._times.batches_ended(batches)
 
     def confirmed(self) -> None:
-        self._write_if_due()
+        self._note_moment()
         super().confirmed()
-        if self._takes_local_steps:
-            self._memory.on_step()
 
     def may_save_here(self) -> bool:
         return not (self._is_between_averages or accumulates_gradients(self.model))
 
     @property
-    def _takes_local_steps(self) -> bool:
-        return bool(self.model.distribute_strategy.has_local_steps)
+    def _strategy_of_model(self) -> GroupStrategy:
+        return cast(GroupStrategy, self.model.distribute_strategy)
 
     @property
     def _is_between_averages(self) -> bool:
-        strategy = self.model.distribute_strategy
-        return isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self.model)
+        return self._strategy_of_model.is_between_averages(self.model)
 
     def further_facts(self) -> JsonObject:
         return self._times.facts()
@@ -126,11 +115,19 @@ class KeepsState(Resuming):
         super().end_part(saves=saves or (self._times.is_due and self.may_save_here()))
 
     def save(self) -> None:
-        if self._file is not None and self.strategy is not None and (self._times.is_due or self.is_leaving):
-            self.strategy.make_equal(self.model)  # the slots of optimizers, too
+        is_written = self._file is not None and (self._times.is_due or self.is_leaving)
+        if is_written or self._is_between_averages:  # the file has one value of each slot, too
+            self._strategy_of_model.make_equal(self.model)
         super().save()
         if not self._memory.waits:
-            self._write_if_due()
+            self._note_moment()
+
+    def _note_moment(self) -> None:
+        """Notes that the last moment counts. With local steps newcomers join here, so that few steps are repeated."""
+        self._write_if_due()
+        is_end = self.batches == 0 and (self.stopped or self.epoch >= self.params["epochs"])
+        if self._strategy_of_model.has_local_steps and not (self.is_leaving or is_end):
+            self._memory.on_step()
 
     def restore(self) -> None:
         super().restore()

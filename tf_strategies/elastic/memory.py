@@ -27,7 +27,7 @@ class Memory:
         on_restored: is called with the place from which an attempt continues.
         on_ready: is called when this worker has the state with which the attempt begins, and all others have begun it.
         on_caught_up: is called when this worker has all variables that the others have.
-        on_step: is called after each step.
+        on_step: is called after each step; with local steps, after each moment that counts.
         continues: whether this is a further attempt.
     """
 
@@ -100,9 +100,6 @@ class MemoryBackup(Backup):
         self._lacks_metrics = False
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
-        strategy = self._model.distribute_strategy
-        if isinstance(strategy, GroupStrategy) and strategy.is_between_averages(self._model):
-            strategy.make_equal(self._model)
         variables = {**training_variables(self._model), **metrics}
         self._memory.keep(moment_of(moment, variables, self._strategy))
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import replicas_of
 from tf_strategies.keras.types import Gradients, Keras3Optimizer, Variable
+from tf_strategies.keras.versions import number
 from tf_strategies.types import PerReplica, Result
 
 __all__ = ["SINCE", "apply_together", "has_several_replicas", "is_possible"]
@@ -58,7 +59,7 @@ def apply_together(
 
 def is_possible(keras: ModuleType) -> bool:
     """Returns True if replicas of this Keras can accumulate together."""
-    return tuple(int(part) for part in keras.__version__.split(".")[:2]) >= tuple(map(int, SINCE.split(".")))
+    return number(keras.__version__) >= number(SINCE)
 
 
 def has_several_replicas() -> bool:
@@ -96,7 +97,7 @@ class _Accumulation:
     def _keep(self, strategy: GroupStrategy, grads: Sequence[PerReplica]) -> None:
         for kept, grad in zip(self._kept, grads):
             strategy.extended.update(
-                kept, lambda part, new: part.assign_add(_dense(new)), (grad,), group=False
+                kept, lambda part, new: part.assign_add(tf.convert_to_tensor(new)), (grad,), group=False
             )
 
     def _apply(self, strategy: GroupStrategy, grads: Sequence[PerReplica]) -> None:
@@ -118,10 +119,6 @@ class _Accumulation:
         parts = []
         for part, new in zip(replicas_of(kept), strategy.experimental_local_results(grad)):
             with tf.device(part.device):
-                parts.append((_dense(new) + part) / self._optimizer.gradient_accumulation_steps)
+                parts.append((tf.convert_to_tensor(new) + part) / self._optimizer.gradient_accumulation_steps)
         in_order = iter(parts)
         return strategy.experimental_distribute_values_from_function(lambda context: next(in_order))
-
-
-def _dense(grad: tf.Tensor) -> tf.Tensor:
-    return tf.convert_to_tensor(grad)

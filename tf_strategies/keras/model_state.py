@@ -110,9 +110,10 @@ def accumulates_gradients(model: Model) -> bool:
     optimizer = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     steps = getattr(optimizer, "gradient_accumulation_steps", None)
-    return (
-        bool(steps) and int(getattr(optimizer, "_iterations", optimizer.iterations).numpy()) % int(steps) != 0
-    )
+    if not steps:
+        return False
+    taken = optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
+    return int(taken.numpy()) % int(steps) != 0
 
 
 def learning_rates(model: Model) -> List[tf.Variable]:

@@ -16,7 +16,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.keras import loss_scale
-from tf_strategies.keras.accumulation import apply_together, has_several_replicas, is_possible
+from tf_strategies.keras.accumulation import SINCE, apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.refusals import refuse_optimizer
 from tf_strategies.keras.types import (
@@ -56,17 +56,8 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         trainable_variables = None if trainable_variables is None else variables
         _this_thread.clipped = False
         _this_thread.applied = list(zip(grads, variables))
-        if self.gradient_accumulation_steps and has_several_replicas() and not is_possible(keras):
-            raise NotImplementedError(
-                f"gradient_accumulation_steps needs one replica a worker with Keras {keras.__version__}; install Keras 3.10 or "
-                "newer, or start one worker for each device (tfs-run --workers)"
-            )
-        if self.gradient_accumulation_steps and _are_sums() and has_several_replicas():
-            raise NotImplementedError(
-                "gradient_accumulation_steps in a LossScaleOptimizer needs one replica a worker: Keras 3 applies gradients in a "
-                "tf.cond, in which TensorFlow cannot switch between replicas; start one worker for each device (tfs-run "
-                "--workers), or use mixed_bfloat16, which needs no loss scale"
-            )
+        if self.gradient_accumulation_steps and has_several_replicas():
+            _refuse_accumulation(keras)
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
             refuse_optimizer(strategy, self)
@@ -148,7 +139,7 @@ def handle_finite_grads(original: Callable[..., Result], keras: ModuleType) -> C
     def apply_if_finite(
         self: Keras3Optimizer, grads: Gradients, trainable_variables: Sequence[Variable]
     ) -> Result:
-        with _given_sums():
+        with _given_sums(_is_in_group()):
             return original(self, grads, trainable_variables)
 
     return apply_if_finite
@@ -274,6 +265,22 @@ def _times(
     return [one(grad) for grad in grads]
 
 
+def _refuse_accumulation(keras: ModuleType) -> None:
+    """Raises NotImplementedError if the replicas of a worker cannot accumulate gradients here."""
+    remedy = "start one worker for each device (tfs-run --workers)"
+    if not is_possible(keras):
+        raise NotImplementedError(
+            f"gradient_accumulation_steps needs one replica a worker with Keras {keras.__version__}; install Keras {SINCE} or "
+            f"newer, or {remedy}"
+        )
+    if _are_sums():
+        raise NotImplementedError(
+            "gradient_accumulation_steps in a LossScaleOptimizer needs one replica a worker: Keras 3 applies gradients in a "
+            f"tf.cond, in which TensorFlow cannot switch between replicas; {remedy}, or use mixed_bfloat16, which needs no loss "
+            "scale"
+        )
+
+
 def _are_of_one_replica() -> bool:
     return _is_in_group() and not _are_sums()
 
@@ -298,8 +305,8 @@ def _are_sums() -> bool:
 
 
 @contextlib.contextmanager
-def _given_sums(are_sums: Optional[bool] = None) -> Iterator[None]:
-    before, _this_thread.sums = _are_sums(), _is_in_group() if are_sums is None else are_sums
+def _given_sums(are_sums: bool) -> Iterator[None]:
+    before, _this_thread.sums = _are_sums(), are_sums
     try:
         yield
     finally:

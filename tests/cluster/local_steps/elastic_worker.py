@@ -20,7 +20,7 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.cluster.elastic.task import label
 from tests.cluster.elastic.worker import main, tell_result, wait_for_others
-from tests.cluster.local_steps.task import BATCH, EPOCHS, PROGRAMS, make_model, make_rows
+from tests.cluster.local_steps.task import BATCH, ELASTIC, EPOCHS, make_model, make_rows
 from tests.support.replicas import require_equal_everywhere
 
 _SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM}
@@ -33,7 +33,7 @@ class Steps(tf.keras.callbacks.Callback):
         super().__init__()
         self._strategy, self._plan, self._size = strategy, plan, 3
         self._kind, self._at = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
-        self._of_epoch = -(-len(make_rows(PROGRAMS[plan["program"]].repeats)[0]) // BATCH)
+        self._of_epoch = -(-len(make_rows(ELASTIC[plan["program"]].repeats)[0]) // BATCH)
         self._epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
@@ -80,7 +80,7 @@ def run_loop(
 
 
 def train(plan: Dict[str, Any], again: bool) -> None:
-    program = PROGRAMS[plan["program"]]
+    program = ELASTIC[plan["program"]]
     options = tfs.CommunicationOptions(timeout=60)
     strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(), local_steps=program.options)
     with strategy.scope():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cluster.local_steps.oracle import NEW, weights_after
-from tests.cluster.local_steps.task import EPOCHS, PROGRAMS, make_rows
+from tests.cluster.local_steps.task import ELASTIC, EPOCHS, make_rows
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
 
 _SECONDS = 120
@@ -41,16 +41,16 @@ def result_of(worker: Process) -> Dict[str, Any]:
 @pytest.mark.parametrize(
     ("program", "lost_at", "average", "meet"),
     [
-        pytest.param("elastic", 6, 3, 14, marks=pytest.mark.keras),
-        pytest.param("elastic after a warm-up", 4, 3, 10, marks=pytest.mark.any_line),
-        pytest.param("elastic loop", 9, 6, 13, marks=pytest.mark.any_line),
+        pytest.param("fit", 6, 3, 14, marks=pytest.mark.keras),
+        pytest.param("after a warm-up", 4, 3, 10, marks=pytest.mark.any_line),
+        pytest.param("loop", 9, 6, 13, marks=pytest.mark.any_line),
     ],
 )
 def test_a_killed_worker_comes_back_after_an_average(
     program: str, lost_at: int, average: int, meet: int, tmp_path: Path
 ) -> None:
     """The others go back to the average before step `lost_at`. It joins after a later one, at the latest before step `meet`."""
-    saves = program == "elastic after a warm-up"
+    saves = program == "after a warm-up"
     plan = plan_of(program, {"2": ["kill", lost_at]}, tmp_path, meet=meet, saves=saves)
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
         first, second, killed = group.start_workers(ports.addresses, _WORKER, plan)
@@ -71,18 +71,18 @@ def test_a_killed_worker_comes_back_after_an_average(
     results = [result_of(worker) for worker in (first, second, again)]
     assert results[1]["weights"] == results[2]["weights"] == results[0]["weights"]
     changes = {average: [0, 1], joined: [0, 1, NEW]}
-    expected = weights_after(PROGRAMS[program], 3, changes=changes, saves=saves)
+    expected = weights_after(ELASTIC[program], 3, changes=changes, saves=saves)
     for found, wanted in zip(results[0]["weights"], expected):
         np.testing.assert_allclose(found, wanted.ravel(), atol=1e-5)
     if results[0]["history"]:
-        mean = make_rows(PROGRAMS[program].repeats)[1].mean()
+        mean = make_rows(ELASTIC[program].repeats)[1].mean()
         np.testing.assert_allclose(results[0]["history"]["label"], [mean] * EPOCHS, atol=1e-6)
 
 
 @pytest.mark.any_line
 def test_a_worker_that_sigterm_asks_to_end_leaves_between_averages(tmp_path: Path) -> None:
     """All average for it, so that no step is repeated."""
-    plan = plan_of("elastic", {"1": ["terminate", 5]}, tmp_path)
+    plan = plan_of("fit", {"1": ["terminate", 5]}, tmp_path)
     with ReservedPorts(3) as ports, ProcessGroup(tmp_path) as group:
         workers = group.start_workers(ports.addresses, _WORKER, plan)
         assert [worker.wait(_SECONDS) for worker in workers] == [0, 143, 0], workers[0].log()
@@ -92,6 +92,6 @@ def test_a_worker_that_sigterm_asks_to_end_leaves_between_averages(tmp_path: Pat
     for worker in (workers[0], workers[2]):
         assert steps_of(worker) == list(range(1, 10 * EPOCHS + 1))
     changes = {int(place): [0, 2]}
-    wanted = weights_after(PROGRAMS["elastic"], 3, changes=changes)
+    wanted = weights_after(ELASTIC["fit"], 3, changes=changes)
     for found, each in zip(result_of(workers[0])["weights"], wanted):
         np.testing.assert_allclose(found, each.ravel(), atol=1e-5)

@@ -7,11 +7,11 @@ means over some of the rows (centers of classes).
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import Captures, Write
+from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write
 from tf_strategies.types import Structure
 
 __all__ = ["MESSAGE", "SharedTensors", "rows_in"]
@@ -30,10 +30,6 @@ _EQUAL = (
     "Const", "ReadVariableOp", "VarIsInitializedOp", "Rank", "ZerosLike", "OnesLike",
     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3",
 )  # fmt: skip
-_UNKNOWN = (
-    "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
-    "PartitionedCall", "StatefulPartitionedCall",
-)  # fmt: skip
 _CHOICES = ("SelectV2", "Select")
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _COUNTS = ("Shape", "ShapeN", "Size", "Sum")
@@ -42,7 +38,6 @@ _REDUCTIONS = (
     "UnsortedSegmentSum", "SegmentSum", "ConcatV2", "Pack", "StridedSlice", "Slice", "GatherV2", "ScatterNd",
     "TensorScatterAdd", "TensorScatterUpdate",
 )  # fmt: skip
-_MOST_STEPS = 1000  # beyond that it is unknown
 
 
 class SharedTensors:
@@ -52,13 +47,8 @@ class SharedTensors:
         self._tensors: List[tf.Tensor] = []
         self._ids: Set[int] = set()
 
-    def noted(self, results: Structure) -> Structure:
-        """Adds tensors, or values with a tensor for each replica, in a structure, and returns it."""
-        if not tf.executing_eagerly():
-            self._add(results)
-        return results
-
-    def _add(self, results: Structure) -> None:
+    def add(self, results: Structure) -> None:
+        """Adds tensors, or values with a tensor for each replica, in a structure."""
         for each in tf.nest.flatten(results):
             for part in each.values if isinstance(each, tf.distribute.DistributedValues) else (each,):
                 for tensor in (part.values, part.indices) if isinstance(part, tf.IndexedSlices) else (part,):
@@ -81,9 +71,8 @@ def rows_in(write: Write, shared: SharedTensors) -> Optional[str]:
     """
     if write.op.type not in _WRITES:
         return None
-    captures = Captures()
     for value in write.op.inputs[1:]:
-        found = _Search(captures, shared).rows_in(value)
+        found = _Search(write.outside, shared).rows_in(value)
         if found is not None:
             return found
     return None
@@ -92,11 +81,12 @@ def rows_in(write: Write, shared: SharedTensors) -> Optional[str]:
 class _Search:
     """Looks for rows in what a tensor is computed from."""
 
-    def __init__(self, captures: Captures, shared: SharedTensors) -> None:
-        self._captures, self._shared = captures, shared
+    def __init__(self, outside: Callable[[tf.Tensor], tf.Tensor], shared: SharedTensors) -> None:
+        self._outside, self._shared = outside, shared
         self._seen: Set[Tuple[int, str, bool]] = set()
 
     def rows_in(self, value: tf.Tensor) -> Optional[str]:
+        """Does the same as the function of this name, for one tensor."""
         to_see: List[Tuple[tf.Tensor, str, bool]] = [(value, "", False)]
         while to_see:
             tensor, reduction, is_divided = to_see.pop()
@@ -105,10 +95,10 @@ class _Search:
             if key in self._seen or tensor in self._shared:
                 continue
             self._seen.add(key)
-            if len(self._seen) > _MOST_STEPS or op.type in _UNKNOWN:
+            if len(self._seen) > MOST_STEPS or op.type in CALLS:
                 return None
             if op.type == "Placeholder":
-                outside = self._captures.of(tensor)
+                outside = self._outside(tensor)
                 if outside is tensor:
                     if _may_have_rows(tensor):
                         return reduction or "its rows"
@@ -136,7 +126,7 @@ class _Search:
     def _counts(self, divisor: tf.Tensor) -> bool:
         """Returns True if a divisor may be a number of rows, or the sum of their weights."""
         to_see, seen = [divisor], set()
-        while to_see and len(seen) < _MOST_STEPS:
+        while to_see and len(seen) < MOST_STEPS:
             tensor = to_see.pop()
             if tensor.name in seen:
                 continue

@@ -10,7 +10,7 @@ from typing import List, Optional, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import Write
+from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write
 
 __all__ = ["MESSAGE", "what_sets"]
 
@@ -24,11 +24,7 @@ _SAME = ("Identity", "Cast", "Reshape", "EnsureShape", "StopGradient", "Squeeze"
 _SUMS = ("AddV2", "Add", "AddN")
 _ADD_TO_FIRST = ("Sub", "TensorScatterAdd", "TensorScatterSub")
 _CHOICES = ("SelectV2", "Select")
-_UNKNOWN = (
-    *("Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge"),
-    *("PartitionedCall", "StatefulPartitionedCall", "Pack", "ConcatV2"),
-)
-_MOST_STEPS = 1000  # beyond that it is unknown
+_UNKNOWN = (*CALLS, "Pack", "ConcatV2")
 
 
 def what_sets(write: Write) -> Optional[str]:
@@ -50,7 +46,7 @@ def _may_add(value: tf.Tensor, write: Write) -> bool:
         if tensor.name in seen:
             continue
         seen.add(tensor.name)
-        if write.reads(op) or op.type in _UNKNOWN or len(seen) > _MOST_STEPS:
+        if write.reads(op) or op.type in _UNKNOWN or len(seen) > MOST_STEPS:
             return True
         if not is_summand and _is_zero(tensor):
             return True

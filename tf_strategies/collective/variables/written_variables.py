@@ -8,7 +8,16 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["Captures", "Write", "WrittenVariables"]
+__all__ = ["CALLS", "MOST_STEPS", "Write", "WrittenVariables"]
+
+CALLS = (
+    "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
+    "PartitionedCall", "StatefulPartitionedCall",
+)  # fmt: skip
+"""Operations that call functions, into which those who look at a write do not look."""
+
+MOST_STEPS = 1000
+"""The most tensors that they look at. What a larger part of the graph computes is unknown."""
 
 
 class Write(NamedTuple):
@@ -18,11 +27,13 @@ class Write(NamedTuple):
         variable: the mirrored variable.
         op: the operation, which may call a function that writes it.
         reads: returns True for an operation that reads the same variable.
+        outside: returns the tensor outside of all functions that a tensor inside has captured, or the same one.
     """
 
     variable: tf.Variable
     op: tf.Operation
     reads: Callable[[tf.Operation], bool]
+    outside: Callable[[tf.Tensor], tf.Tensor]
 
 
 class WrittenVariables:
@@ -46,7 +57,7 @@ class WrittenVariables:
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
-        outside = Captures()
+        outside = _Captures()
 
         def reads(handle: tf.Tensor) -> Callable[[tf.Operation], bool]:
             return lambda op: op.type == "ReadVariableOp" and outside.of(op.inputs[0]) is handle
@@ -57,17 +68,16 @@ class WrittenVariables:
             for tensor in compat.written_resources(op):
                 handle = outside.of(tensor)
                 if id(handle) in owners:
-                    yield Write(owners[id(handle)], op, reads(handle))
+                    yield Write(owners[id(handle)], op, reads(handle), outside.of)
 
 
-class Captures:
+class _Captures:
     """Maps tensors inside functions to those outside of all functions."""
 
     def __init__(self) -> None:
         self._of_graph: Dict[int, Dict[int, tf.Tensor]] = {}
 
     def of(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the tensor that a function has captured, or the same one."""
         graph = getattr(tensor, "graph", None)
         while hasattr(graph, "captures"):
             if id(graph) not in self._of_graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
+from tf_strategies.keras.accumulation import SINCE
 from tf_strategies.keras.patches.patch import FIRST, KERAS3, NONE, Read
 
 __all__ = ["READS"]
@@ -45,9 +46,9 @@ READS: Tuple[Read, ...] = (
         KERAS3,
         NONE,
     ),
-    Read("optimizers.Optimizer", "_apply_weight_decay", "to apply accumulated gradients", "3.10", NONE),
-    Read("optimizers.Optimizer", "_backend_update_step", "to apply accumulated gradients", "3.10", NONE),
-    Read("optimizers.Optimizer", "_iterations", "the steps of the optimizer", "3.10", NONE),
+    Read("optimizers.Optimizer", "_apply_weight_decay", "to apply accumulated gradients", SINCE, NONE),
+    Read("optimizers.Optimizer", "_backend_update_step", "to apply accumulated gradients", SINCE, NONE),
+    Read("optimizers.Optimizer", "_iterations", "the steps of the optimizer", SINCE, NONE),
     Read("optimizers.Optimizer", "_model_variables_moving_average", "the averages of weights", KERAS3, NONE),
     Read("optimizers.Optimizer", "_get_variable_index", "the slots of a variable", KERAS3, NONE),
     Read("optimizers.Optimizer", "_index_dict", "the slots of a variable", FIRST, KERAS3),
