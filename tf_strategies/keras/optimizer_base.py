@@ -6,15 +6,17 @@ A derived class gives its formula as `_computed`, once for all of them.
 from __future__ import annotations
 
 import abc
+import functools
 import numbers
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
 from tf_strategies.keras.inspection import is_vector, name_of
-from tf_strategies.keras.types import Config, LearningRate, Variable
+from tf_strategies.keras.own_accumulation import apply_or_accumulate, checked_steps
+from tf_strategies.keras.types import Config, GradientsAndVariables, LearningRate, Variable
 from tf_strategies.types import Kwargs, TensorLike, TensorOrSlices
 
 __all__ = ["Exclude", "OptimizerBase", "Update"]
@@ -57,10 +59,17 @@ class _Keras3(KERAS.optimizers.Optimizer):
         """Updates one variable."""
         self._update(gradient, variable, learning_rate, self._get_variable_index(variable))
 
+    def _updates(self) -> TensorLike:
+        return self.iterations
+
 
 class _Keras2(KERAS.optimizers.Optimizer):
     def _start(self, learning_rate: LearningRate, name: Optional[str], options: Kwargs) -> None:
+        options = dict(options)
+        steps = checked_steps(options.pop("gradient_accumulation_steps", None))
         super().__init__(name=name or type(self).__name__, weight_decay=None, **options)
+        self.gradient_accumulation_steps = steps or None
+        self._accumulated_gradients: List[tf.Variable] = []
         self._learning_rate = self._build_learning_rate(learning_rate)
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -68,16 +77,43 @@ class _Keras2(KERAS.optimizers.Optimizer):
         super().build(var_list)
         if not getattr(self, "_built", False):
             self._make_slots(var_list)
+            if self.gradient_accumulation_steps:
+                self._accumulated_gradients = [
+                    self.add_variable_from_reference(variable, "accumulated_gradient")
+                    for variable in var_list
+                ]
             self._built = True
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, name: Optional[str] = None, **options: Any
+    ) -> object:
+        """Applies gradients, or accumulates them."""
+        apply = functools.partial(super().apply_gradients, name=name, **options)
+        pairs = list(grads_and_vars)
+        given = [pair for pair in pairs if pair[0] is not None]
+        if not (self.gradient_accumulation_steps and given):
+            return apply(pairs)
+        with tf.name_scope(name or self.name), tf.init_scope():
+            self.build([variable for _, variable in pairs])
+        accumulated = [self._accumulated_gradients[self._number(variable)] for _, variable in given]
+        return apply_or_accumulate(self, given, accumulated, apply)
 
     def update_step(self, gradient: TensorOrSlices, variable: tf.Variable) -> None:
         """Updates one variable."""
-        self._update(gradient, variable, self.learning_rate, self._index_dict[self._var_key(variable)])
+        self._update(gradient, variable, self.learning_rate, self._number(variable))
+
+    def _updates(self) -> TensorLike:
+        steps = self.gradient_accumulation_steps
+        return self.iterations // steps if steps else self.iterations
+
+    def _number(self, variable: tf.Variable) -> int:
+        return int(self._index_dict[self._var_key(variable)])
 
     def get_config(self) -> Config:
         """Returns the settings, of which `from_config` makes the same optimizer."""
         rate = self._serialize_hyperparameter(self._learning_rate)
-        return {**super().get_config(), "learning_rate": rate}
+        steps = self.gradient_accumulation_steps
+        return {**super().get_config(), "learning_rate": rate, "gradient_accumulation_steps": steps}
 
 
 class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
@@ -160,7 +196,7 @@ class OptimizerBase(_Keras3 if KERAS3 else _Keras2):
             gradient=tf.cast(gradient, kind),
             slots=[tf.cast(slot, kind) for slot in held],
             rate=tf.cast(rate, kind),
-            iterations=self.iterations,
+            iterations=self._updates(),
             excluded=self._excluded[number],
         )
         change, slots = self._computed(update)

@@ -6,6 +6,8 @@ import functools
 from types import ModuleType
 from typing import Any, Callable, Optional, Union
 
+import tensorflow as tf
+
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.loaded import classes_of
@@ -17,6 +19,7 @@ from tf_strategies.types import Result
 __all__ = [
     "before_testing",
     "before_training",
+    "refuse_accumulation",
     "refuse_clipping",
     "refuse_jit",
     "refuse_optimizer",
@@ -33,7 +36,13 @@ def before_training(original: Callable[..., Result], keras: ModuleType) -> Calla
     """
     outside = functools.partial(refuse_outside, keras)
     return _refusing(
-        original, outside, refuse_jit, refuse_stateful_layers, refuse_clipping, refuse_with_compression
+        original,
+        outside,
+        refuse_jit,
+        refuse_stateful_layers,
+        refuse_clipping,
+        refuse_shared_accumulation,
+        refuse_with_compression,
     )
 
 
@@ -94,6 +103,25 @@ def refuse_clipping(model: Model) -> None:
                 f"those of each worker before; use CollectiveAllReduceStrategy, which clips the joint "
                 f"gradient, or clip in a train_step of your own"
             )
+
+
+def refuse_shared_accumulation(model: Model) -> None:
+    """Raises an OptionsError if the model's optimizer would accumulate the gradients of all workers in the same variables."""
+    refuse_accumulation(getattr(model, "distribute_strategy", None), getattr(model, "optimizer", None))
+
+
+def refuse_accumulation(strategy: Optional[tf.distribute.Strategy], optimizer: Optional[Optimizer]) -> None:
+    """Raises an OptionsError if an optimizer would accumulate gradients in variables of servers."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner is None or not isinstance(strategy, WorkerStrategy) or not strategy.sums_when_applied:
+        return
+    steps = getattr(inner, "gradient_accumulation_steps", None)
+    if steps:
+        raise OptionsError(
+            f"gradient_accumulation_steps={steps} of {_named(inner)} cannot be used with {type(strategy).__name__}: its "
+            "sums would lie on the servers, where all workers would add to them and reset them; use larger batches, or "
+            "CollectiveAllReduceStrategy"
+        )
 
 
 def refuse_with_compression(model: Model) -> None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tf_strategies.keras import loss_scale
 from tf_strategies.keras.accumulation import SINCE, apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.refusals import refuse_optimizer
+from tf_strategies.keras.refusals import refuse_accumulation, refuse_optimizer
 from tf_strategies.keras.types import (
     Gradients,
     GradientsAndVariables,
@@ -60,6 +60,7 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
             _refuse_accumulation(keras)
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
+            refuse_accumulation(strategy, self)
             refuse_optimizer(strategy, self)
             strategy.name_variables(variables)
         return original(self, grads, trainable_variables)

@@ -33,7 +33,8 @@ class SGD(OptimizerBase):
             By default those whose name ends with "bias", "gamma" or "beta", and those with fewer than two dimensions. The name
             is that of the variable and its layers, "dense/kernel".
         name: the name of the optimizer.
-        options: other arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
+        options: other arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`; and `gradient_accumulation_steps`,
+            the batches of an update, with any Keras.
 
     Raises:
         OptionsError: an argument has a value that is not allowed.

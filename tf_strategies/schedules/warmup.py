@@ -29,7 +29,7 @@ class LinearScalingWarmup(_Schedule):
 
     The global batch is the number of rows of an update. For `fit` it is the batch size, which the strategy splits between its
     replicas, with any AutoShardPolicy. Steps are those that the optimizer counts for its schedules: with
-    `gradient_accumulation_steps` of Keras 3 each batch is a step, and an update has the rows of several batches.
+    `gradient_accumulation_steps` each batch is a step, and an update has the rows of several batches.
 
     Args:
         base_rate: the rate for `reference_batch`, above 0.

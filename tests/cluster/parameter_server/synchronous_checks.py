@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -162,21 +163,31 @@ def check_another_model_is_an_error_that_names_both(folder: Path) -> None:
 def check_what_servers_cannot_do_is_refused(folder: Path) -> None:
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    for arguments, compiling, text in (
-        ({"clipnorm": 2.0}, {}, "clipnorm=2.0"),
-        ({}, {"jit_compile": True}, "jit_compile=True"),
+    accumulating = functools.partial(tfs.optimizers.SGD, 0.01, gradient_accumulation_steps=2)
+    for make, compiling, text in (
+        (functools.partial(keras.optimizers.Adam, 0.01, clipnorm=2.0), {}, "clipnorm=2.0"),
+        (accumulating, {}, "gradient_accumulation_steps=2 of optimizer"),
+        (keras.optimizers.Adam, {"jit_compile": True}, "jit_compile=True"),
     ):
         with strategy.scope():
             model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(CLASSES)])
-            model.compile(keras.optimizers.Adam(0.01, **arguments), loss, **compiling)
+            model.compile(make(), loss, **compiling)
         error = ""
         try:
             model.fit(*numbers(24), batch_size=12, verbose=0)
         except tfs.OptionsError as found:
             error = str(found)
         assert text in error, error
-        if arguments:
+        if not compiling:
             model.evaluate(*numbers(24), batch_size=12, verbose=0)
+    with strategy.scope():
+        weight, optimizer = tf.Variable(1.0), accumulating()
+    error = ""
+    try:
+        strategy.run(lambda: optimizer.apply_gradients([(tf.constant(1.0), weight)]))
+    except tfs.OptionsError as found:
+        error = str(found)
+    assert "cannot be used with SyncReplicasStrategy" in error, error
     wait_for_all(folder, "refused all", strategy.rank, strategy.size)
     strategy.close()
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import tf_strategies as tfs
 from tests.exactness.programs.losses import UNEVEN
-from tests.exactness.programs.registry import BATCH, Trial, classifier, keras, program, rows
+from tests.exactness.programs.registry import BATCH, KERAS3, Trial, classifier, keras, program, rows
 from tf_strategies.schedules import PolynomialDecay
 
 
@@ -56,9 +56,10 @@ def ftrl_and_adagrad() -> Trial:
     return _with(keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
 
 
-@program(only="keras3")
+@program(local_replicas=KERAS3)
 def gradient_accumulation() -> Trial:
-    return _with(keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=4))
+    kind = keras.optimizers.SGD if KERAS3 else tfs.optimizers.SGD
+    return _with(kind(0.1, momentum=0.9, gradient_accumulation_steps=4))
 
 
 @program()

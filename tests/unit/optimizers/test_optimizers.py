@@ -269,7 +269,6 @@ def test_a_saved_model_goes_on_as_if_it_had_not_been_saved(make: Callable, tmp_p
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.skipif(not KERAS3, reason="only Keras 3 accumulates gradients")
 def test_the_middle_of_an_accumulation_is_known() -> None:
     model = model_of(LAMB(0.1, gradient_accumulation_steps=2))
     found = []
@@ -280,7 +279,6 @@ def test_the_middle_of_an_accumulation_is_known() -> None:
     assert not accumulates_gradients(model_of(LAMB(0.1)))
 
 
-@pytest.mark.skipif(not KERAS3, reason="only Keras 3 accumulates gradients")
 def test_accumulated_gradients_are_one_step() -> None:
     once, twice = (tf.Variable(start()["dense/kernel"].astype("float32")) for _ in range(2))
     plain, accumulating = LAMB(0.1), LAMB(0.1, gradient_accumulation_steps=2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tf_strategies as tfs
 from tests.cluster.collective.modes.models import KERAS3, alone, keras, variables_of
 from tests.support.replicas import require_equal_everywhere
 from tf_strategies.keras.accumulation import is_possible
@@ -27,18 +28,19 @@ def check_optimizers_see_the_gradient_of_the_joint_batch(strategy: Any) -> None:
         makers.append(
             lambda: keras.optimizers.LossScaleOptimizer(sgd(0.1, global_clipnorm=0.3), initial_scale=64.0)
         )
-        accumulating = [
-            lambda: sgd(0.1, gradient_accumulation_steps=2, clipnorm=0.2),
-            lambda: sgd(0.1, momentum=0.5, weight_decay=0.1, gradient_accumulation_steps=2),
-            lambda: sgd(
-                0.1, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2
-            ),
-        ]
-        if len(strategy.extended.worker_devices) == 1 or is_possible(keras):
-            makers += accumulating
-        else:
-            with pytest.raises(NotImplementedError, match="needs one replica a worker with Keras"):
-                require_joint_gradients(strategy, accumulating)
+    kind = sgd if KERAS3 else tfs.optimizers.SGD
+    accumulating = [
+        lambda: kind(0.1, gradient_accumulation_steps=2, clipnorm=0.2),
+        lambda: kind(0.1, momentum=0.5, weight_decay=0.1, gradient_accumulation_steps=2),
+        lambda: kind(
+            0.1, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2
+        ),
+    ]
+    if len(strategy.extended.worker_devices) == 1 or is_possible(keras):
+        makers += accumulating
+    else:
+        with pytest.raises(NotImplementedError, match="needs one replica a worker with Keras"):
+            require_joint_gradients(strategy, accumulating)
     require_joint_gradients(strategy, makers)
 
 
