@@ -171,12 +171,13 @@ def _parts(value: PerReplica) -> Tuple[TensorOrSlices, ...]:
 
 
 def is_gradient(reduce_op: tf.distribute.ReduceOp, value: PerReplica, where: Destinations) -> bool:
-    """Returns True for a sum that goes to a variable, and whose summands are not variables."""
+    """Returns True for a sum that goes to a variable, and whose summands are not that variable."""
     if reduce_op != tf.distribute.ReduceOp.SUM or isinstance(where, str):
         return False
-    if compat.whole_variable(where) is None:
+    target = compat.whole_variable(where)
+    if target is None:
         return False
-    return not any(compat.whole_variable(part) is not None for part in _parts(value))
+    return not any(compat.whole_variable(part) is target for part in _parts(value))
 
 
 def is_float(value: PerReplica) -> bool:

@@ -71,6 +71,36 @@ def clipping_by_hand_of_each_gradient() -> Trial:
     return _trial(Model, keras.optimizers.Adam(0.01))
 
 
+@program(local_replicas=False)  # TensorFlow cannot switch between replicas in tf.cond
+def gradients_accumulated_by_hand() -> Trial:
+    class Model(OwnMean):
+        def start(self) -> None:
+            self.batches = tf.Variable(0, trainable=False)
+            self.kept = [
+                tf.Variable(tf.zeros(each.shape), trainable=False) for each in self.trainable_variables
+            ]
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.loss_of(y, self(x, training=True))
+            for kept, gradient in zip(self.kept, tape.gradient(loss, self.trainable_variables)):
+                kept.assign_add(gradient)
+            self.batches.assign_add(1)
+            tf.cond(self.batches % 3 == 0, self.apply_kept, lambda: None)
+            self.tracker.update_state(loss)
+            return {"own_loss": self.tracker.result()}
+
+        def apply_kept(self) -> None:
+            self.optimizer.apply_gradients(zip(self.kept, self.trainable_variables))
+            for kept in self.kept:
+                kept.assign(tf.zeros_like(kept))
+
+    trial = _trial(Model)
+    trial.model.start()
+    return trial
+
+
 @program(local_replicas=False)  # TensorFlow gives the jacobian of no rows another shape
 def clipping_by_hand_of_the_gradient_of_each_row() -> Trial:
     """Clips the gradient of each row, as differentially private training does."""
