@@ -114,6 +114,8 @@ def _weighted_seeds(
     if not targets or not all(isinstance(each, tf.Tensor) and each.dtype.is_floating for each in targets):
         return None
     given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
+    for each in targets:
+        step.look_at_loss(each)
     weight = step.weight()
     return [
         (tf.ones_like(each) if seed is None else tf.convert_to_tensor(seed)) * tf.cast(weight, each.dtype)

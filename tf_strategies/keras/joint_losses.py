@@ -110,7 +110,7 @@ def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Call
         else:
             divisor = None
         if divisor is not None:
-            loss = loss * tf.cast(_correction(divisor), loss.dtype)
+            loss = _trusted(loss * tf.cast(_correction(divisor), loss.dtype))
         if not is_scaled_by_keras and current_step() is None and reduction not in _NO_MEANS:
             loss = loss * tf.cast(_weight_in_loop(strategy), loss.dtype)
         return loss
@@ -135,7 +135,7 @@ def apply_valid_mask_keras2(
             return weights
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
         corrected = weights * tf.cast(_correction(valid), weights.dtype)
-        return tf.where(valid > 0, corrected, tf.zeros_like(corrected))
+        return _trusted(tf.where(valid > 0, corrected, tf.zeros_like(corrected)))
 
     return apply_valid_mask
 
@@ -156,6 +156,14 @@ def _total_weight(
         while valid.shape.rank < weights.shape.rank:
             valid = valid[..., tf.newaxis]
     return tf.reduce_sum(valid * weights)
+
+
+def _trusted(value: tf.Tensor) -> tf.Tensor:
+    """Returns the value, known to the step as one that the rows of all replicas are part of."""
+    step = current_step()
+    if step is not None:
+        step.trust(value)
+    return value
 
 
 def _correction(divisor: tf.Tensor) -> tf.Tensor:

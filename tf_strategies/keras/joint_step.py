@@ -42,6 +42,8 @@ class JointStep:
         sums_logs: whether Keras adds up the scalars that the replicas return. Otherwise it takes their mean.
         postpones: whether gradients are added up when the optimizer applies them, and not when the tape
             computes them. This is for gradients that are accumulated or compressed first.
+        look_at_loss: is given each loss whose gradients are added up.
+        trust: is given tensors that are computed from the rows of all replicas.
         results: makes the object that knows the results of the model's metrics; None if Keras reads them over all replicas.
     """
 
@@ -56,11 +58,15 @@ class JointStep:
         is_agreed: Callable[[tf.Tensor], bool],
         sums_logs: bool,
         postpones: bool,
+        look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
+        trust: Callable[[tf.Tensor], None] = lambda tensor: None,
         results: Callable[[], Optional[StepResults]] = lambda: None,
     ) -> None:
         self.replicas = replicas
         self.postpones = postpones
         self.owns = owns
+        self.look_at_loss = look_at_loss
+        self.trust = trust
         self._shares = shares
         self._local_replica = local_replica
         self._is_recording = is_recording

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["CALLS", "MOST_STEPS", "Write", "WrittenVariables"]
+__all__ = ["CALLS", "MOST_STEPS", "Captures", "Write", "WrittenVariables"]
 
 CALLS = (
     "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
@@ -57,7 +57,7 @@ class WrittenVariables:
         variables = list(variables)
         owners = {id(part.handle): variable for variable in variables for part in variable.values}
         initializers = {id(part.initializer) for variable in variables for part in variable.values}
-        outside = _Captures()
+        outside = Captures()
 
         def reads(handle: tf.Tensor) -> Callable[[tf.Operation], bool]:
             return lambda op: op.type == "ReadVariableOp" and outside.of(op.inputs[0]) is handle
@@ -71,7 +71,7 @@ class WrittenVariables:
                     yield Write(owners[id(handle)], op, reads(handle), outside.of)
 
 
-class _Captures:
+class Captures:
     """Maps tensors inside functions to those outside of all functions."""
 
     def __init__(self) -> None:

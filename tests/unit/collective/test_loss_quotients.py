@@ -1,0 +1,92 @@
+"""Losses that divide by a number of a replica's own rows are warned of; two replicas of one process."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Callable
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+import tf_strategies as tfs  # noqa: E402
+
+pytestmark = pytest.mark.keras
+keras = tf.keras
+WARNING = "A loss divides by a number that depends on the rows of the replica"
+
+
+def masked_mean(losses: Any, labels: Any) -> Any:
+    valid = tf.cast(labels > 0, losses.dtype)
+    return tf.reduce_sum(losses * valid) / tf.reduce_sum(valid)
+
+
+def standardized(losses: Any, labels: Any) -> Any:
+    return tf.reduce_mean(labels * losses / (tf.math.reduce_std(losses) + 1e-6))
+
+
+def of_keras(losses: Any, labels: Any) -> Any:
+    loss = keras.losses.MeanSquaredError()
+    return loss(tf.ones_like(losses), losses, sample_weight=tf.cast(labels[:, 0] > 0, losses.dtype))
+
+
+LOSSES = [
+    ("mean", lambda losses, labels: tf.reduce_mean(losses), False),
+    ("weighted", lambda losses, labels: tf.reduce_mean(losses * labels), False),
+    (
+        "by rows",
+        lambda losses, labels: tf.reduce_sum(losses) / tf.cast(tf.shape(losses)[0], tf.float32),
+        False,
+    ),
+    ("by the batch", lambda losses, labels: tf.reduce_sum(losses) / 8.0, False),
+    ("unit rows", lambda losses, labels: tf.reduce_mean(tf.math.l2_normalize(losses, axis=1)), False),
+    ("captured", lambda losses, labels: tf.reduce_mean(losses) / tf.reduce_sum(WEIGHTS), False),
+    *(
+        [("of Keras", of_keras, False)] if hasattr(keras, "ops") else []
+    ),  # Keras 2 refuses it in a step of one's own
+    ("all rows", lambda losses, labels: masked_mean(*tfs.joint_rows((losses, labels))), False),
+    ("masked mean", masked_mean, True),
+    ("share of means", lambda losses, labels: tf.reduce_mean(losses) / tf.reduce_mean(labels), True),
+    ("standardized", standardized, True),
+]
+WEIGHTS = tf.constant([1.0, 2.0])
+
+
+def model_of(loss_of: Callable[[Any, Any], Any]) -> Any:
+    class Model(keras.Model):
+        def train_step(self, data: tuple) -> dict:
+            x, labels, *_ = data
+            with tf.GradientTape() as tape:
+                loss = loss_of(self(x, training=True), labels)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+            return {"loss": loss}
+
+    inputs = keras.layers.Input((3,))
+    model = Model(inputs, keras.layers.Dense(2)(inputs))
+    model.compile("sgd")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "warns"), [each[1:] for each in LOSSES], ids=[name for name, *_ in LOSSES]
+)
+def test_quotients_of_own_rows_are_warned_of(loss_of: Any, warns: bool, caplog) -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])  # each warns once
+    with strategy.scope():
+        model = model_of(loss_of)
+    with caplog.at_level(logging.WARNING):
+        model.train_on_batch(tf.ones([8, 3]), tf.ones([8, 2]))
+        model.train_on_batch(tf.ones([6, 3]), tf.ones([6, 2]))
+    assert caplog.text.count(WARNING) == warns
+
+
+def test_masks_of_keras_count_once_and_are_not_warned_of(caplog) -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+    with strategy.scope():
+        layers = [keras.layers.Embedding(5, 2, mask_zero=True), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.layers.Input([3]), *layers])
+        model.compile("sgd", "mse")
+    with caplog.at_level(logging.WARNING):
+        model.fit(tf.constant([[1, 0, 0], [2, 3, 4]] * 4), tf.ones([8, 3, 1]), batch_size=8, verbose=0)
+    assert WARNING not in caplog.text
