@@ -111,6 +111,11 @@ class Compressor(abc.ABC):
         self.predicate = predicate
 
     @property
+    def rounds_to(self) -> Optional[str]:
+        """The type to which each entry is rounded, if that is all that happens to it."""
+        return None
+
+    @property
     def slots(self) -> Tuple[str, ...]:
         """The names of the slots of each compressed variable.
 

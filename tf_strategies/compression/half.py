@@ -39,6 +39,10 @@ class Half(Compressor):
         super().__init__(min_elements=min_elements, predicate=predicate)
         self.dtype = choice("dtype", dtype, _DTYPES)
 
+    @property
+    def rounds_to(self):
+        return self.dtype
+
     def takes(self, name, shape):
         return super().takes(name, shape) or (self.predicate is None and not self.min_elements)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -36,6 +36,9 @@ __all__ = [
     "strategy_of_servers",
     "supports_loss_scaling",
 ]
+
+
+_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 class LossScale(NamedTuple):
@@ -128,7 +131,9 @@ def apply_scaled_keras3(original: Callable[..., Result], keras: ModuleType) -> C
             found.note(True)
             self.inner_optimizer.apply(unscaled, trainable_variables=variables)
 
-        strategy.apply_if_finite(_are_finite(grads), apply_all, lambda: found.note(False))
+        pairs = zip(unscaled, variables)
+        finite = _are_finite([*grads, *_rounded(strategy, self.inner_optimizer, pairs)])
+        strategy.apply_if_finite(finite, apply_all, lambda: found.note(False))
         return None
 
     return tf.autograph.experimental.do_not_convert(apply)
@@ -166,7 +171,8 @@ def apply_gradients_keras2(original: Callable[..., Result], keras: ModuleType) -
         if found is None:  # the scale is constant
             apply_all()
         else:
-            strategy.apply_if_finite(_are_finite(grad for grad, _ in pairs), apply_all, skip)
+            finite = _are_finite([*(grad for grad, _ in pairs), *_rounded(strategy, inner, pairs)])
+            strategy.apply_if_finite(finite, apply_all, skip)
         return None
 
     return tf.autograph.experimental.do_not_convert(apply_gradients)
@@ -213,6 +219,19 @@ def _are_finite(grads: Iterable[Optional[TensorOrSlices]]) -> tf.Tensor:
         grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads if grad is not None
     ]
     return tf.reduce_all([True, *(tf.reduce_all(tf.math.is_finite(value)) for value in values)])
+
+
+def _rounded(strategy: WorkerStrategy, optimizer: Optimizer, pairs: GradientsAndVariables) -> List[tf.Tensor]:
+    """Returns the unscaled gradients that compression rounds to another type, which may have no room for them.
+
+    An optimizer that clips makes gradients smaller before they are sent.
+    """
+    if any(getattr(optimizer, name, None) for name in _CLIPS):
+        return []
+    sent = [
+        (grad, strategy.as_sent(grad, variable)) for grad, variable in pairs if isinstance(grad, tf.Tensor)
+    ]
+    return [rounded for grad, rounded in sent if rounded.dtype != grad.dtype]
 
 
 def _divided(grad: Optional[TensorOrSlices], scale: tf.Tensor) -> Optional[TensorOrSlices]:

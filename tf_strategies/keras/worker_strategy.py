@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, 
 from tf_strategies.keras.fit_types import Callback, Logs, StepFunction
 from tf_strategies.keras.shared_progress import SharedProgress
 from tf_strategies.keras.types import Compression, Model, Variable
-from tf_strategies.types import Kwargs, Result, Structure
+from tf_strategies.types import Kwargs, Result, Structure, TensorOrSlices
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -78,6 +78,11 @@ class WorkerStrategy:
             skip: requests the updates of a step that is skipped.
         """
         raise NotImplementedError
+
+    def as_sent(self, value: TensorOrSlices, variable: Variable) -> TensorOrSlices:
+        """Returns the gradient of a variable in the type to which compression rounds it before it is applied."""
+        del variable
+        return value
 
     def one_op_seed(self) -> ContextManager[int]:
         """Opens a context in which random operations of datasets have equal seeds on all workers. A collective.

@@ -16,6 +16,7 @@ from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import ClusterConfigError, OptionsError
 from tf_strategies.keras import bridge, joint_step, scope_check
 from tf_strategies.keras.fit_types import Callback
+from tf_strategies.keras.ownership import uncast
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import ParameterServerOptions
@@ -139,6 +140,12 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         for variable in variables if self._compressed is not None else ():
             if hasattr(variable, "path"):
                 self._compressed.name(variable.value, variable.path)
+
+    def as_sent(self, value, variable):
+        if self._compressed is None:
+            return value
+        self.name_variables([variable])
+        return self._compressed.rounded(value, uncast(getattr(variable, "_value", variable)))
 
     def scope(self):
         """Returns a context in which variables are made on the servers, as `tf.distribute.Strategy.scope` does."""

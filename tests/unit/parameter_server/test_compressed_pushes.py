@@ -153,3 +153,32 @@ def test_what_overflows_with_what_was_kept_does_not_stay() -> None:
         in_steps(strategy, lambda: apply(strategy, [(variable, tf.constant(huge))]), 3, eager=False)
         kept = strategy._compressed._compression.slots(variable, variable.parts[0].variable)["residual"]
         assert np.isfinite(kept.numpy()).all(), compressor
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loss_scale_sees_what_half_precision_cannot_hold(kind: Any) -> None:
+    """1e5 is finite in float32, and infinite in float16."""
+    strategy = kind(compression=compression.Half())
+    keras3 = hasattr(keras, "ops")
+    with strategy.scope():
+        weight = (keras.Variable if keras3 else tf.Variable)(np.ones((2, 2), "float32"))
+        scaling = (keras.optimizers if keras3 else keras.mixed_precision).LossScaleOptimizer
+        optimizer = scaling(keras.optimizers.SGD(1.0), initial_scale=16.0, dynamic_growth_steps=100)
+        optimizer.build([weight])
+
+    @tf.function
+    def step(gradient: Any) -> None:
+        def replica(gradient: Any) -> None:
+            one = tf.constant(1.0)
+            scale = optimizer.scale_loss(one) if keras3 else optimizer.get_scaled_loss(one)
+            gradients = [gradient * scale]
+            if not keras3:
+                gradients = optimizer.get_unscaled_gradients(gradients)
+            optimizer.apply_gradients(zip(gradients, [weight]))
+
+        strategy.run(replica, (gradient,))
+
+    for gradient, weights, scale in ((0.25, 0.75, 16.0), (1e5, 0.75, 8.0), (0.25, 0.5, 8.0)):
+        step(tf.fill([2, 2], gradient))
+        np.testing.assert_array_equal(weight.numpy(), np.full((2, 2), weights))
+        assert float(optimizer.dynamic_scale.numpy() if keras3 else optimizer.loss_scale) == scale

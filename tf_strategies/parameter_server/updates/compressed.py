@@ -54,6 +54,13 @@ class CompressedPushes:
         """Returns the name of a variable without a name."""
         self._compression.name(variable, name)
 
+    def rounded(self, value: TensorOrSlices, variable: tf.Variable) -> TensorOrSlices:
+        """Returns a gradient in the type to which the compressor rounds it, or unchanged if it does more or nothing."""
+        dtype = self._compression.compressor.rounds_to
+        if dtype is None or not self._compression.takes(value, variable):
+            return value
+        return tf.cast(value, dtype)
+
     def pushed(self, pushes: Sequence[Push]) -> List[TensorOrSlices]:
         """Returns the gradients of a step: compressed gradients on their servers, and others unchanged on this worker."""
         found: List[Optional[TensorOrSlices]] = [None] * len(pushes)
