@@ -1,12 +1,16 @@
 """Parameter servers against TensorFlow's own, in one run, in turn: steps per second of Keras `fit` over all workers.
 
-    python -m benchmarks.parameter_server [--workers 1,2,4] [--servers 1,2] [--models 2,15] [--rounds 3]
+    python -m benchmarks.parameter_server [--workers 1,2,4] [--servers 1,2] [--models 2,15] [--rounds 3] [--rate 1gbit]
 
 The model is an MLP of about 2 or 15 million parameters, batch 32 a worker, plain SGD. Of each run the first epochs warm up; the
 rest is measured, while all workers train. "tensorflow" is `tf.distribute.ParameterServerStrategy` (with tf_keras where Keras
 is Keras 3), which needs a coordinator process besides; "async" and "sync" are ours; "alone" is the limit: as many processes
 that train at the same time without servers, each its own model. Printed are medians over rounds, the least and the greatest,
-and the ratio to TensorFlow's. What a step has to move is twice the model's size.
+and the ratio to the first system's. What a step has to move is twice the model's size.
+
+A system of ours may name a transport, a policy of mixed precision, and who casts the weights to half precision: the server, as
+the strategies do, or the worker, after they have travelled as float32: "async:auto:mixed_bfloat16:worker". With `--rate` each
+process is on a host of its own, whose link sends no faster; this needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -21,32 +25,57 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, NamedTuple
 
+from benchmarks.hosts import Hosts
 from tf_strategies.launcher.ports import ReservedPorts
 
 _WIDTHS = {2: "1024,1150", 15: "3072,3072,768"}
 _STEPS = {2: 60, 15: 15}
 _WARM_EPOCHS, _EPOCHS = 1, 4
 _SECONDS_A_RUN = 600
+_PORT = 22099
 _KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if importlib.util.find_spec("tf_keras") else {}
 
 
-def measure(system: str, transport: str, workers: int, servers: int, millions: int) -> float:
+class System(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        name: of the strategy.
+        transport: of ours.
+        policy: of mixed precision.
+        caster: "server" or "worker": who casts weights to half precision.
+    """
+
+    name: str
+    transport: str = "auto"
+    policy: str = "float32"
+    caster: str = "server"
+
+
+def measure(system: System, workers: int, servers: int, millions: int, rate: str = "") -> float:
     """Steps per second of all workers together.
+
+    Args:
+        system: what is measured.
+        workers, servers: how many there are.
+        millions: of parameters.
+        rate: of the link of each process, as `tc` writes it; "" for the loopback.
 
     Raises:
         RuntimeError: a process failed; its output is in the message.
     """
     roles = {"worker": workers}
-    if system != "alone":
+    if system.name != "alone":
         roles["ps"] = servers
-    if system == "tensorflow":
+    if system.name == "tensorflow":
         roles["chief"] = 1
-    training = ("chief",) if system == "tensorflow" else ("worker",)
-    with tempfile.TemporaryDirectory() as folder, _processes(roles, folder) as start:
+    training = ("chief",) if system.name == "tensorflow" else ("worker",)
+    with tempfile.TemporaryDirectory() as folder, _processes(roles, folder, rate) as start:
         command = [
-            sys.executable, "-m", "benchmarks.parameter_server_worker", "--system", system, "--transport", transport,
+            sys.executable, "-m", "benchmarks.parameter_server_worker", "--system", system.name,
+            "--transport", system.transport, "--policy", system.policy, "--caster", system.caster,
             "--widths", _WIDTHS[millions], "--steps", str(_STEPS[millions]), "--epochs", str(_EPOCHS),
             "--results", folder,
         ]  # fmt: skip
@@ -55,7 +84,7 @@ def measure(system: str, transport: str, workers: int, servers: int, millions: i
             if role in training and process.wait(timeout=_SECONDS_A_RUN):
                 log = Path(folder, f"{role}{index}.log").read_text()
                 raise RuntimeError(
-                    f"{role} {index} of {system} ended with {process.returncode}:\n{log[-4000:]}"
+                    f"{role} {index} of {system.name} ended with {process.returncode}:\n{log[-4000:]}"
                 )
         results = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
     return sum(_rate(result, results) for result in results)
@@ -70,23 +99,30 @@ def _rate(result: dict, results: list[dict]) -> float:
 
 
 @contextlib.contextmanager
-def _processes(roles: dict[str, int], folder: str) -> Iterator:
+def _processes(roles: dict[str, int], folder: str, rate: str) -> Iterator:
     """Starts a process for each task, with logs in the folder; what still runs at the end is killed."""
     tasks = [(role, index) for role, count in roles.items() for index in range(count)]
     running: dict[tuple[str, int], subprocess.Popen] = {}
     with contextlib.ExitStack() as held:
-        ports = held.enter_context(ReservedPorts(len(tasks)))
+        hosts = held.enter_context(Hosts(len(tasks), rate)) if rate else None
+        if hosts is None:
+            addresses = held.enter_context(ReservedPorts(len(tasks))).addresses
+        else:
+            addresses = [f"{address}:{_PORT}" for address in hosts.addresses]
         cluster: dict[str, list[str]] = {}
-        for (role, _), address in zip(tasks, ports.addresses):
+        for (role, _), address in zip(tasks, addresses):
             cluster.setdefault(role, []).append(address)
 
         def start(command: list[str]) -> dict[tuple[str, int], subprocess.Popen]:
-            for role, index in tasks:
+            for number, (role, index) in enumerate(tasks):
                 log = held.enter_context(Path(folder, f"{role}{index}.log").open("w"))
                 config = json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
                 quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", **_KERAS_2}
                 running[role, index] = subprocess.Popen(
-                    command, env={**os.environ, **quiet, "TF_CONFIG": config}, stdout=log, stderr=log
+                    command if hosts is None else hosts.command(number, command),
+                    env={**os.environ, **quiet, "TF_CONFIG": config},
+                    stdout=log,
+                    stderr=log,
                 )
             return running
 
@@ -113,8 +149,9 @@ def main() -> None:
     parser.add_argument(
         "--systems",
         default="tensorflow,async:grpc,async:auto,sync:auto,alone",
-        help="what to measure, ours with a transport after the colon; the first is what the others are compared to",
+        help="what to measure: strategy:transport:policy:caster; the first is what the others are compared to",
     )
+    parser.add_argument("--rate", default="", help="of the link of each process, such as 1gbit")
     arguments = parser.parse_args()
     systems = arguments.systems.split(",")
     print("| parameters | servers | workers | system | steps/s (least, greatest) | ratio |")
@@ -125,13 +162,16 @@ def main() -> None:
                 rates: dict[str, list[float]] = {system: [] for system in systems}
                 for _ in range(arguments.rounds):
                     for system in systems:
-                        name, _, transport = system.partition(":")
-                        rates[system].append(measure(name, transport or "auto", workers, servers, millions))
+                        found = measure(
+                            System(*system.split(":")), workers, servers, millions, arguments.rate
+                        )
+                        rates[system].append(found)
                 base = statistics.median(rates[systems[0]])
-                for system, found in rates.items():
-                    middle = statistics.median(found)
+                for system, of_rounds in rates.items():
+                    middle = statistics.median(of_rounds)
                     print(
-                        f"| {millions} M | {servers} | {workers} | {system} | {middle:.1f} ({min(found):.1f}, {max(found):.1f}) "
+                        f"| {millions} M | {servers} | {workers} | {system} | {middle:.2f} "
+                        f"({min(of_rounds):.2f}, {max(of_rounds):.2f}) "
                         f"| {middle / base:.2f} |",
                         flush=True,
                     )

@@ -34,6 +34,7 @@ __all__ = [
     "Config",
     "Gradients",
     "GradientsAndVariables",
+    "Keras2CastVariable",
     "Keras2LossScaleOptimizer",
     "Keras2Model",
     "Keras2Optimizer",
@@ -91,12 +92,29 @@ class Variable(Protocol):
 class Keras3Variable(Variable, Protocol):
     """A variable of Keras 3."""
 
+    _autocast: bool
+
     @property
     def aggregation(self) -> str: ...
 
     @property
+    def regularizer(self) -> Optional[Callable[[tf.Tensor], tf.Tensor]]: ...
+
+    @property
     def value(self) -> tf.Variable:
         """The variable of TensorFlow that holds the value."""
+
+
+class Keras2CastVariable(Variable, Protocol):
+    """A variable of Keras 2 that casts its value while a layer is called in mixed precision."""
+
+    _variable: tf.Variable
+
+    @property
+    def _cast_dtype(self) -> tf.DType: ...
+
+    def _should_cast(self) -> bool:
+        """Returns True while a layer is called that computes in another type."""
 
 
 class Operation(Protocol):

@@ -52,32 +52,46 @@ class ServerAccess:
         """
         return self._call(lambda: _come(function())) if tf.executing_eagerly() else function()
 
-    def read(self, variable: ServerVariable, trains: bool) -> tf.Tensor:
+    def read(self, variable: ServerVariable, trains: bool, dtype: Optional[tf.DType] = None) -> tf.Tensor:
         """Returns the whole value on this worker.
 
-        `trains` is True if gradients with respect to it will be computed.
+        Args:
+            variable: the variable.
+            trains: whether gradients with respect to the value will be computed.
+            dtype: the type to which the servers cast the value before they send it; None for that of the variable.
         """
+        dtype = variable.dtype if dtype is None else dtype
         step = current_step()
         if step is None:
-            return self.ask(lambda: self._fetch(variable, ()))
+            if not tf.executing_eagerly():
+                variable.last_read_as = dtype  # Keras builds layers so
+            return self.ask(lambda: self._fetch(variable, (), dtype))
         step.settle()
         with step.outside_of_branches(), _placed_freely():
+            whole = step.held(("value", id(variable), variable.dtype))
+            if isinstance(whole, tf.Tensor):
+                return tf.identity(tf.cast(whole, dtype))
+            variable.last_read_as = dtype
             return tf.identity(
                 step.cached(
-                    ("value", id(variable)), lambda: self._fetch_in_step(step, variable, trains), variable
+                    ("value", id(variable), dtype),
+                    lambda: self._fetch_in_step(step, variable, trains, dtype),
+                    variable,
                 )
             )
 
-    def read_rows(self, variable: ServerVariable, indices: tf.Tensor, trains: bool) -> tf.Tensor:
-        """Returns rows of the value on this worker: [...] integers -> [..., row shape]."""
+    def read_rows(
+        self, variable: ServerVariable, indices: tf.Tensor, trains: bool, dtype: tf.DType
+    ) -> tf.Tensor:
+        """Returns rows of the value on this worker, cast to `dtype` on the servers: [...] integers -> [..., row shape]."""
         step = current_step()
         if step is not None:
             step.settle()
         with _placed_freely():
             awaited = self._awaited(step, trains)
             if len(variable.parts) == 1:
-                return self.ask(lambda: self._fetch_rows(variable.parts[0], indices, awaited))
-            return self.ask(lambda: self._fetch_rows_of_parts(variable, indices, awaited))
+                return self.ask(lambda: self._fetch_rows(variable.parts[0], indices, awaited, dtype))
+            return self.ask(lambda: self._fetch_rows_of_parts(variable, indices, awaited, dtype))
 
     def read_in_update(self, part: Part, device: str) -> tf.Tensor:
         """Returns the value of a part on the server where an update runs.
@@ -154,25 +168,39 @@ class ServerAccess:
         for tensor, there in zip(tensors, arrived):
             step.cached((device, tensor.ref()), lambda there=there: there)
 
-    def _fetch_in_step(self, step: Step, variable: ServerVariable, trains: bool) -> tf.Tensor:
+    def _fetch_in_step(
+        self, step: Step, variable: ServerVariable, trains: bool, dtype: tf.DType
+    ) -> tf.Tensor:
         awaited = self._awaited(step, trains)
-        together = [variable] if step.has_written(variable) else self._fetch_groups.of(variable)
+        together = [variable] if step.has_written(variable) else self._fetch_groups.of(variable, dtype)
         if len(together) == 1:
-            return self._fetch(variable, awaited)
-        part = variable.parts[0]
-        key = ("together", id(variable.fetched_together), trains, len(together))
-        return step.cached(key, lambda: self._fetch_together(together, part.device, awaited))[id(variable)]
+            return self._fetch(variable, awaited, dtype)
+        key = ("together", trains, dtype, *map(id, together))
+        return step.cached(key, lambda: self._fetch_together(together, awaited, dtype))[id(variable)]
 
     def _fetch_together(
-        self, variables: Sequence[ServerVariable], device: str, awaited: Sequence[tf.Tensor]
+        self, variables: Sequence[ServerVariable], awaited: Sequence[tf.Tensor], dtype: tf.DType
     ) -> Dict[int, tf.Tensor]:
-        with tf.device(device), tf.control_dependencies(awaited):
-            there = [variable.parts[0].variable.read_value() for variable in variables]
-            joined = join(there)
-        for variable, value in zip(variables, there):
-            self._tell(variable.parts[0], value)
+        device = variables[0].parts[0].device
+        there = [self._read_there(variable, variable.parts[0], awaited) for variable in variables]
+        with tf.device(device):
+            joined = tf.cast(join(there), dtype)
         values = take_apart(self._transport.pull(joined, device), [variable.shape for variable in variables])
         return {id(variable): value for variable, value in zip(variables, values)}
+
+    def _read_there(self, variable: ServerVariable, part: Part, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns the value of a part on its server. A traced step reads it once, also if it is sent in two types."""
+
+        def read() -> tf.Tensor:
+            with tf.control_dependencies(awaited):
+                value = part.on_server(part.variable.read_value)
+            self._tell(part, value)
+            return value
+
+        step = current_step()
+        if step is None or tf.executing_eagerly():
+            return read()
+        return step.cached(("there", id(part.variable), bool(awaited)), read, variable)
 
     def _tell(self, part: Part, value: tf.Tensor, rows: Optional[tf.Tensor] = None) -> None:
         step = current_step()
@@ -186,23 +214,30 @@ class ServerAccess:
         """
         return () if step is None or not trains else self._rule.before_reading(step)
 
-    def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
-        with tf.control_dependencies(awaited):
-            values = [part.on_server(part.variable.read_value) for part in variable.parts]
-        for part, value in zip(variable.parts, values):
-            self._tell(part, value)
-        pieces = [self._transport.pull(value, part.device) for value, part in zip(values, variable.parts)]
+    def _fetch(self, variable: ServerVariable, awaited: Sequence[tf.Tensor], dtype: tf.DType) -> tf.Tensor:
+        values = [self._read_there(variable, part, awaited) for part in variable.parts]
+        pieces = [self._pull(value, part, dtype) for value, part in zip(values, variable.parts)]
         return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0)
 
-    def _fetch_rows(self, part: Part, indices: tf.Tensor, awaited: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _pull(self, value: tf.Tensor, part: Part, dtype: tf.DType) -> tf.Tensor:
+        """Returns a value of a server on this worker, in the type in which it is sent."""
+        return self._transport.pull(part.on_server(lambda: tf.cast(value, dtype)), part.device)
+
+    def _fetch_rows(
+        self, part: Part, indices: tf.Tensor, awaited: Sequence[tf.Tensor], dtype: tf.DType
+    ) -> tf.Tensor:
         numbers = self._transport.push(indices, part.device)
         with tf.control_dependencies(awaited):
             rows = part.on_server(lambda: part.variable.sparse_read(numbers))
         self._tell(part, rows, numbers)
-        return self._transport.pull(rows, part.device)
+        return self._pull(rows, part, dtype)
 
     def _fetch_rows_of_parts(
-        self, variable: ServerVariable, indices: tf.Tensor, awaited: Sequence[tf.Tensor]
+        self,
+        variable: ServerVariable,
+        indices: tf.Tensor,
+        awaited: Sequence[tf.Tensor],
+        dtype: tf.DType,
     ) -> tf.Tensor:
         flat = tf.reshape(indices, [-1])
         starts = tf.constant([part.start for part in variable.parts[1:]], flat.dtype)
@@ -211,7 +246,7 @@ class ServerAccess:
             tf.range(tf.size(flat)), owners, len(variable.parts)
         )
         rows = [
-            self._fetch_rows(part, tf.gather(flat, where) - tf.cast(part.start, flat.dtype), awaited)
+            self._fetch_rows(part, tf.gather(flat, where) - tf.cast(part.start, flat.dtype), awaited, dtype)
             for part, where in zip(variable.parts, positions)
         ]
         shape = tf.concat([tf.shape(indices), variable.shape[1:].as_list()], axis=0)

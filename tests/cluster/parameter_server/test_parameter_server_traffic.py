@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.parameter_server.traffic_worker import BATCH, SIZE, TOP
+from tests.cluster.parameter_server.traffic_worker import BATCH, CLASSES, LENGTH, SIZE, TOP, WIDTH
 from tests.support.namespaces import TwoHosts, missing
 from tests.support.processes import ProcessGroup, tf_config
 
@@ -48,6 +48,14 @@ def test_a_step_moves_the_model_once_each_way_and_of_embeddings_only_rows(
     small = counted["compressed"]
     assert small["model"] <= small["received"] <= _FRAMING * small["model"] + _SMALL_MESSAGES
     assert TOP * small["model"] <= small["sent"] <= 1.5 * TOP * small["model"] + _SMALL_MESSAGES
+    # Layers in half precision get what they compute with: rows and kernels in 2 bytes, but for a kernel that is regularized.
+    # The last layer computes in float32.
+    halves = BATCH * LENGTH * SIZE + (2 * CLASSES + WIDTH + 1) * WIDTH
+    singles = LENGTH * SIZE * 2 * CLASSES + CLASSES * WIDTH
+    for size, received in zip((2, 4), counted["mixed"]["received"]):
+        expected = size * halves + 4 * singles
+        assert expected <= received <= _FRAMING * expected + _SMALL_MESSAGES, (size, received, expected)
+    assert counted["mixed"]["same"]
     # Its 60 tensors travel together, each way in one message, and not one by one.
     assert counted["deep"]["sent packets"] < 40
     assert counted["deep"]["received packets"] < 40

@@ -104,6 +104,38 @@ def test_gradients_are_those_of_a_plain_variable(pair, traced) -> None:
     np.testing.assert_allclose(tf.convert_to_tensor(mine[1]), tf.convert_to_tensor(plain[1]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_half_precision_and_its_gradients_are_those_of_a_cast(pair, cutting, traced) -> None:
+    """In a step, which also reads the value as float32."""
+    variable, _ = pair
+    numbers = tf.constant([[0, 6], [3, 3]])
+    third = tf.constant(1 / 3, tf.bfloat16)
+
+    def results(half: Any, rows: Any) -> Any:
+        def replica() -> Any:
+            with tf.GradientTape() as tape:
+                first, looked_up = half(), rows()
+                assert first.dtype == looked_up.dtype == tf.bfloat16
+                second, again = tf.identity(variable), half()
+                losses = [first * third, looked_up * third, second / 7, again * again * third]
+                loss = tf.add_n([tf.reduce_sum(tf.cast(each, tf.float32)) for each in losses])
+            gradient = tf.convert_to_tensor(tape.gradient(loss, variable))
+            assert gradient.dtype == tf.float32
+            return [*losses, gradient]
+
+        return cutting.run(tf.function(replica) if traced else replica)
+
+    here = results(
+        lambda: tf.cast(variable, tf.bfloat16), lambda: tf.cast(variable.sparse_read(numbers), tf.bfloat16)
+    )
+    there = results(
+        lambda: variable.read_as(tf.bfloat16), lambda: variable.sparse_read_as(numbers, tf.bfloat16)
+    )
+    for one, other in zip(here, there):
+        np.testing.assert_array_equal(tf.cast(one, tf.float32), tf.cast(other, tf.float32))
+    assert variable.read_as(tf.float64).dtype == tf.float64
+
+
 def test_branches_and_loops_read_and_write(pair) -> None:
     mine, plain = pair
 

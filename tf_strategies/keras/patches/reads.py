@@ -10,6 +10,7 @@ from tf_strategies.keras.patches.patch import FIRST, KERAS3, NONE, Read
 __all__ = ["READS"]
 
 _HANDLER = "src.engine.data_adapter:DataHandler"
+_CAST2 = "src.mixed_precision.autocast_variable:AutoCastVariable"
 _ITERATOR = "src.backend.tensorflow.trainer:TFEpochIterator"
 
 READS: Tuple[Read, ...] = (
@@ -78,8 +79,12 @@ READS: Tuple[Read, ...] = (
     Read("", "_u_product_counter", "whether Nadam counts in Python", FIRST, KERAS3),
     Read("", "_built", "of a legacy optimizer", FIRST, KERAS3),
     Read("", "_create_all_weights", "of a legacy optimizer", FIRST, KERAS3),
+    Read("Variable", "_autocast", "whether a layer casts the variable", KERAS3, NONE),
+    Read("layers.Embedding", "_use_one_hot_matmul", "whether rows are looked up", FIRST, KERAS3),
+    Read(_CAST2, "_should_cast", "whether a layer casts the variable", FIRST, KERAS3),
+    Read(_CAST2, "_cast_dtype", "the type in which a layer computes", FIRST, KERAS3),
     Read(
-        "src.mixed_precision.autocast_variable:AutoCastVariable",
+        _CAST2,
         "_variable",
         "the variable that is cast when it is read",
         FIRST,

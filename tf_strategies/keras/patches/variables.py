@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from tf_strategies.keras import embedding, ownership, seeds, server_variables, shuffling
+from tf_strategies.keras import autocast, embedding, ownership, seeds, server_variables, shuffling
 from tf_strategies.keras.patches.patch import KERAS3, Patch
 
 __all__ = ["VARIABLES"]
 
 _OPTIMIZER2 = "src.optimizers.legacy.optimizer_v2:OptimizerV2"
 _SCALED2 = "src.mixed_precision.loss_scale_optimizer"
+_CAST2 = "src.mixed_precision.autocast_variable:AutoCastVariable"
 
 VARIABLES: Tuple[Patch, ...] = (
     # The owner of a variable, and its place.
@@ -59,7 +60,26 @@ VARIABLES: Tuple[Patch, ...] = (
         "subtracts on the servers, so that no count is lost",
         KERAS3,
     ),
+    # Reads.
     Patch("layers.Embedding", "call", embedding.call, "looks up rows in place", KERAS3),
+    Patch(
+        "layers.Embedding",
+        "call",
+        embedding.call_keras2,
+        "looks up rows that servers cast",
+        until=KERAS3,
+    ),
+    Patch("Variable", "_maybe_autocast", autocast.cast, "casts on the servers", KERAS3),
+    Patch(_CAST2, "value", autocast.read, "casts on the servers", until=KERAS3),
+    Patch(_CAST2, "read_value", autocast.read, "casts on the servers", until=KERAS3),
+    Patch(_CAST2, "_dense_var_to_tensor", autocast.as_tensor, "casts on the servers", until=KERAS3),
+    Patch(
+        "src.engine.base_layer:Layer",
+        "_handle_weight_regularization",
+        autocast.add_regularizer,
+        "casts weights that a loss reads on the worker",
+        until=KERAS3,
+    ),
     # Random numbers.
     Patch(
         "random.SeedGenerator", "next", seeds.next_seed, "makes each replica draw different numbers", KERAS3

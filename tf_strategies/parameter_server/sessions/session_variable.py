@@ -29,6 +29,8 @@ class SessionVariable(ServerVariable):
         others: the arguments of `ServerVariable`.
     """
 
+    casts_on_servers = False
+
     def __init__(self, parts: Sequence[Part], *, initial: tf.Tensor, **others: Any) -> None:
         super().__init__(parts, shape=initial.shape, dtype=initial.dtype, in_graph_mode=True, **others)
         self._initial = initial

@@ -189,12 +189,16 @@ class Step:
 
         In a branch or loop it is called again: what one of them has made is not there for others.
         """
-        key = (None if tf.executing_eagerly() else tf.compat.v1.get_default_graph(), key)
+        key = self._here(key)
         if key not in self._held:
             self._held[key] = make()
             if read_of is not None:
                 self._reads.setdefault(id(read_of), []).append(key)
         return self._held[key]
+
+    def held(self, key: Hashable) -> Optional[object]:
+        """Returns the value that `cached` has for a key, or None."""
+        return self._held.get(self._here(key))
 
     def has_written(self, variable: tf.Variable) -> bool:
         return id(variable) in self._written
@@ -204,6 +208,10 @@ class Step:
         self._written.add(id(variable))
         for key in self._reads.pop(id(variable), ()):
             del self._held[key]
+
+    @staticmethod
+    def _here(key: Hashable) -> Hashable:
+        return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph(), key
 
 
 def _nothing() -> None:

@@ -31,10 +31,14 @@ class ServerVariable(compat.BaseResourceVariable):
 
     Attributes:
         fetched_together: references to the variables that a step fetches together with this one, itself among them.
+        casts_on_servers: whether `read_as` sends a narrower type.
+        last_read_as: the type in which steps have last read the value; None before they have.
     """
 
     lives_on_servers = True
     looks_up_in_place = True
+    casts_on_servers = True
+    last_read_as: Optional[tf.DType] = None
     fetched_together: Sequence[weakref.ref[ServerVariable]] = ()
 
     def __init__(
@@ -113,6 +117,15 @@ class ServerVariable(compat.BaseResourceVariable):
         trains = self._trains_with_reads()
         return self._recorded(lambda: self._access.read(self, trains), lambda upstream: upstream)
 
+    def read_as(self, dtype: tf.DType) -> tf.Tensor:
+        """Returns the value, cast to `dtype`. If this has fewer bytes, the servers cast it before they send it."""
+        if not self._can_cast_on_servers(dtype):
+            return tf.cast(self.value(), dtype)
+        trains = self._trains_with_reads()
+        return self._recorded(
+            lambda: self._access.read(self, trains, dtype), lambda upstream: tf.cast(upstream, self.dtype)
+        )
+
     def read_at_start(self) -> tf.Tensor:
         """Returns the value, which a training step reads together with the weights."""
         return self._access.read(self, trains=True)
@@ -126,14 +139,29 @@ class ServerVariable(compat.BaseResourceVariable):
         part = self._part_in_update()
         if part is not None:
             return part.on_server(lambda: part.variable.sparse_read(indices))
+        return self._read_rows(indices, self.dtype)
 
+    def sparse_read_as(self, indices: TensorLike, dtype: tf.DType) -> tf.Tensor:
+        """Returns rows as `sparse_read` does, cast to `dtype`. If this has fewer bytes, the servers cast them."""
+        if not self._can_cast_on_servers(dtype):
+            return tf.cast(self.sparse_read(indices), dtype)
+        return self._read_rows(tf.convert_to_tensor(indices), dtype)
+
+    def _read_rows(self, indices: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         def slices(upstream: tf.Tensor) -> tf.IndexedSlices:
             flat = tf.reshape(indices, [-1])
             rows = tf.reshape(upstream, tf.concat([tf.shape(flat), self.shape[1:]], axis=0))
+            rows = tf.cast(rows, self.dtype)
             return tf.IndexedSlices(rows, flat, dense_shape=tf.constant(self.shape.as_list(), flat.dtype))
 
         trains = self._trains_with_reads()
-        return self._recorded(lambda: self._access.read_rows(self, indices, trains), slices)
+        return self._recorded(lambda: self._access.read_rows(self, indices, trains, dtype), slices)
+
+    def _can_cast_on_servers(self, dtype: tf.DType) -> bool:
+        """Returns True if the value is sent, and has fewer bytes as `dtype`."""
+        if not self.casts_on_servers or compat.is_saving() or running_update() is not None:
+            return False
+        return dtype.is_floating and self.dtype.is_floating and dtype.size < self.dtype.size
 
     def gather_nd(self, indices, name=None):
         return tf.gather_nd(self.read_value(), indices, name=name)

@@ -47,7 +47,11 @@ class FetchGroups:
             variable.fetched_together.append(weakref.ref(variable))
 
     @staticmethod
-    def of(variable: tf.Variable) -> List[tf.Variable]:
-        """Returns the variables to fetch together with this one, including itself."""
+    def of(variable: tf.Variable, dtype: tf.DType) -> List[tf.Variable]:
+        """Returns the variables to fetch as `dtype` together with this one, including itself.
+
+        Variables that steps read in another type are left out, so that they do not travel twice.
+        """
         found = [reference() for reference in variable.fetched_together]
-        return [each for each in found if each is not None] or [variable]
+        alike = [each for each in found if each is not None and each.last_read_as in (None, dtype)]
+        return alike or [variable]
