@@ -1,16 +1,12 @@
 """Parameter servers against TensorFlow's own, in one run, in turn: steps per second of Keras `fit` over all workers.
 
-    python -m benchmarks.parameter_server [--workers 1,2,4] [--servers 1,2] [--models 2,15] [--rounds 3] [--rate 1gbit]
+    python -m benchmarks.parameter_server [--workers 1,2,4] [--servers 1,2] [--models 2,15] [--rounds 3]
 
 The model is an MLP of about 2 or 15 million parameters, batch 32 a worker, plain SGD. Of each run the first epochs warm up; the
 rest is measured, while all workers train. "tensorflow" is `tf.distribute.ParameterServerStrategy` (with tf_keras where Keras
 is Keras 3), which needs a coordinator process besides; "async" and "sync" are ours; "alone" is the limit: as many processes
 that train at the same time without servers, each its own model. Printed are medians over rounds, the least and the greatest,
-and the ratio to the first system's. What a step has to move is twice the model's size.
-
-A system of ours may name a transport, a policy of mixed precision, and who casts the weights to half precision: the server, as
-the strategies do, or the worker, after they have travelled as float32: "async:auto:mixed_bfloat16:worker". With `--rate` each
-process is on a host of its own, whose link sends no faster; this needs root and iproute2.
+and the ratio to TensorFlow's. What a step has to move is twice the model's size.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import Iterator
 
 from benchmarks.hosts import Hosts
 from tf_strategies.launcher.ports import ReservedPorts
@@ -38,44 +34,21 @@ _PORT = 22099
 _KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"} if importlib.util.find_spec("tf_keras") else {}
 
 
-class System(NamedTuple):
-    """What is measured.
-
-    Attributes:
-        name: of the strategy.
-        transport: of ours.
-        policy: of mixed precision.
-        caster: "server" or "worker": who casts weights to half precision.
-    """
-
-    name: str
-    transport: str = "auto"
-    policy: str = "float32"
-    caster: str = "server"
-
-
-def measure(system: System, workers: int, servers: int, millions: int, rate: str = "") -> float:
+def measure(system: str, transport: str, workers: int, servers: int, millions: int) -> float:
     """Steps per second of all workers together.
-
-    Args:
-        system: what is measured.
-        workers, servers: how many there are.
-        millions: of parameters.
-        rate: of the link of each process, as `tc` writes it; "" for the loopback.
 
     Raises:
         RuntimeError: a process failed; its output is in the message.
     """
     roles = {"worker": workers}
-    if system.name != "alone":
+    if system != "alone":
         roles["ps"] = servers
-    if system.name == "tensorflow":
+    if system == "tensorflow":
         roles["chief"] = 1
-    training = ("chief",) if system.name == "tensorflow" else ("worker",)
-    with tempfile.TemporaryDirectory() as folder, _processes(roles, folder, rate) as start:
+    training = ("chief",) if system == "tensorflow" else ("worker",)
+    with tempfile.TemporaryDirectory() as folder, processes(roles, folder) as start:
         command = [
-            sys.executable, "-m", "benchmarks.parameter_server_worker", "--system", system.name,
-            "--transport", system.transport, "--policy", system.policy, "--caster", system.caster,
+            sys.executable, "-m", "benchmarks.parameter_server_worker", "--system", system, "--transport", transport,
             "--widths", _WIDTHS[millions], "--steps", str(_STEPS[millions]), "--epochs", str(_EPOCHS),
             "--results", folder,
         ]  # fmt: skip
@@ -84,7 +57,7 @@ def measure(system: System, workers: int, servers: int, millions: int, rate: str
             if role in training and process.wait(timeout=_SECONDS_A_RUN):
                 log = Path(folder, f"{role}{index}.log").read_text()
                 raise RuntimeError(
-                    f"{role} {index} of {system.name} ended with {process.returncode}:\n{log[-4000:]}"
+                    f"{role} {index} of {system} ended with {process.returncode}:\n{log[-4000:]}"
                 )
         results = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
     return sum(_rate(result, results) for result in results)
@@ -99,8 +72,14 @@ def _rate(result: dict, results: list[dict]) -> float:
 
 
 @contextlib.contextmanager
-def _processes(roles: dict[str, int], folder: str, rate: str) -> Iterator:
-    """Starts a process for each task, with logs in the folder; what still runs at the end is killed."""
+def processes(roles: dict[str, int], folder: str, rate: str = "") -> Iterator:
+    """Starts a process for each task, with logs in the folder; what still runs at the end is killed.
+
+    Args:
+        roles: how many tasks each role has.
+        folder: for logs.
+        rate: of the links of the hosts, of which each process has one, as `tc` writes it; "" for one host.
+    """
     tasks = [(role, index) for role, count in roles.items() for index in range(count)]
     running: dict[tuple[str, int], subprocess.Popen] = {}
     with contextlib.ExitStack() as held:
@@ -149,9 +128,8 @@ def main() -> None:
     parser.add_argument(
         "--systems",
         default="tensorflow,async:grpc,async:auto,sync:auto,alone",
-        help="what to measure: strategy:transport:policy:caster; the first is what the others are compared to",
+        help="what to measure, ours with a transport after the colon; the first is what the others are compared to",
     )
-    parser.add_argument("--rate", default="", help="of the link of each process, such as 1gbit")
     arguments = parser.parse_args()
     systems = arguments.systems.split(",")
     print("| parameters | servers | workers | system | steps/s (least, greatest) | ratio |")
@@ -162,16 +140,13 @@ def main() -> None:
                 rates: dict[str, list[float]] = {system: [] for system in systems}
                 for _ in range(arguments.rounds):
                     for system in systems:
-                        found = measure(
-                            System(*system.split(":")), workers, servers, millions, arguments.rate
-                        )
-                        rates[system].append(found)
+                        name, _, transport = system.partition(":")
+                        rates[system].append(measure(name, transport or "auto", workers, servers, millions))
                 base = statistics.median(rates[systems[0]])
-                for system, of_rounds in rates.items():
-                    middle = statistics.median(of_rounds)
+                for system, found in rates.items():
+                    middle = statistics.median(found)
                     print(
-                        f"| {millions} M | {servers} | {workers} | {system} | {middle:.2f} "
-                        f"({min(of_rounds):.2f}, {max(of_rounds):.2f}) "
+                        f"| {millions} M | {servers} | {workers} | {system} | {middle:.1f} ({min(found):.1f}, {max(found):.1f}) "
                         f"| {middle / base:.2f} |",
                         flush=True,
                     )

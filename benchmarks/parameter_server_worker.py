@@ -49,9 +49,7 @@ def endless_batches(*_: object) -> tf.data.Dataset:
 
 def train_ours(arguments: argparse.Namespace) -> None:
     import tf_strategies as tfs
-    from tf_strategies.parameter_server.variables.server_variable import ServerVariable
 
-    ServerVariable.casts_on_servers = arguments.caster == "server"
     options = tfs.ParameterServerOptions(transport=arguments.transport)
     if arguments.system == "sync":
         strategy = tfs.SyncReplicasStrategy(options=options)
@@ -104,8 +102,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--system", choices=["alone", "async", "sync", "tensorflow"], required=True)
     parser.add_argument("--transport", default="auto")
-    parser.add_argument("--policy", default="float32")
-    parser.add_argument("--caster", choices=["server", "worker"], default="server")
     parser.add_argument(
         "--widths", type=lambda text: [int(width) for width in text.split(",")], required=True
     )
@@ -114,7 +110,6 @@ def main() -> None:
     parser.add_argument("--results", required=True)
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.keras.mixed_precision.set_global_policy(arguments.policy)
     train = {"alone": train_alone, "tensorflow": train_tensorflow}.get(arguments.system, train_ours)
     train(arguments)
 
