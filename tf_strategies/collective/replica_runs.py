@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
 from tf_strategies.collective.input.uneven_batches import BatchRows
-from tf_strategies.collective.loss_quotients import LossQuotients
+from tf_strategies.collective.loss_means import LossMeans
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables import averaged_states, summed_states
 from tf_strategies.collective.variables.averaged_states import SharedTensors, rows_in
@@ -73,7 +73,7 @@ class ReplicaRuns:
         )
         self._shared = SharedTensors()
         who = {"replicas": lambda: self._replicas, "is_first": lambda: group.rank == 0}
-        self._losses = LossQuotients(shared=self._shared, **who)
+        self._losses = LossMeans(shared=self._shared, **who)
         self._summed = WriteWarnings(
             variables=self._summed_metrics, fault=what_sets, message=summed_states.MESSAGE, **who
         )

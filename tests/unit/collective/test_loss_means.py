@@ -1,4 +1,4 @@
-"""Losses that divide by a number of a replica's own rows are warned of; two replicas of one process."""
+"""Losses that are no means over rows are warned of; two replicas of one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tf_strategies as tfs  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
-WARNING = "A loss divides by a number that depends on the rows of the replica"
+WARNING = "A loss is no mean over rows"
 
 
 def masked_mean(losses: Any, labels: Any) -> Any:
@@ -40,6 +40,11 @@ LOSSES = [
     ),
     ("by the batch", lambda losses, labels: tf.reduce_sum(losses) / 8.0, False),
     ("unit rows", lambda losses, labels: tf.reduce_mean(tf.math.l2_normalize(losses, axis=1)), False),
+    (
+        "weighted sum",
+        lambda losses, labels: 0.5 * tf.reduce_mean(losses) - tf.reduce_mean(tf.abs(labels)),
+        False,
+    ),
     ("captured", lambda losses, labels: tf.reduce_mean(losses) / tf.reduce_sum(WEIGHTS), False),
     *(
         [("of Keras", of_keras, False)] if hasattr(keras, "ops") else []
@@ -48,6 +53,9 @@ LOSSES = [
     ("masked mean", masked_mean, True),
     ("share of means", lambda losses, labels: tf.reduce_mean(losses) / tf.reduce_mean(labels), True),
     ("standardized", standardized, True),
+    ("root", lambda losses, labels: tf.sqrt(tf.reduce_mean(losses**2)), True),
+    ("hinge of means", lambda losses, labels: tf.maximum(0.0, 1.0 - tf.reduce_mean(losses)), True),
+    ("product of means", lambda losses, labels: tf.reduce_mean(losses) * tf.reduce_mean(labels), True),
 ]
 WEIGHTS = tf.constant([1.0, 2.0])
 
@@ -71,7 +79,7 @@ def model_of(loss_of: Callable[[Any, Any], Any]) -> Any:
 @pytest.mark.parametrize(
     ("loss_of", "warns"), [each[1:] for each in LOSSES], ids=[name for name, *_ in LOSSES]
 )
-def test_quotients_of_own_rows_are_warned_of(loss_of: Any, warns: bool, caplog) -> None:
+def test_what_is_no_mean_over_rows_is_warned_of(loss_of: Any, warns: bool, caplog) -> None:
     strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])  # each warns once
     with strategy.scope():
         model = model_of(loss_of)

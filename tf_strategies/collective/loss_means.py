@@ -1,0 +1,115 @@
+"""Finds losses of a `train_step` that are no means over rows.
+
+A masked mean divides the sum over the valid rows by their number; the root of a mean square is a root. The mean of such numbers
+over replicas is not the number of the joint batch: they are not linear in what is added up over the rows.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+from typing import Callable, Iterator, Optional, Sequence
+
+import tensorflow as tf
+
+from tf_strategies.collective.variables.averaged_states import SharedTensors
+from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Captures
+
+__all__ = ["MESSAGE", "LossMeans", "what_is_no_mean"]
+
+MESSAGE = (
+    "A loss is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
+    "by which a masked mean divides. The losses of the %d replicas are averaged, which is not the loss of one process. Compute "
+    "it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+)
+
+_log = logging.getLogger("tf_strategies")
+
+_DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
+_EQUAL = ("Const", "ReadVariableOp", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
+_DIVISIONS = ("RealDiv", "Div", "DivNoNan")
+_PRODUCTS = ("Mul", "MulNoNan")
+_NOT_LINEAR = (
+    "Sqrt", "Rsqrt", "Square", "Pow", "Log", "Log1p", "Exp", "Expm1", "Sigmoid", "Softplus", "Tanh", "Relu", "Abs",
+    "Maximum", "Minimum", "Reciprocal", "Inv", "SquaredDifference",
+)  # fmt: skip
+
+
+class LossMeans:
+    """Warns, once, of a loss that is no mean over rows.
+
+    Args:
+        shared: the tensors that have the rows of all replicas.
+        replicas: returns the number of all replicas.
+        is_first: returns whether this worker is the one that warns.
+    """
+
+    def __init__(
+        self, *, shared: SharedTensors, replicas: Callable[[], int], is_first: Callable[[], bool]
+    ) -> None:
+        self._shared, self._replicas, self._is_first = shared, replicas, is_first
+        self._warned = False
+
+    def look_at(self, loss: tf.Tensor) -> None:
+        """Looks at the operations by which a loss is computed. An eager loss has none."""
+        if self._warned or not self._is_first() or hasattr(loss, "numpy"):
+            return
+        found = what_is_no_mean(loss, self._shared)
+        if found is not None:
+            self._warned = True
+            _log.warning(MESSAGE, found.type, found.name, self._replicas())
+
+
+def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Operation]:
+    """Returns an operation of a loss that is not linear in a scalar which is computed from the rows; None if there is none."""
+    captures = Captures()
+    for op in _operations(loss, shared, captures):
+        scalars = [each for each in op.inputs if each.shape.rank == 0]
+        if op.type in _DIVISIONS:
+            scalars = [each for each in op.inputs[1:] if each.shape.rank == 0]
+        elif (op.type in _PRODUCTS and len(scalars) < 2) or op.type not in (*_NOT_LINEAR, *_PRODUCTS):
+            continue
+        by_rows = [each for each in scalars if _depends_on_rows(each, shared, captures)]
+        if len(by_rows) > (1 if op.type in _PRODUCTS else 0):
+            return op
+    return None
+
+
+def _depends_on_rows(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> bool:
+    return any(
+        op.type in _DATA or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
+        for op in _operations(value, shared, captures)
+    )
+
+
+def _operations(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> Iterator[tf.Operation]:
+    """Yields the operations by which a value is computed, without those of values that are the same on all replicas.
+
+    A placeholder is yielded if nothing is known of what it stands for.
+    """
+    to_see, seen = collections.deque([value]), set()
+    while to_see and len(seen) < MOST_STEPS:
+        tensor = to_see.popleft()
+        op = tensor.op
+        if tensor in shared or op.type in _EQUAL or (id(op.graph), tensor.name) in seen:
+            continue
+        seen.add((id(op.graph), tensor.name))
+        if op.type == "Placeholder":
+            outside = captures.of(tensor)
+            if outside is tensor:
+                yield op
+            elif hasattr(outside, "op") and not hasattr(outside, "numpy"):
+                to_see.append(outside)
+            continue
+        yield op
+        to_see += _inputs(tensor)
+
+
+def _inputs(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
+    if tensor.op.type in CALLS or tensor.op.type in _DATA:
+        return ()
+    return [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else list(tensor.op.inputs)
+
+
+def _has_rows(tensor: tf.Tensor) -> bool:
+    return tensor.dtype not in (tf.resource, tf.variant) and tensor.shape.rank != 0
