@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import Callable
 
 from tf_strategies.control_plane.messages import Wait
@@ -10,10 +12,14 @@ from tf_strategies.control_plane.messages import Wait
 __all__ = ["Monitor"]
 
 _REPORT_SECONDS = 1.0
+_LATE_SECONDS = 1.0  # a process that runs on so much later was stopped, or had no processor
 
 
 class Monitor:
     """Reports once a second how far this rank is and in which collective it waits, and once that it no longer waits.
+
+    A process that was stopped for some seconds has not moved data meanwhile, although all may have arrived. So `quiet` counts
+    only the seconds in which it ran.
 
     All functions are called on the thread of the monitor.
 
@@ -57,13 +63,18 @@ class Monitor:
             self._thread.join(seconds)
 
     def _run(self) -> None:
-        said_idle = True
+        said_idle, ran, runs_since = True, time.monotonic(), -math.inf
         while True:
             self._look.wait(_REPORT_SECONDS)
             self._look.clear()
             if self._stopped.is_set():
                 return
+            now = time.monotonic()
+            if now - ran > _REPORT_SECONDS + _LATE_SECONDS:
+                runs_since = now
+            ran = now
             wait = self._waiting() or Wait()
+            wait = wait._replace(quiet=min(wait.quiet, now - runs_since))
             if wait.instance >= 0 or not said_idle:
                 self._report(wait)
             said_idle = wait.instance < 0

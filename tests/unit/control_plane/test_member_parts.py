@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -123,3 +126,24 @@ def test_an_exchange_that_is_late_names_rank_0(monkeypatch: pytest.MonkeyPatch) 
         BootstrapError, match=r"'addresses' was not complete within 0\.1 s, and worker 0 \(a:1\)"
     ):
         Group(timeout=0.1).exchanging.exchange({}, "addresses")
+
+
+def test_a_wait_is_not_quiet_while_the_process_does_not_run() -> None:
+    """A real stop: the other process may have moved on, and the data that this one waits for may be there."""
+    program = (
+        "import sys\nfrom tf_strategies.control_plane.messages import Wait\n"
+        "from tf_strategies.control_plane.monitor import Monitor\n"
+        "monitor = Monitor(lambda: Wait(4, 60.0, 60.0, 'sum'), lambda wait: print(wait.quiet, flush=True), lambda: None)\n"
+        "monitor.start()\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert float(process.stdout.readline()) == 60.0
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3.0)
+        process.send_signal(signal.SIGCONT)
+        quiet = [float(process.stdout.readline()) for _ in range(3)]
+        process.stdin.close()
+    assert min(quiet) < 0.5
+    assert max(quiet) < 3.5
