@@ -284,9 +284,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         In a local step a sum of floats counts this worker's part once for each worker, because losses of loops are divided by the
         rows of all workers.
         """
-        if is_gradient(reduce_op, value, where):
+        is_of_loss = is_gradient(reduce_op, value, where)
+        if is_of_loss:
             self._require_averaged(compat.whole_variable(where))
-        is_part = reduce_op == tf.distribute.ReduceOp.SUM and is_float(value)
+        is_part = is_of_loss or (reduce_op == tf.distribute.ReduceOp.SUM and is_float(value))
         return (scaled(value, self._workers.size) if is_part and self.is_in_local_step else value), where
 
     def _require_averaged(self, variable):

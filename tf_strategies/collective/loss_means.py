@@ -7,6 +7,7 @@ over replicas is not the number of the joint batch: they are not linear in what 
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 from typing import Callable, Iterator, Optional, Sequence
 
@@ -28,6 +29,7 @@ _log = logging.getLogger("tf_strategies")
 _DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _EQUAL = ("Const", "ReadVariableOp", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
+_NEAR = 10  # the operations between a mean and a mask
 _PRODUCTS = ("Mul", "MulNoNan")
 _NOT_LINEAR = (
     "Sqrt", "Rsqrt", "Square", "Pow", "Log", "Log1p", "Exp", "Expm1", "Sigmoid", "Softplus", "Tanh", "Relu", "Abs",
@@ -52,7 +54,7 @@ class LossMeans:
 
     def look_at(self, loss: tf.Tensor) -> None:
         """Looks at the operations by which a loss is computed. An eager loss has none."""
-        if self._warned or not self._is_first() or hasattr(loss, "numpy"):
+        if self._warned or self._replicas() == 1 or not self._is_first() or hasattr(loss, "numpy"):
             return
         found = what_is_no_mean(loss, self._shared)
         if found is not None:
@@ -64,15 +66,31 @@ def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Opera
     """Returns an operation of a loss that is not linear in a scalar which is computed from the rows; None if there is none."""
     captures = Captures()
     for op in _operations(loss, shared, captures):
-        scalars = [each for each in op.inputs if each.shape.rank == 0]
+        if op.type == "Mean" and op.outputs[0].shape.rank == 0 and _is_over_chosen_rows(op, shared, captures):
+            return op
         if op.type in _DIVISIONS:
-            scalars = [each for each in op.inputs[1:] if each.shape.rank == 0]
-        elif (op.type in _PRODUCTS and len(scalars) < 2) or op.type not in (*_NOT_LINEAR, *_PRODUCTS):
+            operands = op.inputs[1:]
+        elif op.type in (*_PRODUCTS, *_NOT_LINEAR):
+            operands = op.inputs
+        else:
             continue
-        by_rows = [each for each in scalars if _depends_on_rows(each, shared, captures)]
+        by_rows = [
+            each for each in operands if each.shape.rank == 0 and _depends_on_rows(each, shared, captures)
+        ]
         if len(by_rows) > (1 if op.type in _PRODUCTS else 0):
             return op
     return None
+
+
+def _is_over_chosen_rows(mean: tf.Operation, shared: SharedTensors, captures: Captures) -> bool:
+    """Returns True for a mean over what `tf.boolean_mask` has chosen."""
+    near = itertools.islice(_operations(mean.inputs[0], shared, captures), _NEAR)
+    gathers = [op for op in near if op.type in ("GatherV2", "GatherNd")]
+    return any(
+        op.type == "Where"
+        for gather in gathers
+        for op in itertools.islice(_operations(gather.inputs[1], shared, captures), _NEAR)
+    )
 
 
 def _depends_on_rows(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> bool:

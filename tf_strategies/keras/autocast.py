@@ -27,9 +27,9 @@ def cast(original: Callable[..., TensorLike], keras: ModuleType) -> Callable[...
     @functools.wraps(original)
     def cast_on_servers(self: Keras3Variable, value: TensorLike) -> TensorLike:
         scope = scopes.get_autocast_scope()
-        if not getattr(value, "casts_on_servers", False) or self.regularizer is not None:
+        if not getattr(value, "casts_on_servers", False) or not value.dtype.is_floating:
             return original(self, value)
-        if not self._autocast or scope is None or scope.dtype is None:
+        if self.regularizer is not None or not self._autocast or scope is None or scope.dtype is None:
             return original(self, value)
         return value.read_as(tf.as_dtype(scope.dtype))
 
@@ -73,8 +73,9 @@ def add_regularizer(original: Callable[..., None], keras: ModuleType) -> Callabl
     @functools.wraps(original)
     def add(self: Layer, name: str, variable: tf.Variable, regularizer: Replaced) -> None:
         original(self, name, variable, regularizer)
-        if isinstance(variable, tf.Variable) and getattr(uncast(variable), "casts_on_servers", False):
-            uncast(variable).casts_on_servers = False
+        held = uncast(variable) if isinstance(variable, tf.Variable) else None
+        if getattr(held, "casts_on_servers", False):
+            held.casts_on_servers = False
 
     return add
 

@@ -234,7 +234,10 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
 
 def _warn_of_scalar(strategy: GroupStrategy, values: TensorLike) -> None:
     """Warns once for each strategy."""
-    if strategy in _warned or strategy.rank or were_joint_rows_taken() or not _is_scalar(values):
+    if not _is_scalar(values) or were_joint_rows_taken():
+        return
+    _trusted(values)  # one warning is enough
+    if strategy in _warned or strategy.rank:
         return
     _warned.add(strategy)
     _log.warning(

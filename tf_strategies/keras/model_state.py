@@ -112,6 +112,8 @@ def accumulates_gradients(model: Model) -> bool:
     steps = getattr(optimizer, "gradient_accumulation_steps", None)
     if not steps:
         return False
+    if hasattr(optimizer, "accumulated_batches"):  # of tf_strategies.optimizers with Keras 2
+        return int(optimizer.accumulated_batches.numpy()) != 0
     taken = optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
     return int(taken.numpy()) % int(steps) != 0
 

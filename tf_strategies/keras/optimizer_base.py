@@ -66,9 +66,8 @@ class _Keras3(KERAS.optimizers.Optimizer):
 class _Keras2(KERAS.optimizers.Optimizer):
     def _start(self, learning_rate: LearningRate, name: Optional[str], options: Kwargs) -> None:
         options = dict(options)
-        steps = checked_steps(options.pop("gradient_accumulation_steps", None))
+        self.gradient_accumulation_steps = checked_steps(options.pop("gradient_accumulation_steps", None))
         super().__init__(name=name or type(self).__name__, weight_decay=None, **options)
-        self.gradient_accumulation_steps = steps or None
         self._accumulated_gradients: List[tf.Variable] = []
         self._learning_rate = self._build_learning_rate(learning_rate)
 
@@ -78,6 +77,7 @@ class _Keras2(KERAS.optimizers.Optimizer):
         if not getattr(self, "_built", False):
             self._make_slots(var_list)
             if self.gradient_accumulation_steps:
+                self.accumulated_batches = self.add_variable([], tf.int64, name="accumulated_batches")
                 self._accumulated_gradients = [
                     self.add_variable_from_reference(variable, "accumulated_gradient")
                     for variable in var_list
@@ -95,8 +95,11 @@ class _Keras2(KERAS.optimizers.Optimizer):
             return apply(pairs)
         with tf.name_scope(name or self.name), tf.init_scope():
             self.build([variable for _, variable in pairs])
-        accumulated = [self._accumulated_gradients[self._number(variable)] for _, variable in given]
-        return apply_or_accumulate(self, given, accumulated, apply)
+        numbers = [self._index_dict.get(self._var_key(variable)) for _, variable in given]
+        if None in numbers:
+            return apply(pairs)  # which says that the variable is unknown
+        accumulated = [self._accumulated_gradients[number] for number in numbers]
+        return apply_or_accumulate(self, given, accumulated, self.accumulated_batches, apply)
 
     def update_step(self, gradient: TensorOrSlices, variable: tf.Variable) -> None:
         """Updates one variable."""

@@ -1,12 +1,12 @@
 """Accumulates gradients in optimizers of Keras 2, which cannot do that itself.
 
-As in Keras 3, each worker adds up its own gradients, and all workers exchange their sums once for each update. The optimizer
-counts batches.
+As in Keras 3, each worker adds up its own gradients, and all workers exchange their sums once for each update. Only a
+LossScaleOptimizer exchanges the gradients of each batch. The optimizer counts batches.
 """
 
 from __future__ import annotations
 
-from typing import Callable, List, Sequence
+from typing import Callable, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -14,16 +14,19 @@ from tf_strategies.errors import OptionsError
 from tf_strategies.keras.accumulation import has_several_replicas
 from tf_strategies.keras.refusals import refuse_accumulation
 from tf_strategies.keras.types import GradientsAndVariables, Keras2Optimizer
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.options import whole_number
 from tf_strategies.types import Unchecked
 
 __all__ = ["apply_or_accumulate", "checked_steps"]
 
 
-def checked_steps(steps: Unchecked) -> int:
-    """Returns the argument `gradient_accumulation_steps`, 0 for None."""
-    number = 0 if steps is None else whole_number(steps)
-    if number is None or (steps is not None and number < 2):
+def checked_steps(steps: Unchecked) -> Optional[int]:
+    """Returns the argument `gradient_accumulation_steps`, which may be None."""
+    if steps is None:
+        return None
+    number = whole_number(steps)
+    if number is None or number < 2:
         raise OptionsError(
             f"gradient_accumulation_steps must be None, or a whole number of at least 2; got {steps!r}"
         )
@@ -34,6 +37,7 @@ def apply_or_accumulate(
     optimizer: Keras2Optimizer,
     grads_and_vars: GradientsAndVariables,
     accumulated: Sequence[tf.Variable],
+    batches: tf.Variable,
     apply: Callable[[GradientsAndVariables], object],
 ) -> tf.Variable:
     """Applies the means of the gradients of several batches, or keeps these gradients for a later batch.
@@ -42,6 +46,7 @@ def apply_or_accumulate(
         optimizer: the optimizer, whose `iterations` counts batches.
         grads_and_vars: pairs of a gradient, which is not None, and its variable.
         accumulated: the sums of the batches before, in the same order.
+        batches: the number of these batches, [] int64. A LossScaleOptimizer also counts batches that it skips, in `iterations`.
         apply: applies gradients, and counts.
 
     Returns:
@@ -51,8 +56,10 @@ def apply_or_accumulate(
         OptionsError: variables are on servers.
         NotImplementedError: the worker has several replicas.
     """
-    refuse_accumulation(tf.distribute.get_strategy(), optimizer)
-    if has_several_replicas():
+    strategy = tf.distribute.get_strategy()
+    refuse_accumulation(strategy, optimizer)
+    is_other = not isinstance(strategy, WorkerStrategy)
+    if has_several_replicas() or (is_other and strategy.num_replicas_in_sync > 1):
         raise NotImplementedError(
             "gradient_accumulation_steps needs one replica a worker with Keras 2; start one worker for each device "
             "(tfs-run --workers), or use Keras 3.10 or newer"
@@ -68,11 +75,13 @@ def apply_or_accumulate(
         apply(list(zip(means, variables)))
         for kept in accumulated:
             kept.assign(tf.zeros_like(kept))
+        batches.assign(0)
 
     def keep() -> None:
         for kept, grad in zip(accumulated, grads):
             kept.assign_add(tf.cast(tf.convert_to_tensor(grad), kept.dtype))
+        batches.assign_add(1)
         optimizer.iterations.assign_add(1)
 
-    tf.cond(tf.equal((optimizer.iterations + 1) % steps, 0), apply_means, keep)
+    tf.cond(tf.equal(batches + 1, steps), apply_means, keep)
     return optimizer.iterations

@@ -64,12 +64,12 @@ class ServerAccess:
         step = current_step()
         if step is None:
             if not tf.executing_eagerly():
-                variable.last_read_as = dtype  # Keras builds layers so
+                variable.last_read_as = dtype  # Keras builds layers in a graph without a step
             return self.ask(lambda: self._fetch(variable, (), dtype))
         step.settle()
         with step.outside_of_branches(), _placed_freely():
             whole = step.held(("value", id(variable), variable.dtype))
-            if isinstance(whole, tf.Tensor):
+            if whole is not None:
                 return tf.identity(tf.cast(whole, dtype))
             variable.last_read_as = dtype
             return tf.identity(

@@ -53,6 +53,7 @@ LOSSES = [
     ("masked mean", masked_mean, True),
     ("share of means", lambda losses, labels: tf.reduce_mean(losses) / tf.reduce_mean(labels), True),
     ("standardized", standardized, True),
+    ("boolean mask", lambda losses, labels: tf.reduce_mean(tf.boolean_mask(losses, labels > 0)), True),
     ("root", lambda losses, labels: tf.sqrt(tf.reduce_mean(losses**2)), True),
     ("hinge of means", lambda losses, labels: tf.maximum(0.0, 1.0 - tf.reduce_mean(losses)), True),
     ("product of means", lambda losses, labels: tf.reduce_mean(losses) * tf.reduce_mean(labels), True),
@@ -87,6 +88,14 @@ def test_what_is_no_mean_over_rows_is_warned_of(loss_of: Any, warns: bool, caplo
         model.train_on_batch(tf.ones([8, 3]), tf.ones([8, 2]))
         model.train_on_batch(tf.ones([6, 3]), tf.ones([6, 2]))
     assert caplog.text.count(WARNING) == warns
+
+
+def test_one_replica_is_told_nothing(caplog) -> None:
+    with tfs.CollectiveAllReduceStrategy(devices=["CPU:0"]).scope():
+        model = model_of(masked_mean)
+    with caplog.at_level(logging.WARNING):
+        model.train_on_batch(tf.ones([8, 3]), tf.ones([8, 2]))
+    assert WARNING not in caplog.text
 
 
 def test_masks_of_keras_count_once_and_are_not_warned_of(caplog) -> None:

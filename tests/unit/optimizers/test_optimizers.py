@@ -290,6 +290,17 @@ def test_accumulated_gradients_are_one_step() -> None:
     np.testing.assert_allclose(twice.numpy(), once.numpy(), rtol=1e-6)
 
 
+def test_a_batch_that_a_loss_scale_skips_is_no_part_of_an_accumulation() -> None:
+    inner = SGD(1.0, momentum=0.0, gradient_accumulation_steps=2)
+    optimizer = keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=4.0)
+    weight = keras.Variable([10.0]) if KERAS3 else tf.Variable([10.0])
+    optimizer.build([weight])
+    for gradient, expected in ((1.0, 10.0), (np.inf, 10.0), (3.0, 8.0), (1.0, 8.0)):
+        scaled = tf.constant([gradient]) * (optimizer.scale_loss(1.0) if KERAS3 else 1.0)
+        optimizer.apply_gradients([(scaled, weight)])
+        assert float(weight.numpy()[0]) == expected
+
+
 def test_the_predicate_gets_names_with_those_of_layers() -> None:
     seen = {}
     model = model_of(LARS(0.1, exclude=lambda name, shape: bool(seen.setdefault(name, shape)) and False))

@@ -136,6 +136,25 @@ def test_half_precision_and_its_gradients_are_those_of_a_cast(pair, cutting, tra
     assert variable.read_as(tf.float64).dtype == tf.float64
 
 
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
+def test_a_layer_in_mixed_precision_casts_floats_alone(cutting, dtype: str) -> None:
+    class Layer(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.held = self.add_weight(
+                name="held", shape=(), dtype=dtype, initializer="ones", trainable=False
+            )
+            self.built = True
+
+        def call(self, inputs: Any) -> Any:
+            self.read = tf.convert_to_tensor(self.held).dtype
+            return inputs
+
+    with cutting.scope():
+        layer = Layer(dtype="mixed_bfloat16")
+        layer(tf.ones([1]))
+    assert layer.read == (tf.bfloat16 if dtype == "float32" else tf.as_dtype(dtype))
+
+
 def test_branches_and_loops_read_and_write(pair) -> None:
     mine, plain = pair
 
