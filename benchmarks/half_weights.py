@@ -1,4 +1,4 @@
-"""Who casts weights to half precision, the server or the worker: steps per second of parameter servers, in one run, in turn.
+"""Measures weights that servers cast to half precision, against weights that workers cast: steps per second, in one run, in turn.
 
     python -m benchmarks.half_weights [--strategy async] [--policy mixed_bfloat16] [--rate 1gbit] [--rounds 6] [--steps 5]
 
@@ -25,7 +25,7 @@ _SECONDS = 900
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
-    """What was measured in each round, by who casts.
+    """Returns what was measured in each round, for "worker" and for "server", which cast the weights.
 
     Raises:
         RuntimeError: a worker failed; its output is in the message.

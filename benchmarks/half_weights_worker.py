@@ -1,4 +1,4 @@
-"""One process of benchmarks.half_weights: a server, or a worker, as TF_CONFIG says. Worker 0 writes what it measured."""
+"""Runs one process of benchmarks.half_weights: a server, or a worker, as TF_CONFIG says. Worker 0 writes what it measured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Workers:
 
 
 def processor_seconds(pids: list[int]) -> float:
-    """What the processes have spent so far."""
+    """Returns the processor time that these processes have taken since they began, in seconds."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

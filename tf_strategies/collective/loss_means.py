@@ -14,7 +14,7 @@ from typing import Callable, Iterator, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.collective.variables.averaged_states import SharedTensors
-from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Captures
+from tf_strategies.collective.variables.written_variables import CALLS, DATA, MOST_STEPS, Captures
 
 __all__ = ["MESSAGE", "LossMeans", "what_is_no_mean"]
 
@@ -26,7 +26,6 @@ MESSAGE = (
 
 _log = logging.getLogger("tf_strategies")
 
-_DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _EQUAL = ("Const", "ReadVariableOp", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _NEAR = 10  # the operations between a mean and a mask
@@ -95,7 +94,7 @@ def _is_over_chosen_rows(mean: tf.Operation, shared: SharedTensors, captures: Ca
 
 def _depends_on_rows(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> bool:
     return any(
-        op.type in _DATA or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
+        op.type in DATA or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
         for op in _operations(value, shared, captures)
     )
 
@@ -124,7 +123,7 @@ def _operations(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> 
 
 
 def _inputs(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
-    if tensor.op.type in CALLS or tensor.op.type in _DATA:
+    if tensor.op.type in CALLS or tensor.op.type in DATA:
         return ()
     return [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else list(tensor.op.inputs)
 

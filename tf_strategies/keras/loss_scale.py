@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
+from tf_strategies.keras.refusals import CLIPPINGS
 from tf_strategies.keras.types import (
     Gradients,
     GradientsAndVariables,
@@ -36,9 +37,6 @@ __all__ = [
     "strategy_of_servers",
     "supports_loss_scaling",
 ]
-
-
-_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 class LossScale(NamedTuple):
@@ -99,9 +97,11 @@ def scale_loss(original: Callable[..., Result], keras: ModuleType) -> Callable[.
     @functools.wraps(original)
     def scaled(self: Optimizer, loss: TensorLike) -> Result:
         found = _loss_scale_of(self)
-        if found is not None:
-            found.scale.read_at_start()  # the original reads it again, and gets the same tensor
-        return original(self, loss)
+        if found is None:
+            return original(self, loss)
+        found.scale.read_at_start()  # the original reads it again, and gets the same tensor
+        with tf.control_dependencies([found.count.read_at_start()]):  # before other workers count this step
+            return original(self, loss)
 
     return tf.autograph.experimental.do_not_convert(scaled)
 
@@ -226,7 +226,7 @@ def _rounded(strategy: WorkerStrategy, optimizer: Optimizer, pairs: GradientsAnd
 
     An optimizer that clips makes gradients smaller before they are sent.
     """
-    if any(getattr(optimizer, name, None) for name in _CLIPS):
+    if any(getattr(optimizer, name, None) for name in CLIPPINGS):
         return []
     sent = [
         (grad, strategy.as_sent(grad, variable)) for grad, variable in pairs if isinstance(grad, tf.Tensor)

@@ -12,10 +12,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import tensorflow as tf
 
+from tf_strategies.arguments import count
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
 from tf_strategies.keras.inspection import is_vector, name_of
-from tf_strategies.keras.own_accumulation import apply_or_accumulate, checked_steps
+from tf_strategies.keras.own_accumulation import apply_or_accumulate
 from tf_strategies.keras.types import Config, GradientsAndVariables, LearningRate, Variable
 from tf_strategies.types import Kwargs, TensorLike, TensorOrSlices
 
@@ -66,7 +67,9 @@ class _Keras3(KERAS.optimizers.Optimizer):
 class _Keras2(KERAS.optimizers.Optimizer):
     def _start(self, learning_rate: LearningRate, name: Optional[str], options: Kwargs) -> None:
         options = dict(options)
-        self.gradient_accumulation_steps = checked_steps(options.pop("gradient_accumulation_steps", None))
+        name_of_steps = "gradient_accumulation_steps"
+        steps = options.pop(name_of_steps, None)
+        self.gradient_accumulation_steps = None if steps is None else count(name_of_steps, steps, least=2)
         super().__init__(name=name or type(self).__name__, weight_decay=None, **options)
         self._accumulated_gradients: List[tf.Variable] = []
         self._learning_rate = self._build_learning_rate(learning_rate)

@@ -6,31 +6,16 @@ LossScaleOptimizer exchanges the gradients of each batch. The optimizer counts b
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Sequence
 
 import tensorflow as tf
 
-from tf_strategies.errors import OptionsError
 from tf_strategies.keras.accumulation import has_several_replicas
 from tf_strategies.keras.refusals import refuse_accumulation
 from tf_strategies.keras.types import GradientsAndVariables, Keras2Optimizer
 from tf_strategies.keras.worker_strategy import WorkerStrategy
-from tf_strategies.options import whole_number
-from tf_strategies.types import Unchecked
 
-__all__ = ["apply_or_accumulate", "checked_steps"]
-
-
-def checked_steps(steps: Unchecked) -> Optional[int]:
-    """Returns the argument `gradient_accumulation_steps`, which may be None."""
-    if steps is None:
-        return None
-    number = whole_number(steps)
-    if number is None or number < 2:
-        raise OptionsError(
-            f"gradient_accumulation_steps must be None, or a whole number of at least 2; got {steps!r}"
-        )
-    return number
+__all__ = ["apply_or_accumulate"]
 
 
 def apply_or_accumulate(

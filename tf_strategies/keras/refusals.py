@@ -17,6 +17,7 @@ from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
 from tf_strategies.types import Result
 
 __all__ = [
+    "CLIPPINGS",
     "before_testing",
     "before_training",
     "refuse_accumulation",
@@ -26,7 +27,7 @@ __all__ = [
     "refuse_stateful_layers",
 ]
 
-_CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
+CLIPPINGS = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 def before_training(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
@@ -95,7 +96,7 @@ def refuse_clipping(model: Model) -> None:
         return
     optimizer: Any = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    for name in _CLIPPINGS:
+    for name in CLIPPINGS:
         if getattr(optimizer, name, None):
             raise OptionsError(
                 f"{name}={getattr(optimizer, name)} of optimizer {optimizer.name!r} cannot be used with "
@@ -149,7 +150,7 @@ def _refuse_before_sums(strategy: GroupStrategy, optimizer: Optional[Optimizer],
             f"compression: the gradient of each part of a batch would be compressed separately; use larger "
             f"batches, or mixed_bfloat16, which needs no loss scale"
         )
-    clipping = [name for name in _CLIPPINGS if getattr(inner, name, None)]
+    clipping = [name for name in CLIPPINGS if getattr(inner, name, None)]
     if clipping and strategy.keeps_gradients:
         raise OptionsError(
             f"{clipping[0]}={getattr(inner, clipping[0])} of {what} cannot be used with compression that "

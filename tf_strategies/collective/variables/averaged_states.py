@@ -11,7 +11,7 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write
+from tf_strategies.collective.variables.written_variables import CALLS, DATA, MOST_STEPS, Write
 from tf_strategies.types import Structure
 
 __all__ = ["MESSAGE", "SharedTensors", "rows_in"]
@@ -25,7 +25,6 @@ MESSAGE = (
 _WRITES = (
     "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterUpdate", "ResourceScatterAdd",
 )  # fmt: skip
-_DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _EQUAL = (
     "Const", "ReadVariableOp", "VarIsInitializedOp", "Rank", "ZerosLike", "OnesLike",
     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3",
@@ -105,7 +104,7 @@ class _Search:
                 elif hasattr(outside, "op") and not hasattr(outside, "numpy"):
                     to_see.append((outside, reduction, is_divided))
                 continue
-            if op.type in _DATA and _may_have_rows(tensor):
+            if op.type in DATA and _may_have_rows(tensor):
                 return reduction or "its rows"
             if op.type in _EQUAL or (op.type == "Mean" and _is_over_rows(op)):
                 continue

@@ -8,13 +8,16 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["CALLS", "MOST_STEPS", "Captures", "Write", "WrittenVariables"]
+__all__ = ["CALLS", "DATA", "MOST_STEPS", "Captures", "Write", "WrittenVariables"]
 
 CALLS = (
     "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
     "PartitionedCall", "StatefulPartitionedCall",
 )  # fmt: skip
 """Operations that call functions, into which those who look at a write do not look."""
+
+DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
+"""Operations that give the rows of a batch."""
 
 MOST_STEPS = 1000
 """The most tensors that they look at. What a larger part of the graph computes is unknown."""
