@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=10.0,
         metavar="S",
-        help="seconds to wait for tasks that do not answer (default 10)",
+        help="seconds to wait for tasks that do not answer (default 10), and for operations that load slowly (default 22)",
     )
     add("--strict", action="store_true", help="exit with 1 for warnings, too")
     add("--json", type=Path, metavar="FILE", help="also write all that was found to a file")

@@ -29,7 +29,7 @@ from tf_strategies.doctor.records import Library, Report, Resolution
 
 __all__ = ["Options", "examine"]
 
-_LIBRARY_SECONDS = 22.0  # from the start
+_LIBRARY_SECONDS = 22.0  # from the start, unless the option `wait` is more
 _BEFORE_MEASURING_SECONDS = 16.0  # from the start: loading TensorFlow would disturb measurements on few cores
 _VERDICT_SECONDS = 60.0  # the task that leads may have started later
 _SAY_SECONDS = 3.0
@@ -40,7 +40,7 @@ class Options:
     """Options of the command line.
 
     Attributes:
-        wait: seconds that a task tries to reach those that do not answer.
+        wait: seconds that a task tries to reach those that do not answer; more than 22 also give the operations so long to load.
         strict: whether warnings count as errors.
         json: a file for all that was found; None for none.
         tries_library: whether the operations are loaded.
@@ -50,6 +50,11 @@ class Options:
     strict: bool = False
     json: Path | None = None
     tries_library: bool = True
+
+    @property
+    def library_seconds(self) -> float:
+        """How long the operations may take to load."""
+        return max(_LIBRARY_SECONDS, self.wait)
 
 
 async def examine(cluster: Cluster | None, options: Options) -> int:
@@ -80,7 +85,7 @@ async def _alone(options: Options) -> int:
         heard=[],
         twins={},
     )
-    libraries = [await load_library(plan.task, _LIBRARY_SECONDS)] if options.tries_library else []
+    libraries = [await load_library(plan.task, options.library_seconds)] if options.tries_library else []
     return _conclude(View(plan, {plan.task: report}, libraries), options)
 
 
@@ -106,7 +111,7 @@ class _Doctor:
         # One task of a host is enough for both.
         asking = loop.run_in_executor(None, with_gpus, facts) if plan.is_first_of_host else None
         if self._options.tries_library and plan.is_first_of_host:
-            library = asyncio.ensure_future(load_library(self._plan.task, _LIBRARY_SECONDS))
+            library = asyncio.ensure_future(load_library(self._plan.task, self._options.library_seconds))
         saying = asyncio.ensure_future(self._say(node))
         try:
             report = await node.meet()
@@ -137,7 +142,8 @@ class _Doctor:
             await examination.collect()
             await examination.wait_for_libraries(self._left(_BEFORE_MEASURING_SECONDS))
             await examination.measure()
-            await examination.wait_for_libraries(_LIBRARY_SECONDS)  # of tasks that have started later
+            # Those of tasks that have started later.
+            await examination.wait_for_libraries(self._options.library_seconds)
         finally:
             passing.cancel()
         view = examination.view()

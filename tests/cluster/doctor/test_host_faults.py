@@ -161,9 +161,9 @@ def test_a_library_that_is_broken(tmp_path: Path) -> None:
         shutil.copy(folder / "build_info.json", copy)
         library = (folder / "libtf_strategies_ops.so").read_bytes()
         (copy / "libtf_strategies_ops.so").write_bytes(library[: len(library) // 2])
-    with doctors_of(tmp_path, 2) as doctors:
+    with doctors_of(tmp_path, 2, wait=100.0) as doctors:  # TensorFlow may load slowly on a busy machine
         doctors.start_all(env={"PYTHONPATH": str(package.parent)}, arguments=(), cwd=tmp_path)
-        finding = only_error(doctors.finish(), "library_broken")
+        finding = only_error(doctors.finish(timeout=150.0), "library_broken")
     assert finding["where"].startswith("worker 0") and "was ended by SIGBUS" in finding["text"]
 
 

@@ -66,6 +66,7 @@ def objects() -> Iterator[Tuple[type, Any]]:
             KERAS.mixed_precision.LossScaleOptimizer(KERAS.optimizers.SGD()),
         )
         yield fit_types.Keras2DataAdapter, adapter_of_arrays()
+        yield types.Keras2CastVariable, cast_variable()
         yield types.Optimizer, KERAS.optimizers.legacy.Adam()
     yield fit_types.Callback, KERAS.callbacks.Callback()
     yield fit_types.ModelCheckpoint, KERAS.callbacks.ModelCheckpoint("model.keras")
@@ -73,6 +74,12 @@ def objects() -> Iterator[Tuple[type, Any]]:
     yield fit_types.CallbackList, KERAS.callbacks.CallbackList([])
     yield fit_types.DataAdapter, adapter_of_arrays()
     yield types.LearningRateSchedule, KERAS.optimizers.schedules.ExponentialDecay(0.1, 1, 0.9)
+
+
+def cast_variable() -> Any:
+    layer = KERAS.layers.Dense(1, dtype="mixed_float16")
+    layer.build([None, 2])
+    return layer.kernel
 
 
 def adapter_of_arrays() -> Any:

@@ -98,7 +98,7 @@ def _libraries(view: View) -> Iterator[Finding]:
                 "not_measured",
                 view.plan.name(each.task),
                 f"it is not known whether the operations load: {each.error}",
-                "run tfs-doctor again: the files of TensorFlow are in memory then",
+                "run tfs-doctor again: the files of TensorFlow are in memory then; or give it more time by --wait 60",
             )
         elif each.error:
             yield error(
