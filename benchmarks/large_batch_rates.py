@@ -5,7 +5,7 @@ from __future__ import annotations
 TRIED_RATES = {
     "lars": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
     "lamb": (0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
-    "tuned_nesterov": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4),
+    "tuned_nesterov": (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8),
 }
 # By task and recipe, then by batch: the best of those that `--tune` tries with seed 0, which does not count in the results.
 BEST_RATES: dict[tuple[str, str], dict[int, float]] = {

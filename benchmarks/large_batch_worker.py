@@ -95,7 +95,7 @@ def _residual_network() -> Any:
 
     inputs = keras.layers.Input((28, 28, 1))
     x = keras.layers.ReLU()(keras.layers.BatchNormalization()(convolution(inputs, 16, 2)))
-    for filters, stride in ((16, 1), (32, 2), (64, 2)):
+    for filters, stride in ((16, 2), (32, 2), (64, 2)):
         x = block(x, filters, stride)
     return keras.Model(inputs, keras.layers.Dense(10)(keras.layers.GlobalAveragePooling2D()(x)))
 

@@ -14,6 +14,7 @@ from tf_strategies.keras.accumulation import has_several_replicas
 from tf_strategies.keras.refusals import refuse_accumulation
 from tf_strategies.keras.types import GradientsAndVariables, Keras2Optimizer
 from tf_strategies.keras.worker_strategy import WorkerStrategy
+from tf_strategies.types import TensorOrSlices
 
 __all__ = ["apply_or_accumulate"]
 
@@ -39,20 +40,19 @@ def apply_or_accumulate(
 
     Raises:
         OptionsError: variables are on servers.
-        NotImplementedError: the worker has several replicas.
+        NotImplementedError: a strategy of TensorFlow has several replicas.
     """
     strategy = tf.distribute.get_strategy()
     refuse_accumulation(strategy, optimizer)
-    is_other = not isinstance(strategy, WorkerStrategy)
-    if has_several_replicas() or (is_other and strategy.num_replicas_in_sync > 1):
+    if not isinstance(strategy, WorkerStrategy) and strategy.num_replicas_in_sync > 1:
         raise NotImplementedError(
-            "gradient_accumulation_steps needs one replica a worker with Keras 2; start one worker for each device "
-            "(tfs-run --workers), or use Keras 3.10 or newer"
+            "gradient_accumulation_steps needs one replica, or a strategy of tf_strategies; use "
+            "tfs.CollectiveAllReduceStrategy"
         )
     grads, variables = zip(*grads_and_vars)
     steps = optimizer.gradient_accumulation_steps
 
-    def apply_means() -> None:
+    def apply_means(*grads: TensorOrSlices) -> None:
         means: List[tf.Tensor] = [
             (kept + tf.cast(tf.convert_to_tensor(grad), kept.dtype)) / steps
             for kept, grad in zip(accumulated, grads)
@@ -62,11 +62,21 @@ def apply_or_accumulate(
             kept.assign(tf.zeros_like(kept))
         batches.assign(0)
 
-    def keep() -> None:
+    def keep(*grads: TensorOrSlices) -> None:
         for kept, grad in zip(accumulated, grads):
             kept.assign_add(tf.cast(tf.convert_to_tensor(grad), kept.dtype))
         batches.assign_add(1)
         optimizer.iterations.assign_add(1)
 
-    tf.cond(tf.equal(batches + 1, steps), apply_means, keep)
+    def decide(call: Callable[..., object], grads: Sequence[TensorOrSlices]) -> None:
+        is_last = tf.equal(batches + 1, steps)
+        tf.cond(is_last, lambda: call(apply_means, grads), lambda: call(keep, grads))
+
+    if has_several_replicas():
+        # They decide together: TensorFlow cannot switch between replicas in a `tf.cond` of each.
+        tf.distribute.get_replica_context().merge_call(
+            lambda merged, grads: decide(merged.extended.call_for_each_replica, grads), args=(grads,)
+        )
+    else:
+        decide(lambda function, grads: function(*grads), grads)
     return optimizer.iterations

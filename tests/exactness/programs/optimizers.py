@@ -56,7 +56,7 @@ def ftrl_and_adagrad() -> Trial:
     return _with(keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
 
 
-@program(local_replicas=KERAS3)
+@program()
 def gradient_accumulation() -> Trial:
     kind = keras.optimizers.SGD if KERAS3 else tfs.optimizers.SGD
     return _with(kind(0.1, momentum=0.9, gradient_accumulation_steps=4))
