@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
 
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.inspection import name_of
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.scope_check import refuse_outside
-from tf_strategies.keras.types import Model, Optimizer, Variable
+from tf_strategies.keras.types import Gradients, Model, Optimizer, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy, workers_of
 from tf_strategies.types import Result
 
@@ -23,6 +24,7 @@ __all__ = [
     "refuse_accumulation",
     "refuse_clipping",
     "refuse_jit",
+    "refuse_kept_gradients",
     "refuse_optimizer",
     "refuse_stateful_layers",
 ]
@@ -123,6 +125,17 @@ def refuse_accumulation(strategy: Optional[tf.distribute.Strategy], optimizer: O
             "sums would lie on the servers, where all workers would add to them and reset them; use larger batches, or "
             "CollectiveAllReduceStrategy"
         )
+
+
+def refuse_kept_gradients(grads: Gradients, variables: Sequence[Variable]) -> None:
+    """Raises an OptionsError if a gradient is a variable of servers, in which a step of the user's own accumulates it."""
+    for grad, variable in zip(grads, variables):
+        held = (grad, getattr(grad, "value", None))
+        if any(getattr(each, "lives_on_servers", False) for each in held):
+            raise OptionsError(
+                f"the gradient of {name_of(variable)!r} is kept in a variable on parameter servers, where all workers would add "
+                "to it and reset it; apply the gradients of each batch, use larger batches, or CollectiveAllReduceStrategy"
+            )
 
 
 def refuse_with_compression(model: Model) -> None:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tf_strategies.keras import loss_scale
 from tf_strategies.keras.accumulation import SINCE, apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.refusals import refuse_accumulation, refuse_optimizer
+from tf_strategies.keras.refusals import refuse_accumulation, refuse_kept_gradients, refuse_optimizer
 from tf_strategies.keras.types import (
     Gradients,
     GradientsAndVariables,
@@ -61,6 +61,7 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         strategy = tf.distribute.get_strategy()
         if isinstance(strategy, WorkerStrategy):
             refuse_accumulation(strategy, self)
+            refuse_kept_gradients(grads, variables)
             refuse_optimizer(strategy, self)
             strategy.name_variables(variables)
         return original(self, grads, trainable_variables)
@@ -168,7 +169,7 @@ def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> 
 
 
 def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
-    """Returns the method of optimizers of Keras 2 that updates a variable.
+    """Returns the method of optimizers of Keras 2 that updates a variable. On servers it refuses gradients kept in variables.
 
     Keras 2 adds up the rows of a gradient that have the same index, before it applies gradients. On servers, rows of several
     workers come together after that.
@@ -177,8 +178,10 @@ def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Call
 
     @functools.wraps(original)
     def update(self: Keras2Optimizer, gradient: TensorOrSlices, variable: Variable) -> Result:
-        if isinstance(gradient, tf.IndexedSlices) and loss_scale.strategy_of_servers() is not None:
-            (gradient,) = self._deduplicate_sparse_grad([gradient])
+        if loss_scale.strategy_of_servers() is not None:
+            refuse_kept_gradients([gradient], [variable])
+            if isinstance(gradient, tf.IndexedSlices):
+                (gradient,) = self._deduplicate_sparse_grad([gradient])
         return original(self, gradient, variable)
 
     return update

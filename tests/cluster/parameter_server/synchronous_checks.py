@@ -188,6 +188,18 @@ def check_what_servers_cannot_do_is_refused(folder: Path) -> None:
     except tfs.OptionsError as found:
         error = str(found)
     assert "cannot be used with SyncReplicasStrategy" in error, error
+    with strategy.scope():
+        weight, kept, optimizer = (
+            tf.Variable(1.0),
+            tf.Variable(1.0, trainable=False),
+            keras.optimizers.SGD(0.1),
+        )
+    error = ""
+    try:
+        strategy.run(lambda: optimizer.apply_gradients([(kept, weight)]))
+    except tfs.OptionsError as found:
+        error = str(found)
+    assert "is kept in a variable on parameter servers" in error, error
     wait_for_all(folder, "refused all", strategy.rank, strategy.size)
     strategy.close()
 

@@ -36,6 +36,8 @@ def check_optimizers_see_the_gradient_of_the_joint_batch(strategy: Any) -> None:
             0.1, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2
         ),
     ]
+    if not KERAS3:
+        accumulating.append(lambda: keras.mixed_precision.LossScaleOptimizer(accumulating[1]()))
     if len(strategy.extended.worker_devices) == 1 or not KERAS3 or is_possible(keras):
         makers += accumulating
     else:
