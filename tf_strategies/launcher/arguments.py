@@ -76,18 +76,20 @@ def make_parser() -> argparse.ArgumentParser:
         "--min-workers",
         type=_positive,
         metavar="N",
-        help="let the others run on after a failure while this many workers are left, for elastic training (one machine)",
+        help="let the others run on after a failure while this many workers are left, for elastic training (several hosts: "
+        "--hosts-from)",
     )
     add(
         "--max-workers",
         type=_positive,
         metavar="N",
-        help="start further workers, up to N, on places that --hosts-from names later, for elastic training (one machine)",
+        help="start further workers, up to N at once, on places that --hosts-from names later, for elastic training",
     )
     add(
         "--hosts-from",
         metavar="COMMAND",
-        help="a command that prints a host, or host:slots, in each line, asked every 2 s; @FILE reads a file",
+        help="a command that prints a host, or host:slots, in each line, asked every 2 s; @FILE reads a file. Workers start on "
+        "these hosts, on others than this one over ssh",
     )
     add(
         "--log-dir",

@@ -4,71 +4,162 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Mapping, Protocol
 
 from tf_strategies.launcher.cluster_plan import PlannedProcess, tf_config_of
+from tf_strategies.launcher.machines import Machine
 from tf_strategies.launcher.process import LaunchedProcess
-from tf_strategies.launcher.supervisor import Job
+from tf_strategies.launcher.share import Share
+from tf_strategies.launcher.supervisor import Job, Supervisor, say
+from tf_strategies.launcher.task_output import PlainOutputs
 from tf_strategies.restarted import RESTARTED
 
-__all__ = ["Growth", "begins_with"]
+__all__ = ["Growth", "Starter"]
 
 
-def begins_with(plan: Sequence[PlannedProcess], workers: int) -> list[PlannedProcess]:
-    """Returns the first workers of a plan. They know only one another."""
-    addresses = [planned.address for planned in plan[:workers]]
-    return [
-        dataclasses.replace(planned, tf_config=tf_config_of(addresses, planned.index))
-        for planned in plan[:workers]
-    ]
+class Starter(Protocol):
+    """Starts workers."""
+
+    def require_gpus(self, share: Share) -> None:
+        """Raises ValueError if this machine has not enough GPUs for a share."""
+
+    def announce(self, share: Share) -> None:
+        """Says what will start on this machine."""
+
+    def start(self, machine: Machine, share: Share, more: Mapping[str, str]) -> LaunchedProcess:
+        """Starts the only process of a share on a machine, with further variables."""
 
 
 class Growth:
-    """Makes the jobs of workers, of which further ones may start while others train.
+    """Gives each worker a place, and makes its job. Further ones may start while others train.
+
+    A worker keeps its machine and its address for as long as the job runs.
 
     Args:
-        plan: all workers that there may be, by index.
-        command: the command of each.
-        envs: the environment of each.
-        begun: the number of workers with which the job begins.
-        places: returns the number of workers that may run now.
+        share: how workers are run; it plans none.
+        places: returns how many workers each machine may run now.
+        most: the number of workers that may run at once.
+        starter: starts the workers.
     """
 
     def __init__(
-        self,
-        plan: Sequence[PlannedProcess],
-        command: Sequence[str],
-        envs: Sequence[Mapping[str, str]],
-        begun: int,
-        places: Callable[[], int],
+        self, share: Share, places: Callable[[], Mapping[Machine, int]], most: int, starter: Starter
     ) -> None:
-        self._plan, self._command, self._envs = plan, command, envs
-        self._begun, self._places = begun, places
+        self._share, self._places, self._most, self._starter = share, places, most, starter
+        self._without_gpus: set[Machine] = set()
+        self._workers: list[tuple[Machine, str]] = []  # the machine and the address of each
+        self._begun = 0  # the number of workers with which the job begins
         self._processes: dict[int, LaunchedProcess] = {}  # the last of each worker
 
-    @property
-    def places(self) -> int:
-        """The number of workers that may run now."""
-        return min(self._places(), len(self._plan))
+    def begin(self, workers: int) -> None:
+        """Gives the first workers their places.
 
-    def job(self, index: int) -> Job:
-        """Returns the job of a worker."""
-        start = functools.partial(self.start, index)
-        return Job(self._plan[index].name, start, self._plan[index].role, self._plan[index].address, start)
+        Raises:
+            ValueError: there are not so many places.
+        """
+        while len(self._workers) < workers and self._find_place():
+            pass
+        if len(self._workers) < workers:
+            raise ValueError(
+                f"--hosts-from names places for {len(self._workers)} workers, fewer than --workers {workers}"
+            )
+        self._begun = workers
 
-    def start(self, index: int) -> LaunchedProcess:
+    def begun(self) -> list[PlannedProcess]:
+        """Returns the first workers. They know only one another."""
+        return [self._planned(index, self._begun) for index in range(self._begun)]
+
+    def supervisor(self) -> Supervisor:
+        """Returns a supervisor that starts the first workers, for the first time or again, and says so.
+
+        Raises:
+            ValueError: this machine has not enough GPUs, or a log file cannot be opened.
+        """
+        self._processes.clear()
+        del self._workers[self._begun :]
+        jobs = [self._job(index) for index in range(self._begun)]
+        supervisor = self._share.supervising(jobs, self._share.names, growth=self)
+        machines = {machine for machine, _ in self._workers}
+        here = [planned for planned in self.begun() if not self._workers[planned.index][0].target]
+        if here:
+            most = self._workers[here[0].index][0].most
+            share = dataclasses.replace(self._share, plan=tuple(here), after=most - len(here))
+            self._starter.require_gpus(share)
+            if len(machines) == 1:
+                self._starter.announce(share)
+                return supervisor
+        say(f"starting {self._begun} processes on {len(machines)} hosts")
+        return supervisor
+
+    def has_place(self, index: int) -> bool:
+        """Returns True if a worker may run now."""
+        machine = self._workers[index][0]
+        return self._position(index) < self._places().get(machine, 0)
+
+    def next_job(self) -> Job | None:
+        """Returns the job of a further worker, with the next index; None if there is no place for one."""
+        if not self._find_place():
+            return None
+        index = len(self._workers) - 1
+        machine = self._workers[index][0]
+        if not machine.target:
+            try:
+                self._starter.require_gpus(self._share_of(index, index + 1))
+            except ValueError as error:
+                self._without_gpus.add(machine)
+                del self._workers[index]
+                say(f"this machine takes no workers: {error}")
+                return None
+        return self._job(index)
+
+    def _find_place(self) -> bool:
+        """Gives a further worker a place, if there is one."""
+        if sum(map(self._counts, range(len(self._workers)))) >= self._most:
+            return False
+        for machine, places in self._places().items():
+            position = sum(each == machine for each, _ in self._workers)
+            if position < places and machine not in self._without_gpus:
+                self._workers.append((machine, machine.address(len(self._workers), position)))
+                return True
+        return False
+
+    def _counts(self, index: int) -> bool:
+        """Returns True if a worker runs or may run."""
+        process = self._processes.get(index)
+        return self.has_place(index) or (process is not None and process.running)
+
+    def _position(self, index: int) -> int:
+        """Returns the number of workers before this one on its machine."""
+        machine = self._workers[index][0]
+        return sum(each == machine for each, _ in self._workers[:index])
+
+    def _job(self, index: int) -> Job:
+        machine, address = self._workers[index]
+        start = functools.partial(self._start, index)
+        outputs = PlainOutputs() if machine.target else None
+        return Job(f"worker {index}", start, "worker", address, start, outputs)
+
+    def _start(self, index: int) -> LaunchedProcess:
         """Starts a worker. It knows all workers before it, and when it starts again, further ones that run or have a place."""
         again = index in self._processes
-        addresses = [planned.address for planned in self._plan[: self._listed(index, again)]]
-        env = {**self._envs[index], "TF_CONFIG": tf_config_of(addresses, index)}
-        if again:
-            env[RESTARTED] = "1"
-        self._processes[index] = LaunchedProcess(self._plan[index].name, self._command, env)
+        share = self._share_of(index, self._listed(index, again))
+        more = {RESTARTED: "1"} if again else {}
+        self._processes[index] = self._starter.start(self._workers[index][0], share, more)
         return self._processes[index]
+
+    def _share_of(self, index: int, listed: int) -> Share:
+        """Returns the share of a worker, which knows the first workers up to a number."""
+        machine, position = self._workers[index][0], self._position(index)
+        plan = (self._planned(index, listed),)
+        return dataclasses.replace(self._share, plan=plan, before=position, after=machine.most - position - 1)
+
+    def _planned(self, index: int, listed: int) -> PlannedProcess:
+        machine, address = self._workers[index]
+        config = tf_config_of([each for _, each in self._workers[:listed]], index)
+        return PlannedProcess("worker", index, machine.host, address, config)
 
     def _listed(self, index: int, again: bool) -> int:
         """Returns the number of workers in the TF_CONFIG of a worker. Those that cannot come would only be waited for."""
         if not again:
             return max(self._begun, index + 1)
-        running = [other for other, process in self._processes.items() if process.running]
-        return max(index + 1, min(self.places, len(self._processes)), *(other + 1 for other in running))
+        return max([index + 1, *(other + 1 for other in self._processes if self._counts(other))])

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tf_strategies.launcher.host_lists import Slots, slots_of_lines
-from tf_strategies.launcher.hosts import is_here
+from tf_strategies.launcher.machines import Machines
 from tf_strategies.launcher.supervisor import say
 
 __all__ = ["HostWatch"]
@@ -27,34 +27,33 @@ _READ_BYTES = 1 << 16
 
 
 class HostWatch:
-    """Knows how many workers this machine may run now. It asks on a thread of its own, and is a context.
+    """Knows how many workers each machine may run now. It asks on a thread of its own, and is a context.
 
     If an answer fails, the last one stays, and one warning says so until an answer succeeds again.
 
     Args:
         source: a command that prints one host a line, "host" or "host:slots", or "@FILE" for a file with such lines.
+        machines: knows which of the hosts can run workers.
         deadline: the seconds after which the command is killed.
+
+    Attributes:
+        places: how many workers each machine may run, from the last answer that has not failed.
 
     Raises:
         ValueError: the first answer fails.
     """
 
-    def __init__(self, source: str, deadline: float = _DEADLINE_SECONDS) -> None:
+    def __init__(self, source: str, machines: Machines, deadline: float = _DEADLINE_SECONDS) -> None:
         self._path = Path(source[1:]) if source.startswith("@") else None
         self._argv = [] if self._path is not None else shlex.split(source)
         self._source, self._deadline = source, deadline
         if self._path is None and not self._argv:
             raise ValueError("--hosts-from is empty; write a command, or @FILE")
-        self._here: dict[str, bool] = {}
         self._warned = False
-        self._places = self._count(self._ask())
+        self._machines = machines
+        self.places = machines.begin(self._ask())
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfs-run hosts", daemon=True)
-
-    @property
-    def places(self) -> int:
-        """The number of workers that this machine may run, from the last answer that has not failed."""
-        return self._places
 
     def __enter__(self) -> HostWatch:
         self._thread.start()
@@ -68,7 +67,7 @@ class HostWatch:
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_SECONDS):
             try:
-                self._places, self._warned = self._count(self._ask()), False
+                self.places, self._warned = self._machines.places(self._ask()), False
             except ValueError as error:
                 if not self._warned and not self._stopped.is_set():
                     say(f"{error}; the hosts of before stay")
@@ -111,16 +110,6 @@ class HostWatch:
                 f"{where}: it ended without a whole line, and a process that it started keeps its output open"
             )
         return said.decode()
-
-    def _count(self, slots: list[Slots]) -> int:
-        for each in slots:
-            if each.host not in self._here:
-                self._here[each.host] = is_here(each.host)
-                if not self._here[each.host]:
-                    say(
-                        f"{each.host} is not this machine: with --hosts-from, workers start on this machine alone"
-                    )
-        return sum(each.workers for each in slots if self._here[each.host])
 
 
 def _read(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bool, int | None]:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Callable, Mapping
+from typing import Mapping, Sequence
 
 from tf_strategies.launcher.cluster_plan import TRAINING_ROLES, PlannedProcess
 from tf_strategies.launcher.environment import (
@@ -16,9 +16,8 @@ from tf_strategies.launcher.environment import (
     share_gpus,
     visible_gpus,
 )
-from tf_strategies.launcher.growth import Growth
 from tf_strategies.launcher.process import LaunchedProcess
-from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
+from tf_strategies.launcher.supervisor import Grows, Job, Patience, Supervisor, say
 from tf_strategies.launcher.task_output import OutputOptions, TaskOutputs
 from tf_strategies.restarted import RESTARTED
 
@@ -40,7 +39,9 @@ class Share:
         colour: whether prefixes are coloured; None to look at the terminal.
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
-        further: the workers that may start later, after those of the plan.
+        quiet: whether it is not said what starts.
+        before, after: how many workers on this host are started apart. They have the shares of its cores and GPUs that come
+            before and after those of the plan.
     """
 
     plan: tuple[PlannedProcess, ...]
@@ -55,7 +56,9 @@ class Share:
     colour: bool | None = None
     keywords: bool = False
     min_workers: int | None = None
-    further: tuple[PlannedProcess, ...] = ()
+    quiet: bool = False
+    before: int = 0
+    after: int = 0
 
     def to_json(self) -> str:
         """Returns the share as one line of text."""
@@ -65,35 +68,21 @@ class Share:
     def from_json(cls, text: str) -> Share:
         """Returns the share that `to_json` wrote."""
         fields = json.loads(text)
-        for name in ("plan", "further"):
-            fields[name] = tuple(PlannedProcess(**each) for each in fields[name])
+        fields["plan"] = tuple(PlannedProcess(**each) for each in fields["plan"])
         for name in ("command", "names", "shown"):
             fields[name] = None if fields[name] is None else tuple(fields[name])
         return cls(**fields)
 
-    def supervisor(self, environ: Mapping[str, str], places: Callable[[], int] | None = None) -> Supervisor:
+    def supervisor(self, environ: Mapping[str, str]) -> Supervisor:
         """Returns a supervisor that is ready to run, and says what it will start.
 
         Args:
             environ: the environment that the processes inherit.
-            places: returns the number of workers that may run now, if further ones may start; None if not.
 
         Raises:
             ValueError: there are not enough GPUs, or a log file cannot be opened.
         """
-        everyone = (*self.plan, *self.further)
-        gpus = share_gpus(everyone, visible_gpus(environ), self.gpus_per_worker)
-        envs = environments(everyone, environ, self.threads, gpus)
-        output = OutputOptions(
-            None if self.log_dir is None else Path(self.log_dir),
-            None if self.shown is None else frozenset(self.shown),
-            self.names,
-            self.colour,
-        )
-        try:
-            outputs = TaskOutputs(everyone, output)
-        except OSError as error:
-            raise ValueError(f"--log-dir {self.log_dir}: {error}") from None
+        envs = self.environments(environ)
         jobs = [
             Job(
                 planned.name,
@@ -104,28 +93,69 @@ class Share:
             )
             for planned, env in zip(self.plan, envs)
         ]
-        growth = None
-        if places is not None:
-            growth = Growth(everyone, self.command, envs, len(self.plan), places)
-            jobs = [growth.job(index) for index in range(len(self.plan))]
-        self._announce(environ, gpus)
-        patience = Patience(self.survivor_wait, self.grace)
-        elsewhere = set(self.names) - {planned.name for planned in everyone}
-        trains_elsewhere = any(name.startswith(TRAINING_ROLES) for name in elsewhere)
+        supervisor = self.supervising(jobs, [planned.name for planned in self.plan])
+        if not self.quiet:
+            self.announce(environ)
+        return supervisor
+
+    def supervising(
+        self, jobs: Sequence[Job], names: Sequence[str], growth: Grows | None = None
+    ) -> Supervisor:
+        """Returns a supervisor of jobs that are run as this share says.
+
+        Args:
+            jobs: the processes.
+            names: of all processes that it may start.
+            growth: starts further workers; None for none.
+
+        Raises:
+            ValueError: a log file cannot be opened.
+        """
+        output = OutputOptions(
+            None if self.log_dir is None else Path(self.log_dir),
+            None if self.shown is None else frozenset(self.shown),
+            self.names,
+            self.colour,
+        )
+        try:
+            outputs = TaskOutputs(names, output)
+        except OSError as error:
+            raise ValueError(f"--log-dir {self.log_dir}: {error}") from None
+        elsewhere = set(self.names) - set(names)
         return Supervisor(
             jobs,
-            patience,
+            Patience(self.survivor_wait, self.grace),
             outputs,
-            trains_elsewhere=trains_elsewhere,
+            trains_elsewhere=any(name.startswith(TRAINING_ROLES) for name in elsewhere),
             min_workers=self.min_workers,
             growth=growth,
         )
 
-    def _announce(self, environ: Mapping[str, str], gpus: int | None) -> None:
-        processes = len(self.plan)
+    def environments(self, environ: Mapping[str, str]) -> list[dict[str, str]]:
+        """Returns the environment of each process.
+
+        Args:
+            environ: what they inherit.
+
+        Raises:
+            ValueError: there are not enough GPUs.
+        """
+        end = self.before + len(self.plan)
+        return environments(self._everyone, environ, self.threads, self._gpus(environ))[self.before : end]
+
+    @property
+    def _everyone(self) -> Sequence[PlannedProcess]:
+        """The processes that share the cores and GPUs, of which those that are started apart are like the first."""
+        return (*self.plan[:1] * self.before, *self.plan, *self.plan[:1] * self.after)
+
+    def _gpus(self, environ: Mapping[str, str]) -> int | None:
+        return share_gpus(self._everyone, visible_gpus(environ), self.gpus_per_worker)
+
+    def announce(self, environ: Mapping[str, str]) -> None:
+        """Says what will start."""
+        processes, gpus = len(self.plan), self._gpus(environ)
         unset = [name for name in THREAD_VARIABLES if self.threads is not None or name not in environ]
-        shares = processes + len(self.further)
-        threads = self.threads if self.threads is not None else fair_threads(shares)
+        threads = self.threads if self.threads is not None else fair_threads(len(self._everyone))
         remark = f", {' = '.join([*unset, str(threads)])} {self._remedy('threads')}" if unset else ""
         if gpus is not None and self.gpus_per_worker is None:
             remark += f", {gpus or 'no'} {'GPU' if gpus == 1 else 'GPUs'} for each worker {self._remedy('gpus_per_worker')}"

@@ -63,24 +63,6 @@ def _exit(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-class Job(NamedTuple):
-    """A process that a supervisor starts.
-
-    Attributes:
-        name: its name in messages, such as "worker 0".
-        start: starts it, with pipes for its output.
-        role: its role in the cluster; "" if it stands for several.
-        address: "host:port", or "".
-        start_again: starts it after it has failed while others go on; None if it does not start again.
-    """
-
-    name: str
-    start: Callable[[], LaunchedProcess]
-    role: str = ""
-    address: str = ""
-    start_again: Callable[[], LaunchedProcess] | None = None
-
-
 class Outputs(Protocol):
     """Takes the output of the processes."""
 
@@ -94,15 +76,34 @@ class Outputs(Protocol):
         """Closes files."""
 
 
+class Job(NamedTuple):
+    """A process that a supervisor starts.
+
+    Attributes:
+        name: its name in messages, such as "worker 0".
+        start: starts it, with pipes for its output.
+        role: its role in the cluster; "" if it stands for several.
+        address: "host:port", or "".
+        start_again: starts it after it has failed while others go on; None if it does not start again.
+        outputs: where its output goes; None for those of the supervisor.
+    """
+
+    name: str
+    start: Callable[[], LaunchedProcess]
+    role: str = ""
+    address: str = ""
+    start_again: Callable[[], LaunchedProcess] | None = None
+    outputs: Outputs | None = None
+
+
 class Grows(Protocol):
-    """Says how many workers may run, and starts further ones."""
+    """Says which workers may run, and makes further ones."""
 
-    @property
-    def places(self) -> int:
-        """The number of workers that may run now."""
+    def has_place(self, index: int) -> bool:
+        """Returns True if a worker may run now."""
 
-    def job(self, index: int) -> Job:
-        """Returns the job of a worker."""
+    def next_job(self) -> Job | None:
+        """Returns the job of a further worker, with the next index; None if there is no place for one."""
 
 
 class Supervisor:
@@ -219,17 +220,16 @@ class Supervisor:
                 self._replace(job)
                 left = self.restarts_left - len(self._due)
                 say(f"{job.name} starts again, because its place has appeared again (restarts left: {left})")
-        while len(self._jobs) < self._growth.places:
-            job = self._growth.job(len(self._jobs))
-            self._jobs.append(job)
-            self._add(job)
-            say(f"{job.name} ({job.address}) starts, and joins the others")
+        while (further := self._growth.next_job()) is not None:
+            self._jobs.append(further)
+            self._add(further)
+            say(f"{further.name} ({further.address}) starts, and joins the others")
 
     def _has_place(self, job: Job) -> bool:
-        return self._growth is None or self._jobs.index(job) < self._growth.places
+        return self._growth is None or self._growth.has_place(self._jobs.index(job))
 
     def _read(self, job: Job, process: LaunchedProcess) -> None:
-        for stream, writer in zip(process.streams, self._outputs.writers(job.name)):
+        for stream, writer in zip(process.streams, (job.outputs or self._outputs).writers(job.name)):
             os.set_blocking(stream.fileno(), False)
             self._writers[stream.fileno()] = writer
             self._selector.register(stream.fileno(), selectors.EVENT_READ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import os
@@ -11,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Sequence
 
-from tf_strategies.launcher.cluster_plan import PlannedProcess
 from tf_strategies.launcher.output import LineWriter, Sink, prefixes, wants_colour, write_line
 
 _TAIL_LINES = 30
@@ -40,32 +40,40 @@ class TaskOutputs:
     Lines of a process that are neither shown nor logged are kept, the last ones, for `describe`.
 
     Args:
-        plan: the processes.
+        processes: the names of the processes. Others may follow.
         options: where the output goes. Log files are appended to.
 
     Raises:
         OSError: a log file cannot be opened.
     """
 
-    def __init__(self, plan: Sequence[PlannedProcess], options: OutputOptions) -> None:
+    def __init__(self, processes: Sequence[str], options: OutputOptions) -> None:
         self._options = options
         self._logs: list[int] = []
         self._tails: dict[str, collections.deque[bytes]] = {}
         self._writers: dict[str, list[LineWriter]] = {}
-        targets = [sys.stdout.fileno(), sys.stderr.fileno()]
-        colours = [wants_colour(target) if options.colour is None else options.colour for target in targets]
-        texts = [dict(zip(options.names, prefixes(options.names, colour))) for colour in colours]
-        for name in (planned.name for planned in plan):
-            kept = self._kept(name)
-            shown = options.shown is None or name in options.shown
-            self._writers[name] = [
-                LineWriter(*kept, *([functools.partial(write_line, target, text[name])] if shown else []))
-                for target, text in zip(targets, texts)
-            ]
+        for name in processes:
+            self._writers[name] = self._made(name, self._kept(name))
 
     def writers(self, name: str) -> list[LineWriter]:
         """Returns the writers of a process, for its stdout and its stderr."""
+        if name not in self._writers:
+            kept: list[Sink] = []
+            with contextlib.suppress(OSError):  # rather without a log file than without the process
+                kept = self._kept(name)
+            self._writers[name] = self._made(name, kept)
         return self._writers[name]
+
+    def _made(self, name: str, kept: Sequence[Sink]) -> list[LineWriter]:
+        shown = self._options.shown is None or name in self._options.shown
+        names = list(dict.fromkeys([*self._options.names, name]))
+        writers = []
+        for target in (sys.stdout.fileno(), sys.stderr.fileno()):
+            colour = wants_colour(target) if self._options.colour is None else self._options.colour
+            text = prefixes(names, colour)[names.index(name)]
+            sinks = [functools.partial(write_line, target, text)] if shown else []
+            writers.append(LineWriter(*kept, *sinks))
+        return writers
 
     def describe(self, name: str) -> list[str]:
         """Returns the last lines of a process that is neither shown nor logged, or the path of its log file."""

@@ -158,6 +158,47 @@ note()
     assert set(launch.seen()) == {"worker0", "worker1", "worker2"}
 
 
+JOINS = """
+secret = pathlib.Path(os.environ["TF_STRATEGIES_SECRET_FILE"]).read_text()
+run = len(list(folder.glob(f"{role}{index}*.json")))
+index = f"{index}-{run}"
+here = [name for name in os.listdir("/sys/class/net") if name.startswith("tfs")]
+note(here=here, config=config, secret=secret, again=os.environ.get("TF_STRATEGIES_RESTARTED", ""))
+print("hello", flush=True)
+while not (folder / "go").exists():
+    if (folder / f"lose-{index}").exists():
+        sys.exit(9)
+    time.sleep(0.02)
+"""
+
+
+def test_a_worker_joins_on_a_host_that_appears_and_starts_again_there(launch: Launch) -> None:
+    hosts = launch.folder / "hosts"
+    hosts.write_text(f"{FIRST}:1\n")
+    options = ("--workers", "1", "--max-workers", "2", "--restarts", "1", "--hosts-from", f"@{hosts}")
+    process = launch.start(*options, "--env", "DIR", code=JOINS)
+    launch.wait_for("worker0-0")
+    hosts.write_text(f"{FIRST}:1\nroot@{SECOND}:1\n")
+    launch.wait_for("worker1-0")
+    (launch.folder / "lose-1-0").touch()
+    launch.wait_for("worker1-1")
+    (launch.folder / "go").touch()
+    assert process.wait(60) == 0
+    seen = launch.seen()
+    assert [seen[f"worker{name}"]["here"] for name in ("0-0", "1-0", "1-1")] == [["tfs0"], ["tfs1"], ["tfs1"]]
+    assert [seen[f"worker{name}"]["again"] for name in ("0-0", "1-0", "1-1")] == ["", "", "1"]
+    assert len({each["secret"] for each in seen.values()}) == 1
+    workers = seen["worker1-0"]["config"]["cluster"]["worker"]
+    assert [each.rpartition(":")[0] for each in workers] == [FIRST, SECOND]
+    assert seen["worker1-1"]["config"] == seen["worker1-0"]["config"]
+    assert seen["worker0-0"]["config"]["cluster"]["worker"] == workers[:1]
+    log = process.log()
+    assert re.search(rf"^tfs-run: worker 1 \({SECOND}:\d+\) starts, and joins the others$", log, re.M)
+    assert re.search(r"worker 1 ended with status 9 .* 1 of 2 go on .* starts again in 1 s", log)
+    assert re.search(r"^worker 1 \| hello$", log, re.M)
+    assert log.count("tfs-run: starting") == 1
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_nothing_outlives_the_launcher(number: signal.Signals, status: int, launch: Launch) -> None:
     process = launch.start(*BOTH, "--env", "DIR", "--grace", "3", code="note()\nhold()")
