@@ -15,7 +15,7 @@ from tf_strategies.launcher.host_watch import HostWatch
 from tf_strategies.launcher.machines import Machine, Machines
 from tf_strategies.launcher.output import wants_colour
 from tf_strategies.launcher.process import LaunchedProcess
-from tf_strategies.launcher.remote_hosts import RemoteShare, Ssh, carried_variables
+from tf_strategies.launcher.remote_hosts import LATER_SECONDS, SSH_FAILED, RemoteShare, Ssh, carried_variables
 from tf_strategies.launcher.settings import port_base_of, share_of, with_secrets, workers_of
 from tf_strategies.launcher.share import Share
 from tf_strategies.launcher.supervisor import Supervisor
@@ -48,8 +48,10 @@ def prepare_growth(
     alone = "--tls makes certificates for one machine" if arguments.tls else ""
     machines = Machines(most, ssh, why_alone=alone, port_base=port_base_of(arguments, most))
     watch = HostWatch(arguments.hosts_from, held.enter_context(machines))
-    starter = _Starter(ssh, carried_variables(os.environ, arguments.env))
-    growth = Growth(share_of(arguments, everyone, everyone[:workers]), lambda: watch.places, most, starter)
+    starter = _Starter(ssh, machines, carried_variables(os.environ, arguments.env))
+    share = share_of(arguments, everyone, everyone[:workers])
+    share = dataclasses.replace(share, later=0.0 if alone else LATER_SECONDS)
+    growth = Growth(share, lambda: watch.places, most, starter)
     growth.begin(workers)
 
     def prepare() -> Callable[[], Supervisor]:
@@ -80,17 +82,23 @@ class _Starter:
 
     Args:
         ssh: starts those of other machines.
+        machines: is told which of them were lost.
         carried: the variables that those of other machines get from here.
     """
 
-    def __init__(self, ssh: Ssh, carried: Mapping[str, str]) -> None:
-        self._ssh, self._carried = ssh, carried
+    def __init__(self, ssh: Ssh, machines: Machines, carried: Mapping[str, str]) -> None:
+        self._ssh, self._machines, self._carried = ssh, machines, carried
         self._environ: Mapping[str, str] = {}
         self._secret = ""
 
     def give(self, environ: Mapping[str, str]) -> None:
         """Gives the environment that workers of this machine inherit. It names the file of the secret."""
         self._environ, self._secret = environ, read_secret(environ).hex()
+
+    def ended(self, machine: Machine, process: LaunchedProcess) -> None:
+        """Notes that a worker of a machine has ended, which may have been lost."""
+        if machine.target and process.status == SSH_FAILED:
+            self._machines.doubt(machine)
 
     def require_gpus(self, share: Share) -> None:
         """Raises ValueError if this machine has not enough GPUs for a share."""
@@ -106,7 +114,6 @@ class _Starter:
         if not machine.target:
             return LaunchedProcess(name, share.command, {**share.environments(self._environ)[0], **more})
         colour = all(wants_colour(stream.fileno()) for stream in (sys.stdout, sys.stderr))
-        apart = dataclasses.replace(share, colour=colour, min_workers=None, quiet=True)
-        return RemoteShare(
-            name, self._ssh.argv(machine.target), apart, self._secret, {**self._carried, **more}
-        )
+        apart = dataclasses.replace(share, colour=colour, min_workers=None, later=0.0, quiet=True)
+        environ = {**self._carried, **more}
+        return RemoteShare(name, self._ssh, machine.target, apart, self._secret, environ)

@@ -20,6 +20,9 @@ __all__ = ["Growth", "Starter"]
 class Starter(Protocol):
     """Starts workers."""
 
+    def ended(self, machine: Machine, process: LaunchedProcess) -> None:
+        """Notes that a worker of a machine has ended."""
+
     def require_gpus(self, share: Share) -> None:
         """Raises ValueError if this machine has not enough GPUs for a share."""
 
@@ -33,10 +36,10 @@ class Starter(Protocol):
 class Growth:
     """Gives each worker a place, and makes its job. Further ones may start while others train.
 
-    A worker keeps its machine and its address for as long as the job runs.
+    A worker keeps its machine and its address until all start again.
 
     Args:
-        share: how workers are run; it plans none.
+        share: how workers are run. The processes of its plan do not matter.
         places: returns how many workers each machine may run now.
         most: the number of workers that may run at once.
         starter: starts the workers.
@@ -48,7 +51,8 @@ class Growth:
         self._share, self._places, self._most, self._starter = share, places, most, starter
         self._without_gpus: set[Machine] = set()
         self._workers: list[tuple[Machine, str]] = []  # the machine and the address of each
-        self._begun = 0  # the number of workers with which the job begins
+        # The number of workers with which the job is to begin, and with which it has begun.
+        self._wanted = self._begun = 0
         self._processes: dict[int, LaunchedProcess] = {}  # the last of each worker
 
     def begin(self, workers: int) -> None:
@@ -63,24 +67,27 @@ class Growth:
             raise ValueError(
                 f"--hosts-from names places for {len(self._workers)} workers, fewer than --workers {workers}"
             )
-        self._begun = workers
+        self._wanted = self._begun = workers
 
     def begun(self) -> list[PlannedProcess]:
         """Returns the first workers. They know only one another."""
         return [self._planned(index, self._begun) for index in range(self._begun)]
 
     def supervisor(self) -> Supervisor:
-        """Returns a supervisor that starts the first workers, for the first time or again, and says so.
+        """Returns a supervisor that starts the first workers, and says so. After another one, they get new places.
+
+        Then there may be fewer of them, but not fewer than `min_workers` of the share.
 
         Raises:
-            ValueError: this machine has not enough GPUs, or a log file cannot be opened.
+            ValueError: there are too few places, this machine has not enough GPUs, or a log file cannot be opened.
         """
-        self._processes.clear()
-        del self._workers[self._begun :]
-        jobs = [self._job(index) for index in range(self._begun)]
-        supervisor = self._share.supervising(jobs, self._share.names, growth=self)
+        if self._processes:
+            self._begin_again()
         machines = {machine for machine, _ in self._workers}
         here = [planned for planned in self.begun() if not self._workers[planned.index][0].target]
+        names = [planned.name for planned in here]
+        jobs = [self._job(index) for index in range(self._begun)]
+        supervisor = self._share.supervising(jobs, names, growth=self)
         if here:
             most = self._workers[here[0].index][0].most
             share = dataclasses.replace(self._share, plan=tuple(here), after=most - len(here))
@@ -88,13 +95,30 @@ class Growth:
             if len(machines) == 1:
                 self._starter.announce(share)
                 return supervisor
-        say(f"starting {self._begun} processes on {len(machines)} hosts")
+        processes = "process" if self._begun == 1 else "processes"
+        hosts = "host" if len(machines) == 1 else "hosts"
+        say(f"starting {self._begun} {processes} on {len(machines)} {hosts}")
         return supervisor
 
+    def _begin_again(self) -> None:
+        self._processes.clear()
+        self._workers.clear()
+        while len(self._workers) < self._wanted and self._find_place():
+            pass
+        self._begun = len(self._workers)
+        least = self._share.min_workers or 1
+        if self._begun < least:
+            raise ValueError(f"there are places for {self._begun} workers, fewer than {least}")
+
     def has_place(self, index: int) -> bool:
-        """Returns True if a worker may run now."""
+        """Returns True if a worker may run now: its machine has a place for it, and not too many others run."""
         machine = self._workers[index][0]
-        return self._position(index) < self._places().get(machine, 0)
+        others = sum(each.running for other, each in self._processes.items() if other != index)
+        return others < self._most and self._position(index) < self._places().get(machine, 0)
+
+    def ended(self, index: int) -> None:
+        """Notes that a worker has ended."""
+        self._starter.ended(self._workers[index][0], self._processes[index])
 
     def next_job(self) -> Job | None:
         """Returns the job of a further worker, with the next index; None if there is no place for one."""
@@ -119,7 +143,7 @@ class Growth:
         for machine, places in self._places().items():
             position = sum(each == machine for each, _ in self._workers)
             if position < places and machine not in self._without_gpus:
-                self._workers.append((machine, machine.address(len(self._workers), position)))
+                self._workers.append((machine, machine.address(position)))
                 return True
         return False
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tf_strategies.launcher.host_lists import Slots, slots_of_lines
-from tf_strategies.launcher.machines import Machines
+from tf_strategies.launcher.machines import Machine, Machines
 from tf_strategies.launcher.supervisor import say
 
 __all__ = ["HostWatch"]
@@ -36,9 +36,6 @@ class HostWatch:
         machines: knows which of the hosts can run workers.
         deadline: the seconds after which the command is killed.
 
-    Attributes:
-        places: how many workers each machine may run, from the last answer that has not failed.
-
     Raises:
         ValueError: the first answer fails.
     """
@@ -51,9 +48,14 @@ class HostWatch:
             raise ValueError("--hosts-from is empty; write a command, or @FILE")
         self._warned = False
         self._machines = machines
-        self.places = machines.begin(self._ask())
+        self._named = machines.begin(self._ask())
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfs-run hosts", daemon=True)
+
+    @property
+    def places(self) -> dict[Machine, int]:
+        """How many workers each machine may run, from the last answer that has not failed."""
+        return {machine: places for machine, places in self._named.items() if self._machines.usable(machine)}
 
     def __enter__(self) -> HostWatch:
         self._thread.start()
@@ -67,8 +69,12 @@ class HostWatch:
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_SECONDS):
             try:
-                self.places, self._warned = self._machines.places(self._ask()), False
-            except ValueError as error:
+                self._named, self._warned = self._machines.places(self._ask()), False
+            except (
+                ValueError,
+                OSError,
+                RuntimeError,
+            ) as error:  # the last one for a thread that cannot start
                 if not self._warned and not self._stopped.is_set():
                     say(f"{error}; the hosts of before stay")
                 self._warned = True

@@ -25,7 +25,7 @@ def is_here(host: str) -> bool:
         return True
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a name such as a..b
         return False
     return any(_can_bind(family, place) for family, _, _, _, place in found)
 

@@ -36,25 +36,17 @@ class Machine:
         target: the machine as ssh knows it; "" for this one.
         host: its name or address in TF_CONFIG.
         most: the number of workers between which its cores and GPUs are divided.
-        ports: a free port for each of these; empty if worker n has the port `port_base + n`.
-        port_base: see `ports`.
+        ports: a port for each of these.
     """
 
     target: str
     host: str
     most: int
     ports: tuple[int, ...]
-    port_base: int
 
-    def address(self, index: int, position: int) -> str:
-        """Returns the "host:port" of a worker.
-
-        Args:
-            index: of the worker.
-            position: the number of workers before it on this machine.
-        """
-        port = self.ports[position] if self.ports else self.port_base + index
-        return join_address(self.host, port)
+    def address(self, position: int) -> str:
+        """Returns the "host:port" of a worker, from the number of workers before it on this machine."""
+        return join_address(self.host, self.ports[position])
 
 
 class Machines:
@@ -66,7 +58,7 @@ class Machines:
         most: the number of workers that may run at once.
         ssh: asks other machines.
         why_alone: why workers can start on this machine alone; "" if others can run some, too.
-        port_base: worker n uses the port `port_base + n`; None for free ports.
+        port_base: the first port on each machine; None for free ports.
     """
 
     def __init__(
@@ -75,7 +67,8 @@ class Machines:
         self._most, self._ssh, self._why_alone, self._base = most, ssh, why_alone, port_base
         self._is_here: dict[str, bool] = {}
         self._here: Machine | None = None
-        self._others: dict[str, Machine] = {}
+        self._others: dict[str, Machine] = {}  # that have answered, by host
+        self._doubted: set[str] = set()  # those of them that were lost since
         self._next_try: dict[str, float] = {}
         self._told: dict[str, str] = {}
         self._asking: list[threading.Thread] = []
@@ -99,7 +92,7 @@ class Machines:
     def places(self, named: Sequence[Slots]) -> dict[Machine, int]:
         """Returns the machines that can run workers now, and how many each takes, in the order in which they are named.
 
-        A machine takes no more than the slots with which it was first named; this one, if it was the only one, `most`.
+        A machine takes no more than the slots with which it was first named; this one, if it is named localhost, `most`.
 
         Args:
             named: the hosts and their slots.
@@ -114,6 +107,15 @@ class Machines:
                 found[machine] = min(machine.most, found.get(machine, 0) + each.workers)
         return found
 
+    def usable(self, machine: Machine) -> bool:
+        """Returns False for a machine that was lost, and has not answered since."""
+        return machine.host not in self._doubted
+
+    def doubt(self, machine: Machine) -> None:
+        """Notes that the connection to a machine has failed. It is asked again before it runs workers."""
+        self._next_try[machine.host] = 0.0
+        self._doubted.add(machine.host)
+
     def _runs_here(self, host: str) -> bool:
         if host not in self._is_here:
             self._is_here[host] = is_here(host)
@@ -122,46 +124,58 @@ class Machines:
     def _this_machine(self, here: Sequence[Slots], has_others: bool) -> Machine | None:
         if self._here is None:
             known = [each.host for each in here if not _is_loopback(each.host)]
-            if not known and (has_others or self._others):
+            if not known and (has_others or self._others) and not self._why_alone:
                 self._tell(
                     here[0].host, "other hosts cannot reach it; write a name or address that they know"
                 )
                 return None
             slots = sum(each.workers for each in here)
-            most = slots if has_others else self._most
-            ports: tuple[int, ...] = ()
-            if self._base is None:
+            most = slots if known and not self._why_alone else self._most
+            ports = self._ports_of_base(most)
+            if not ports:
                 reserved = ReservedPorts(most, "0.0.0.0" if known else LOCAL_HOST)
                 ports = self._held.enter_context(reserved).ports
-            self._here = Machine("", [*known, LOCAL_HOST][0], most, ports, self._base or 0)
+            self._here = Machine("", [*known, LOCAL_HOST][0], most, ports)
         return self._here
+
+    def _ports_of_base(self, count: int) -> tuple[int, ...]:
+        return () if self._base is None else tuple(range(self._base, self._base + count))
 
     def _other(self, slots: Slots) -> Machine | None:
         """Returns a machine that has answered. Others are asked, if it is time to."""
-        if slots.target not in self._others and time.monotonic() >= self._next_try.get(slots.target, 0.0):
+        host, machine = slots.host, self._others.get(slots.host)
+        if machine is not None and host not in self._doubted:
+            if machine.target == slots.target:
+                return machine
+            self._tell(slots.target, f"it is the same host as {machine.target}; name it once")
+        elif time.monotonic() >= self._next_try.get(host, 0.0):
             if self._why_alone or (self._here is not None and _is_loopback(self._here.host)):
                 reason = (
                     self._why_alone
                     or f"the first workers listen on {LOCAL_HOST}; name this machine as the others know it"
                 )
-                self._tell(slots.host, f"it is not this machine, and {reason}")
+                self._tell(host, f"it is not this machine, and {reason}")
                 return None
-            self._next_try[slots.target] = float("inf")
+            self._next_try[host] = float("inf")
+            self._asking = [thread for thread in self._asking if thread.is_alive()]
             name = f"tfs-run asks {slots.target}"
             self._asking.append(threading.Thread(target=self._ask, args=(slots,), name=name, daemon=True))
             self._asking[-1].start()
-        return self._others.get(slots.target)
+        return None
 
     def _ask(self, slots: Slots) -> None:
+        known = self._others.get(slots.host)
+        ports = self._ports_of_base(slots.workers) if known is None else known.ports
         try:
-            ports = self._ssh.free_ports({slots.target: 0 if self._base is not None else slots.workers})
-        except ValueError as error:
+            found = self._ssh.free_ports({slots.target: 0 if ports else slots.workers})
+        except (ValueError, OSError) as error:
             self._tell(slots.host, str(error))
-            self._next_try[slots.target] = time.monotonic() + _AGAIN_SECONDS
+            self._next_try[slots.host] = time.monotonic() + _AGAIN_SECONDS
             return
-        self._others[slots.target] = Machine(
-            slots.target, slots.host, slots.workers, tuple(ports[slots.target]), self._base or 0
-        )
+        if known is None:
+            ports = ports or tuple(found[slots.target])
+            self._others[slots.host] = Machine(slots.target, slots.host, slots.workers, ports)
+        self._doubted.discard(slots.host)
 
     def _tell(self, host: str, reason: str) -> None:
         if self._told.get(host) != reason:

@@ -20,7 +20,7 @@ from tf_strategies.launcher.supervisor import Job, Patience, Supervisor, say
 from tf_strategies.launcher.task_output import PlainOutputs
 
 _CHECK_SECONDS = 60.0
-_LATER_SECONDS = 5.0  # the hosts end their processes first
+LATER_SECONDS = 5.0  # the hosts end their processes first
 # Without a password prompt, and gone within half a minute when the network is. A connection that others share
 # would last until they have ended.
 _SSH_OPTIONS = (
@@ -31,7 +31,7 @@ _SSH_OPTIONS = (
     "-oServerAliveCountMax=3",
     "-oControlMaster=no",
 )
-_FAILED = 255  # the status of ssh itself
+SSH_FAILED = 255  # the status of ssh itself
 _CARRIED = (
     "TF_",
     "TFS_",
@@ -56,9 +56,13 @@ class Ssh:
     Args:
         command: the ssh command with its options, as a shell would read it.
         python: the Python interpreter on the hosts.
+
+    Attributes:
+        cwd: the folder in which the processes run on each host.
     """
 
     def __init__(self, command: str, python: str) -> None:
+        self.cwd = str(Path.cwd())
         self._command = shlex.split(command)
         variables = [f"{name}={_absolute(os.environ[name])}" for name in _OF_PYTHON if os.environ.get(name)]
         self._agent = shlex.join(["exec", "env", *variables, python, "-m", "tf_strategies.launcher.agent"])
@@ -91,7 +95,7 @@ class Ssh:
             process = LaunchedProcess(target, self.argv(target), os.environ, stdin=subprocess.PIPE)
         except OSError as error:
             raise ValueError(f"cannot run {self._command[0]}: {error}") from None
-        process.send(json.dumps({"cwd": str(Path.cwd()), "ports": count}).encode() + b"\n")
+        process.send(json.dumps({"cwd": self.cwd, "ports": count}).encode() + b"\n")
         return process
 
     def _answer(self, target: str, process: LaunchedProcess, end: float) -> list[int]:
@@ -104,7 +108,7 @@ class Ssh:
             said = err.decode(errors="replace").strip().splitlines() or ["it wrote no error"]
             # Without the options, so that ssh can ask for what it misses.
             log_in = shlex.join([*self._command, target, "true"])
-            again = log_in if process.status == _FAILED else f"{shlex.join(self.argv(target))} </dev/null"
+            again = log_in if process.status == SSH_FAILED else f"{shlex.join(self.argv(target))} </dev/null"
             raise ValueError(
                 f"host {target} cannot run processes (status {process.status}): {said[-1]}; try: {again}"
             )
@@ -120,19 +124,20 @@ class RemoteShare(LaunchedProcess):
     """The processes of one host, which an ssh client stands for.
 
     Args:
-        name: the name of the host in messages.
-        argv: the ssh command.
+        name: the name of the processes in messages.
+        ssh: runs them.
+        target: the host as ssh knows it.
         share: what the host runs.
         secret: the secret of the cluster, in hexadecimal digits; None to leave it to the hosts.
         environ: the variables that the processes get besides those of their host.
     """
 
     def __init__(
-        self, name: str, argv: Sequence[str], share: Share, secret: str | None, environ: Mapping[str, str]
+        self, name: str, ssh: Ssh, target: str, share: Share, secret: str | None, environ: Mapping[str, str]
     ) -> None:
-        super().__init__(name, argv, os.environ, stdin=subprocess.PIPE)
+        super().__init__(name, ssh.argv(target), os.environ, stdin=subprocess.PIPE)
         request: dict[str, Any] = {
-            "cwd": str(Path.cwd()),
+            "cwd": ssh.cwd,
             "share": share.to_json(),
             "secret": secret,
             "environ": dict(environ),
@@ -208,10 +213,10 @@ def remote_supervisor(
     jobs = [
         Job(
             f"host {target}",
-            functools.partial(RemoteShare, f"host {target}", ssh.argv(target), share, secret, environ),
+            functools.partial(RemoteShare, f"host {target}", ssh, target, share, secret, environ),
         )
         for target, share in shares.items()
     ]
     some = next(iter(shares.values()))
     say(f"starting {len(some.names)} processes on {len(shares)} hosts over ssh")
-    return Supervisor(jobs, Patience(some.survivor_wait, some.grace + _LATER_SECONDS), PlainOutputs())
+    return Supervisor(jobs, Patience(some.survivor_wait, some.grace + LATER_SECONDS), PlainOutputs())

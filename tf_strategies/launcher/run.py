@@ -61,7 +61,11 @@ def _main(argv: Sequence[str] | None) -> int:
         while status != 0 and not supervisor.interrupted and supervisor.restarts_left > 0:
             left = supervisor.restarts_left - 1
             say(f"restart {arguments.restarts - left} of {arguments.restarts}: all processes start again")
-            supervisor = make()
+            try:
+                supervisor = make()
+            except ValueError as error:
+                say(f"error: {error}")
+                break
             supervisor.restarts_left = left
             status = supervisor.run()
     return status

@@ -37,6 +37,7 @@ class Share:
         log_dir: the folder for log files; None for none.
         shown: the names of the processes whose output is shown; None for all.
         colour: whether prefixes are coloured; None to look at the terminal.
+        later: seconds that this launcher waits longer than `grace`, because launchers on other hosts do so.
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
         quiet: whether it is not said what starts.
@@ -56,6 +57,7 @@ class Share:
     colour: bool | None = None
     keywords: bool = False
     min_workers: int | None = None
+    later: float = 0.0
     quiet: bool = False
     before: int = 0
     after: int = 0
@@ -124,7 +126,7 @@ class Share:
         elsewhere = set(self.names) - set(names)
         return Supervisor(
             jobs,
-            Patience(self.survivor_wait, self.grace),
+            Patience(self.survivor_wait, self.grace + self.later),
             outputs,
             trains_elsewhere=any(name.startswith(TRAINING_ROLES) for name in elsewhere),
             min_workers=self.min_workers,

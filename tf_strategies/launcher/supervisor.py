@@ -102,6 +102,9 @@ class Grows(Protocol):
     def has_place(self, index: int) -> bool:
         """Returns True if a worker may run now."""
 
+    def ended(self, index: int) -> None:
+        """Notes that a worker has ended."""
+
     def next_job(self) -> Job | None:
         """Returns the job of a further worker, with the next index; None if there is no place for one."""
 
@@ -160,6 +163,7 @@ class Supervisor:
         self._deadlines: list[
             tuple[float, int]
         ] = []  # (time, signal for the processes that still run), in order
+        self._is_ending = False  # no process starts any more
 
     def run(self) -> int:
         """Runs until all processes and their descendants have ended. Returns the exit status of tfs-run."""
@@ -212,14 +216,14 @@ class Supervisor:
         self._next_look = time.monotonic() + _LOOK_SECONDS
         training = self._training()
         ends = any(process.status == 0 for process in training if not process.running)
-        if self._deadlines or ends or not any(process.running for process in training):
+        if self._is_ending or ends or not any(process.running for process in training):
             return
         for job in list(self._without_place):
             if self._has_place(job) and self.restarts_left > len(self._due):
                 self._without_place.remove(job)
                 self._replace(job)
                 left = self.restarts_left - len(self._due)
-                say(f"{job.name} starts again, because its place has appeared again (restarts left: {left})")
+                say(f"{job.name} starts again, because it has a place again (restarts left: {left})")
         while (further := self._growth.next_job()) is not None:
             self._jobs.append(further)
             self._add(further)
@@ -238,13 +242,13 @@ class Supervisor:
         """Starts the jobs again that are due, if others still train."""
         while self._due and time.monotonic() >= self._due[0][0]:
             job = self._due.pop(0)[1]
-            if self._deadlines or not any(process.running for process in self._training()):
+            if self._is_ending or not any(process.running for process in self._training()):
                 continue
             if self._has_place(job):
                 self._replace(job)
             else:
                 self._without_place.append(job)
-                say(f"{job.name} does not start again, because its host has gone")
+                say(f"{job.name} does not start again, because it has no place")
 
     def _replace(self, job: Job) -> None:
         if job.start_again is not None:
@@ -321,9 +325,10 @@ class Supervisor:
             self._pass_on(writer, b"")
 
     def _show_failed(self) -> None:
-        if self.failed is not None:
-            for line in self._outputs.describe(self.failed):
-                say(line)
+        for job in self._jobs:
+            if job.name == self.failed:
+                for line in (job.outputs or self._outputs).describe(job.name):
+                    say(line)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
@@ -336,11 +341,14 @@ class Supervisor:
             self._reader_gone = False
             return
         self._status = self._status or 128 + number
+        self._is_ending = True
         self._end_others(signal.SIGKILL if again else number)
         self._deadlines = [(time.monotonic() + self._patience.grace, signal.SIGKILL)]
 
     def _on_end(self, process: LaunchedProcess) -> None:
-        if process.status != 0 and not self._deadlines and self._others_go_on(process):
+        if self._growth is not None:
+            self._growth.ended(self._processes.index(process))
+        if process.status != 0 and not self._is_ending and self._others_go_on(process):
             if self._only_servers_left() and not self._due:
                 self._end_after(self._patience.grace)
         elif process.status != 0 and self._status == 0 and not process.told_to_end:
@@ -351,7 +359,7 @@ class Supervisor:
             say(f"{process.name} {process.describe_end()}{remark}")
             self.failed = process.name
             self._end_after(wait)
-        elif self._status == 0 and not self._deadlines and self._only_servers_left():
+        elif self._status == 0 and not self._is_ending and self._only_servers_left():
             self._end_after(self._patience.grace)
 
     def _others_go_on(self, failed: LaunchedProcess) -> bool:
@@ -366,7 +374,7 @@ class Supervisor:
         may_start = running > 0 and job.start_again is not None and self.restarts_left > len(self._due)
         if may_start and not self._has_place(job):
             self._without_place.append(job)
-            remark += ", and it does not start again, because its host has gone"
+            remark += ", and it does not start again, because it has no place"
         elif may_start:
             before = min(self._restarted + len(self._due), 10)
             wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
@@ -390,6 +398,7 @@ class Supervisor:
         return bool(trained) and bool(left) and set(left) == {"ps"}
 
     def _end_after(self, seconds: float) -> None:
+        self._is_ending = True
         first = time.monotonic() + seconds
         self._deadlines = [(first, signal.SIGTERM), (first + self._patience.grace, signal.SIGKILL)]
 

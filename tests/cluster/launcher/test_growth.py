@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 
 import pytest
 
@@ -49,16 +50,25 @@ def test_workers_start_on_places_that_appear(launcher):
     # tfs-run asks again when it has taken the answer of before.
     wait_until(lambda: asked.stat().st_size >= before + 2, 20, "the answer of two places")
     (folder / "lose-2-0").touch()
-    process.wait_for_text(
-        "worker 2 ended with status 9 .* does not start again, because its host has gone", 20
-    )
+    process.wait_for_text("worker 2 ended with status 9 .* does not start again, because it has no place", 20)
     hosts.write_text("localhost:2\n127.0.0.1:1\n")
-    process.wait_for_text("worker 2 starts again, because its place has appeared again .restarts left: 2", 20)
+    process.wait_for_text("worker 2 starts again, because it has a place again .restarts left: 2", 20)
     (folder / "go").touch()
     assert process.wait(20) == 0
     assert re.search(
         r"worker 0 ended with status 9 .* starts again in 1 s \(restarts left: 3\)", process.log()
     )
+
+
+def test_no_worker_starts_after_a_signal_to_end(launcher):
+    options = ("--workers", "2", "--max-workers", "3", "--restarts", "4", "--grace", "0.3")
+    code = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote()\nhold()"
+    process = launcher.start(*options, "--hosts-from", "echo localhost:2", code=code)
+    launcher.wait_for("worker0", "worker1")
+    process.signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert process.log().count("ended by tfs-run with SIGKILL") == 2
+    assert "go on" not in process.log()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -172,29 +173,40 @@ while not (folder / "go").exists():
 """
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_worker_joins_on_a_host_that_appears_and_starts_again_there(launch: Launch) -> None:
     hosts = launch.folder / "hosts"
     hosts.write_text(f"{FIRST}:1\n")
-    options = ("--workers", "1", "--max-workers", "2", "--restarts", "1", "--hosts-from", f"@{hosts}")
+    options = ("--workers", "1", "--max-workers", "2", "--restarts", "2", "--hosts-from", f"@{hosts}")
     process = launch.start(*options, "--env", "DIR", code=JOINS)
     launch.wait_for("worker0-0")
     hosts.write_text(f"{FIRST}:1\nroot@{SECOND}:1\n")
     launch.wait_for("worker1-0")
     (launch.folder / "lose-1-0").touch()
     launch.wait_for("worker1-1")
+    agent = parent(launch.seen()["worker1-1"]["pid"])
+    os.kill(parent(agent), signal.SIGKILL)  # sshd's process of the connection
+    launch.wait_for("worker1-2")
     (launch.folder / "go").touch()
     assert process.wait(60) == 0
     seen = launch.seen()
-    assert [seen[f"worker{name}"]["here"] for name in ("0-0", "1-0", "1-1")] == [["tfs0"], ["tfs1"], ["tfs1"]]
-    assert [seen[f"worker{name}"]["again"] for name in ("0-0", "1-0", "1-1")] == ["", "", "1"]
+    names = ("0-0", "1-0", "1-1", "1-2")
+    assert [seen[f"worker{name}"]["here"] for name in names] == [["tfs0"], *[["tfs1"]] * 3]
+    assert [seen[f"worker{name}"]["again"] for name in names] == ["", "", "1", "1"]
     assert len({each["secret"] for each in seen.values()}) == 1
     workers = seen["worker1-0"]["config"]["cluster"]["worker"]
     assert [each.rpartition(":")[0] for each in workers] == [FIRST, SECOND]
-    assert seen["worker1-1"]["config"] == seen["worker1-0"]["config"]
+    assert seen["worker1-0"]["config"] == seen["worker1-1"]["config"] == seen["worker1-2"]["config"]
     assert seen["worker0-0"]["config"]["cluster"]["worker"] == workers[:1]
     log = process.log()
     assert re.search(rf"^tfs-run: worker 1 \({SECOND}:\d+\) starts, and joins the others$", log, re.M)
     assert re.search(r"worker 1 ended with status 9 .* 1 of 2 go on .* starts again in 1 s", log)
+    # A host whose connection fails is asked before it runs workers again.
+    assert re.search(r"worker 1 ended with status 255 .* does not start again, because it has no place", log)
+    assert re.search(r"worker 1 starts again, because it has a place again \(restarts left: 0\)", log)
     assert re.search(r"^worker 1 \| hello$", log, re.M)
     assert log.count("tfs-run: starting") == 1
 

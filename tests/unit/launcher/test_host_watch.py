@@ -47,8 +47,10 @@ class OneHost:
         return {target: list(range(5000, 5000 + count))}
 
 
-def watch_of(source: str, *, most: int = 9, deadline: float = 20.0, ssh: OneHost | None = None) -> HostWatch:
-    return HostWatch(source, Machines(most, ssh or OneHost()), deadline)
+def watch_of(
+    source: str, *, most: int = 9, deadline: float = 20.0, ssh: OneHost | None = None, why_alone: str = ""
+) -> HostWatch:
+    return HostWatch(source, Machines(most, ssh or OneHost(), why_alone=why_alone), deadline)
 
 
 def counts(watch: HostWatch) -> dict[str, int]:
@@ -62,11 +64,12 @@ def test_a_command_names_hosts_and_slots(tmp_path: Path, capfd: pytest.CaptureFi
     ssh = OneHost()
     with watch_of(source, most=6, ssh=ssh) as watch:
         assert counts(watch) == {here: 3}
+        assert [machine.most for machine in watch.places] == [3]
         (tmp_path / "more").write_text("192.0.2.9:8\nuser@192.0.2.1 slots=2  # comes later\n")
         wait_until(lambda: len(watch.places) == 2, 10, "the further host")
         assert counts(watch) == {here: 3, "192.0.2.1": 2}
         other = next(each for each in watch.places if each.target)
-        assert [other.address(7, position) for position in (0, 1)] == ["192.0.2.1:5000", "192.0.2.1:5001"]
+        assert [other.address(position) for position in (0, 1)] == ["192.0.2.1:5000", "192.0.2.1:5001"]
         (tmp_path / "more").write_text(f"{here} slots=2\nuser@192.0.2.1 slots=5\n")
         # It has ports, and shares of its cores, for the slots with which it was first named. So has this machine.
         wait_until(
@@ -96,6 +99,27 @@ def test_this_machine_needs_a_name_that_others_know(
         said: list[str] = []
         wait_until(lambda: bool(said.append(capfd.readouterr().err) or told in "".join(said)), 10, told)
         assert "localhost" not in counts(watch)
+
+
+def test_a_host_is_one_machine_however_it_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hosts").write_text("user@192.0.2.1:1\nroot@192.0.2.1:1\na..b:1\n")
+    watch = watch_of(f"@{tmp_path}/hosts")
+    assert counts(watch) == {"192.0.2.1": 1}
+    said = capfd.readouterr().err
+    assert "root@192.0.2.1 runs no workers: it is the same host as user@192.0.2.1; name it once" in said
+    assert "a..b runs no workers: host a..b did not answer" in said
+
+
+def test_a_job_of_this_machine_alone_may_name_it_localhost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hosts").write_text("192.0.2.1:2\nlocalhost:2\n")
+    watch = watch_of(f"@{tmp_path}/hosts", why_alone="there is a reason")
+    assert counts(watch) == {LOCAL_HOST: 2}
+    assert [machine.most for machine in watch.places] == [9]
+    assert (
+        "192.0.2.1 runs no workers: it is not this machine, and there is a reason" in capfd.readouterr().err
+    )
 
 
 def test_an_answer_that_fails_is_told_once_and_the_last_one_stays(

@@ -24,6 +24,9 @@ class Here:
     def __init__(self) -> None:
         self.shares: dict[int, tuple[int, int]] = {}
 
+    def ended(self, machine: Machine, process: LaunchedProcess) -> None:
+        raise AssertionError("no supervisor runs")
+
     def require_gpus(self, share: Share) -> None:
         raise ValueError("there are no GPUs")
 
@@ -45,7 +48,7 @@ class Workers:
 
     def __init__(self, *slots: int, most: int | None = None) -> None:
         self._machines = [
-            Machine(f"user@h{number}", f"h{number}", each, tuple(range(1000, 1000 + each)), 0)
+            Machine(f"user@h{number}", f"h{number}", each, tuple(range(1000, 1000 + each)))
             for number, each in enumerate(slots)
         ]
         self.places = list(slots)
@@ -76,6 +79,17 @@ class Workers:
         config, restarted = (process.streams[0].readline().decode().strip() for _ in range(2))
         assert json.loads(config)["task"]["index"] == index
         return len(json.loads(config)["cluster"]["worker"]), restarted
+
+    def hosts(self) -> list[str]:
+        """Returns the hosts of the workers with which the job begins."""
+        return [planned.host for planned in self._growth.begun()]
+
+    def start_all_again(self) -> None:
+        self._growth.supervisor()
+        self._jobs = [self._growth._job(index) for index in range(len(self.hosts()))]
+
+    def has_place(self, index: int) -> bool:
+        return self._growth.has_place(index)
 
     def next_is_none(self) -> bool:
         return self._growth.next_job() is None
@@ -128,15 +142,37 @@ def test_workers_are_spread_over_machines_and_a_new_machine_takes_those_of_one_t
         assert workers.start(3) == (4, "")  # on the third machine, under the next index
         assert workers.shares[3] == (0, 1)
         assert workers.next_is_none()  # three may run at once
+        workers.places = [2, 1, 2]
+        assert not workers.has_place(2)
+        workers.lose(0)
+        assert workers.has_place(2)
     finally:
         workers.lose_all()
 
 
 def test_this_machine_takes_no_workers_for_which_it_has_no_gpus(capfd: pytest.CaptureFixture[str]) -> None:
-    places = {Machine("user@h", "h", 1, (1000,), 0): 1}
+    places = {Machine("user@h", "h", 1, (1000,)): 1}
     growth = Growth(Share((), COMMAND, ()), lambda: places, 3, Here())
     growth.begin(1)
     growth.supervisor()
-    places[Machine("", "me", 2, (1000, 1001), 0)] = 2
+    places[Machine("", "me", 2, (1000, 1001))] = 2
     assert growth.next_job() is growth.next_job() is None
     assert capfd.readouterr().err.count("this machine takes no workers: there are no GPUs") == 1
+
+
+def test_all_start_again_on_the_machines_that_are_left(capfd: pytest.CaptureFixture[str]) -> None:
+    workers = Workers(1, 1, 1)
+    assert workers.hosts() == ["h0", "h1"]
+    for places, hosts in (([1, 0, 1], ["h0", "h2"]), ([0, 1, 0], ["h1"])):
+        workers.start(0)
+        workers.lose_all()
+        workers.places = places
+        workers.start_all_again()
+        assert workers.hosts() == hosts
+    workers.start(0)
+    workers.lose_all()
+    workers.places = [0, 0, 0]
+    with pytest.raises(ValueError, match="places for 0 workers, fewer than 1"):
+        workers.start_all_again()
+    said = capfd.readouterr().err
+    assert "starting 2 processes on 2 hosts" in said and "starting 1 process on 1 host" in said

@@ -26,6 +26,7 @@ class NoOutputs:
 class Growth:
     places = 2
     def has_place(self, index): return index < self.places
+    def ended(self, index): pass
     def next_job(self): return None
 
 def start(index, command):
@@ -80,8 +81,8 @@ run(3, "[ -e failed ] && exit 0; touch failed; exit 9")
     told = [
         "worker 1 ended with status 9",
         "it starts again in 0.05 s (restarts left: 2)",
-        "worker 1 does not start again, because its host has gone",
-        "worker 1 starts again, because its place has appeared again (restarts left: 2)",
+        "worker 1 does not start again, because it has no place",
+        "worker 1 starts again, because it has a place again (restarts left: 2)",
         "status 0 starts 2 left 2",
     ]
     places = [said.find(text) for text in told]
@@ -105,4 +106,4 @@ run({restarts}, "exit 9")
 """,
     )
     assert f"status 0 starts {restarts + 1} left 0" in said
-    assert said.count("its host has gone") == restarts, said
+    assert said.count("it has no place") == restarts, said
