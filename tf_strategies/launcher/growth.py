@@ -108,7 +108,10 @@ class Growth:
         self._begun = len(self._workers)
         least = self._share.min_workers or 1
         if self._begun < least:
-            raise ValueError(f"there are places for {self._begun} workers, fewer than {least}")
+            raise ValueError(
+                f"--hosts-from names places for {self._begun} workers, fewer than --min-workers {least}; start tfs-run again "
+                "when there are more"
+            )
 
     def has_place(self, index: int) -> bool:
         """Returns True if a worker may run now: its machine has a place for it, and not too many others run."""

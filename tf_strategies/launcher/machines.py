@@ -176,6 +176,7 @@ class Machines:
             ports = ports or tuple(found[slots.target])
             self._others[slots.host] = Machine(slots.target, slots.host, slots.workers, ports)
         self._doubted.discard(slots.host)
+        self._told.pop(slots.host, None)
 
     def _tell(self, host: str, reason: str) -> None:
         if self._told.get(host) != reason:

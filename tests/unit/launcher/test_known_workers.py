@@ -172,7 +172,7 @@ def test_all_start_again_on_the_machines_that_are_left(capfd: pytest.CaptureFixt
     workers.start(0)
     workers.lose_all()
     workers.places = [0, 0, 0]
-    with pytest.raises(ValueError, match="places for 0 workers, fewer than 1"):
+    with pytest.raises(ValueError, match="places for 0 workers, fewer than --min-workers 1"):
         workers.start_all_again()
     said = capfd.readouterr().err
     assert "starting 2 processes on 2 hosts" in said and "starting 1 process on 1 host" in said
