@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import json
 import statistics
 from pathlib import Path
@@ -128,6 +129,8 @@ def main() -> None:
             f"{arguments.images} is missing: install Debian's package dataset-fashion-mnist, or name the folder by --images, or "
             "leave the task out by --tasks digits"
         )
+    if not arguments.tune and importlib.util.find_spec("matplotlib") is None:
+        parser.error("the plot needs matplotlib: pip install matplotlib")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     by_task = {}
     for task in arguments.tasks:

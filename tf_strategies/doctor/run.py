@@ -53,7 +53,7 @@ class Options:
 
     @property
     def library_seconds(self) -> float:
-        """How long the operations may take to load."""
+        """Returns the seconds that the operations may take to load."""
         return max(_LIBRARY_SECONDS, self.wait)
 
 

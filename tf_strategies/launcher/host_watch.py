@@ -54,7 +54,7 @@ class HostWatch:
 
     @property
     def places(self) -> dict[Machine, int]:
-        """How many workers each machine may run, from the last answer that has not failed."""
+        """Returns how many workers each machine may run, from the last answer that has not failed."""
         return {machine: places for machine, places in self._named.items() if self._machines.usable(machine)}
 
     def __enter__(self) -> HostWatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Sequence
 
 from tf_strategies.launcher.output import LineWriter, Sink, prefixes, wants_colour, write_line
+from tf_strategies.launcher.supervisor import say
 
 _TAIL_LINES = 30
 
@@ -59,8 +59,10 @@ class TaskOutputs:
         """Returns the writers of a process, for its stdout and its stderr."""
         if name not in self._writers:
             kept: list[Sink] = []
-            with contextlib.suppress(OSError):  # rather without a log file than without the process
+            try:
                 kept = self._kept(name)
+            except OSError as error:
+                say(f"{name} has no log file: {error}; make room in --log-dir, and start tfs-run again")
             self._writers[name] = self._made(name, kept)
         return self._writers[name]
 

@@ -66,7 +66,7 @@ class Workers:
 
     @property
     def shares(self) -> dict[int, tuple[int, int]]:
-        """How many workers of its machine come before and after each that has started."""
+        """Returns how many workers of its machine come before and after each that has started."""
         return self._starter.shares
 
     def start(self, index: int) -> tuple[int, str]:
