@@ -1,6 +1,7 @@
 """Measures what large batches do to learning, and which recipes help: accuracy, several batches and seeds, in one run.
 
-    python -m benchmarks.large_batch [--tasks digits,fashion] [--recipes ...] [--seeds 1,2,3] [--folder large_batch] [--tune]
+    python -m benchmarks.large_batch [--tasks digits,fashion] [--recipes ...] [--seeds 1,2,3] [--folder large_batch]
+        [--tune [--rates ...]]
 
 Trains handwritten digits, or Fashion-MNIST (Debian's package dataset-fashion-mnist, or a folder named by --images), with two
 workers and Keras 3's `fit`, at batches up to 32 times the smallest and equal epochs. The recipes are those of Goyal et al.
@@ -27,7 +28,7 @@ from typing import Any
 from benchmarks.large_batch_rates import BEST_RATES, TRIED_RATES
 from benchmarks.trainings import train_missing
 
-BATCHES = {"digits": (16, 64, 256, 512), "fashion": (64, 256, 1024, 2048)}
+BATCHES = {"digits": (16, 64, 256, 512), "fashion": (64, 512, 2048)}
 RECIPES = [
     "no_scaling", "no_warmup", "constant_warmup", "gradual_warmup", "lars", "lamb", "tuned_nesterov",
 ]  # fmt: skip
@@ -123,7 +124,15 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of Fashion-MNIST's four .gz")
     parser.add_argument("--folder", type=Path, default=Path("large_batch"))
     parser.add_argument("--tune", action="store_true", help="try several rates with seed 0")
+    parser.add_argument(
+        "--rates",
+        type=lambda text: list(map(float, text.split(","))),
+        default=None,
+        help="those that --tune tries",
+    )
     arguments = parser.parse_args()
+    if arguments.rates and not arguments.tune:
+        parser.error("--rates are those that --tune tries")
     if "fashion" in arguments.tasks and not arguments.images.is_dir():
         parser.error(
             f"{arguments.images} is missing: install Debian's package dataset-fashion-mnist, or name the folder by --images, or "
@@ -152,7 +161,10 @@ def main() -> None:
             )
         if arguments.tune:
             names = [
-                f"0/{case}/{rate}" for case in cases for rate in TRIED_RATES.get(case.partition("/")[0], ())
+                f"0/{case}/{rate}"
+                for case in cases
+                if (recipe := case.partition("/")[0]) in TRIED_RATES
+                for rate in arguments.rates or TRIED_RATES[recipe]
             ]
             print("\n".join([f"{task}:", *best_rates(measure(task, names, arguments))]), flush=True)
             continue

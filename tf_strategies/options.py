@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import os
 from typing import Callable, Sequence
 
+from tf_strategies.addresses import split_address
 from tf_strategies.errors import OptionsError
 from tf_strategies.types import JsonObject, Unchecked
 
@@ -15,6 +17,7 @@ TRANSPORTS = ("auto", "shared_memory", "tcp", "ucx")
 SECURITIES = ("auto", "tls")
 PLACEMENTS = ("bytes", "round_robin")
 SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
+ARBITER = "TF_STRATEGIES_ARBITER"  # the environment variable
 MOST_WORKERS = 4096  # of a group that grows, with those that are lost
 
 _KIB = 1 << 10
@@ -155,6 +158,8 @@ class Elastic:
             steps since the last copy are repeated, and callbacks see them again. A larger number costs less time.
         max_workers: the most workers that train at once. With a number, workers can join whose TF_CONFIG lists more workers than
             that of the others. None takes only workers of the TF_CONFIG with which the job began.
+        arbiter: "host:port" of a `tfs-arbiter`, which decides between two halves of a group. None takes the environment variable
+            TF_STRATEGIES_ARBITER, which `tfs-run` sets. Without both, the half with rank 0 goes on.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -168,6 +173,7 @@ class Elastic:
     patience: float
     copy_every: int
     max_workers: int | None
+    arbiter: str | None
 
     def __init__(
         self,
@@ -176,6 +182,7 @@ class Elastic:
         patience: float = 3.0,
         copy_every: int = 1,
         max_workers: int | None = None,
+        arbiter: str | None = None,
     ) -> None:
         for name, value in (("min_workers", min_workers), ("copy_every", copy_every)):
             number = whole_number(value)
@@ -190,6 +197,7 @@ class Elastic:
                 f"{max_workers!r}"
             )
         object.__setattr__(self, "max_workers", most)
+        object.__setattr__(self, "arbiter", _arbiter(arbiter))
 
     def digest_fields(self) -> JsonObject:
         """Returns the options by name. They must agree between the workers of a group."""
@@ -208,6 +216,20 @@ def whole_number(value: Unchecked) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
+
+
+def _arbiter(given: Unchecked) -> str | None:
+    address = os.environ.get(ARBITER, "") if given is None else given
+    if given is None and not address:
+        return None
+    name = ARBITER if given is None else "arbiter"
+    try:
+        if not isinstance(address, str):
+            raise ValueError("it is no text")
+        split_address(address)
+    except ValueError as error:
+        raise OptionsError(f'{name} must be an address, "host:port"; got {address!r}: {error}') from None
+    return address
 
 
 def _bytes(name: str, value: object, limits: tuple[int, int]) -> int:

@@ -62,6 +62,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         "Python: foundation",
         (
             ("tf_strategies/control_plane", "who is in the group"),
+            ("tf_strategies/arbiter", "which half of it goes on"),
             ("tf_strategies/gateway", "keeps strangers from servers"),
             ("tf_strategies/native", "the operations"),
             ("tf_strategies/_tf", "TensorFlow's private names"),

@@ -1,16 +1,19 @@
 """The groups of elastic training as a state machine: who trains, who looks for whom, and who waits for which group.
 
 There is no clock. A worker may give up waiting at any moment, a message may arrive late or never, and a worker that was killed is
-one to which nothing happens any more. The rule that decides who may go on is the real one, `Roll.objection`.
+one to which nothing happens any more. The rule that decides who may go on is the real one, `Roll.objection`, and so are the votes
+of an arbiter.
 
 One case is left out: rank 0 may give up while its coordinator still completes the group. The outcome is that of the other order.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Callable, Iterable, Iterator, NamedTuple
 
+from tf_strategies.arbiter.votes import Vote, Votes
 from tf_strategies.control_plane.roll_call import Roll
 
 Rule = Callable[[Roll, "tuple[int, ...]"], str]
@@ -28,6 +31,7 @@ class Group(NamedTuple):
         aborted: whether its rank 0 has told all others that it ends, before it was complete.
         joins: the newcomers for whose sake it ends, of which a member may not have heard.
         leavers: the members for whose sake it ends, and that leave it in good order.
+        votes: the halves of it that the arbiter has let go on, by rank.
     """
 
     before: int
@@ -38,6 +42,7 @@ class Group(NamedTuple):
     aborted: bool = False
     joins: tuple[int, ...] = ()
     leavers: frozenset[int] = frozenset()
+    votes: frozenset[frozenset[int]] = frozenset()
 
 
 class Worker(NamedTuple):
@@ -75,7 +80,13 @@ def beginning(size: int, further: int = 0) -> State:
 
 
 def reachable(
-    size: int, groups: int, *, changes: bool = True, further: int = 0, rule: Rule = Roll.objection
+    size: int,
+    groups: int,
+    *,
+    changes: bool = True,
+    further: int = 0,
+    rule: Rule = Roll.objection,
+    arbiter: bool = False,
 ) -> int:
     """Returns the number of states in which the workers can be.
 
@@ -85,6 +96,7 @@ def reachable(
         changes: whether workers also leave in good order, and come back.
         further: the number of workers that can join beside those of the first group.
         rule: says why some survivors cannot form a group, or "".
+        arbiter: whether an arbiter decides between halves.
 
     Raises:
         SplitBrainError: two groups train of which none follows the other.
@@ -94,7 +106,7 @@ def reachable(
     ahead = [start]
     while ahead:
         state = ahead.pop()
-        for following in _next(state, groups, changes, rule):
+        for following in _next(state, groups, changes, rule, arbiter):
             if following in came_from:
                 continue
             came_from[following] = state
@@ -134,7 +146,7 @@ def _line(state: State, number: int) -> Iterator[int]:
         number = state.groups[number].before
 
 
-def _next(state: State, groups: int, changes: bool, rule: Rule) -> Iterator[State]:
+def _next(state: State, groups: int, changes: bool, rule: Rule, arbiter: bool) -> Iterator[State]:
     for number in range(len(state.groups)):
         yield from _ways_to_complete(state, number)
         if changes:
@@ -145,7 +157,7 @@ def _next(state: State, groups: int, changes: bool, rule: Rule) -> Iterator[Stat
         elif worker.does == "waits":
             yield from _ways_to_stop_waiting(state, each)
         elif worker.does == "calls" and len(state.groups) < groups:
-            yield from _decisions(state, each, rule)
+            yield from _decisions(state, each, rule, arbiter)
 
 
 def _ways_to_complete(state: State, number: int) -> Iterator[State]:
@@ -198,7 +210,7 @@ def _ways_to_change(state: State, number: int) -> Iterator[State]:
                 yield came
 
 
-def _decisions(state: State, leader: int, rule: Rule) -> Iterator[State]:
+def _decisions(state: State, leader: int, rule: Rule, arbiter: bool) -> Iterator[State]:
     """Lets a survivor decide who forms the next group, with any of those that look for one another."""
     last = state.workers[leader].group
     group = state.groups[last]
@@ -217,14 +229,31 @@ def _decisions(state: State, leader: int, rule: Rule) -> Iterator[State]:
             newcomers=len(group.joins),
             leavers=frozenset(map(numbers.__getitem__, group.leavers if knows_leavers else ())),
             perhaps_formed=frozenset(_attempts(state, leader, numbers)),
+            has_arbiter=arbiter,
         )
         for each in some:
             roll.note_arrival(numbers[each], _attempts(state, each, numbers))
         members = (leader, *some)
-        if not rule(roll, tuple(sorted(map(numbers.__getitem__, members)))):
-            decided = Group(last, tuple(sorted(members)), frozenset(some), frozenset({leader}))
-            waits = Worker("waits", len(state.groups), state.workers[leader].perhaps)
-            yield _moved(state._replace(groups=(*state.groups, decided)), leader, waits)
+        ranks = tuple(sorted(map(numbers.__getitem__, members)))
+        if rule(roll, ranks):
+            continue
+        voted, half = state, roll.half(ranks)
+        if half:
+            if not _may_go_on(group.votes, half):
+                continue
+            voted = _changed(state, last, votes=group.votes | {half})
+            yield voted  # the leader does not get the answer
+        decided = Group(last, tuple(sorted(members)), frozenset(some), frozenset({leader}))
+        waits = Worker("waits", len(voted.groups), voted.workers[leader].perhaps)
+        yield _moved(voted._replace(groups=(*voted.groups, decided)), leader, waits)
+
+
+@functools.cache
+def _may_go_on(given: frozenset[frozenset[int]], half: frozenset[int]) -> bool:
+    votes = Votes()
+    for each in given:
+        votes.objection(Vote(0, each))
+    return not votes.objection(Vote(0, half))
 
 
 def _attempts(state: State, each: int, numbers: dict[int, int]) -> Iterator[tuple[int, ...]]:

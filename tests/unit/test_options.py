@@ -109,6 +109,8 @@ def test_all_but_the_timeout_must_agree():
         {"max_workers": 0},
         {"max_workers": 2.0},
         {"max_workers": 5000},
+        {"arbiter": "10.0.0.9"},
+        {"arbiter": 2222},
     ],
 )
 def test_options_of_elastic_training_that_are_wrong_are_named(wrong):
@@ -122,3 +124,15 @@ def test_a_group_cannot_grow_to_fewer_workers_than_it_needs():
         Elastic(min_workers=3, max_workers=2)
     assert Elastic(min_workers=3, max_workers=3).max_workers == 3
     assert Elastic().max_workers is None
+
+
+def test_the_environment_may_name_the_arbiter(monkeypatch):
+    assert Elastic().arbiter is None
+    monkeypatch.setenv("TF_STRATEGIES_ARBITER", "10.0.0.9:2222")
+    assert Elastic().arbiter == "10.0.0.9:2222"
+    assert Elastic(arbiter="10.0.0.8:2222").arbiter == "10.0.0.8:2222"
+    monkeypatch.setenv("TF_STRATEGIES_ARBITER", "10.0.0.9")
+    with pytest.raises(
+        OptionsError, match=r"TF_STRATEGIES_ARBITER must be an address, .*; got '10\.0\.0\.9': it has no port"
+    ):
+        Elastic()

@@ -35,6 +35,13 @@ Message of rank 0 of a group to the first task of the cluster, which may be form
 
     elsewhere    name, workers, terms: its group trains already; its name, the addresses that it knows, and its terms
 
+Messages to an arbiter, and its answers:
+
+    ready        asks whether it is there
+    here         the answer
+    vote         group, ranks, names: asks whether half of a group may go on; its number, and the ranks and names of the half
+    granted      the answer if it may; if not, it is `refused`
+
 Messages from rank 0 to a member:
 
     waiting_for  missing: the members that have not joined yet

@@ -33,6 +33,10 @@ _SPARE_STREAMS = 16  # that may wait for their first message, beside those of th
 _ENDING_STREAMS = 48
 _HELLO_SECONDS = 10.0
 _MOST_UNHANDLED = 16  # messages of one stream; further ones wait in its connection
+_REMEDY_OF_TASKS = (
+    "end the process that uses the port (an earlier run, or a second process with this index), or correct this task's address in "
+    "TF_CONFIG"
+)
 
 _log = logging.getLogger("tf_strategies")
 
@@ -50,6 +54,7 @@ class ControlServer:
         tls: the certificate of this task; None for connections without TLS.
         post: receives every message of every stream, and None when a stream ends. Whoever has handled a message calls `handled`
             of the stream.
+        remedy: what to do if the address cannot be listened on.
 
     Raises:
         BootstrapError: when the address cannot be listened on.
@@ -63,6 +68,8 @@ class ControlServer:
         secret: bytes,
         post: Post,
         tls: TlsFiles | None = None,
+        *,
+        remedy: str = _REMEDY_OF_TASKS,
     ) -> None:
         self._name, self._secret, self._post = name, secret, post
         self._refused = RefusalCounts()
@@ -74,21 +81,24 @@ class ControlServer:
             options=channel_options.server_options(size),
             maximum_concurrent_rpcs=2 * size + _SPARE_STREAMS + _ENDING_STREAMS,
         )
-        for target in _listenable(name, address):
-            try:
+        try:
+            for target in _listenable(address):
                 self._listen(target, tls)
-            except RuntimeError as error:
-                raise BootstrapError(_cannot_listen(name, target, str(error))) from error
+        except _CannotListenError as error:
+            raise BootstrapError(f"{name} cannot listen on {error}; {remedy}") from error
         self._server.start()
 
     def _listen(self, target: str, tls: TlsFiles | None) -> None:
-        if tls is None:
-            self._server.add_insecure_port(target)
-            return
-        credentials = grpc.ssl_server_credentials(
-            [(tls.key, tls.certificate)], root_certificates=tls.authority, require_client_auth=True
-        )
-        self._server.add_secure_port(target, credentials)
+        try:
+            if tls is None:
+                self._server.add_insecure_port(target)
+                return
+            credentials = grpc.ssl_server_credentials(
+                [(tls.key, tls.certificate)], root_certificates=tls.authority, require_client_auth=True
+            )
+            self._server.add_secure_port(target, credentials)
+        except RuntimeError as error:
+            raise _CannotListenError(f"{target}: {error}") from error
 
     def stop(self) -> None:
         """Ends all streams and the server; bounded, and starts no thread."""
@@ -235,13 +245,17 @@ class _ThreadPerStream(futures.Executor):
         return future
 
 
-def _listenable(name: str, address: str) -> list[str]:
+class _CannotListenError(Exception):
+    """Reports an address, and why nobody can listen on it here."""
+
+
+def _listenable(address: str) -> list[str]:
     """Returns the numeric addresses of `address` on this machine, each found free."""
     host, port = split_address(address)
     try:
         found = look_up(host, port)
     except OSError as error:
-        raise BootstrapError(_cannot_listen(name, address, f"{host} cannot be resolved ({error})")) from error
+        raise _CannotListenError(f"{address}: {host} cannot be resolved ({error})") from error
     targets: list[str] = []
     reason = ""
     for family, kind, protocol, _, place in dict.fromkeys(found):
@@ -253,17 +267,10 @@ def _listenable(name: str, address: str) -> list[str]:
                 probe.listen(1)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise BootstrapError(_cannot_listen(name, target, "the port is taken")) from error
+                raise _CannotListenError(f"{target}: the port is taken") from error
             reason = f"{target}: {error.strerror}"
         else:
             targets.append(target)
     if not targets:
-        raise BootstrapError(_cannot_listen(name, address, f"it is no address of this machine ({reason})"))
+        raise _CannotListenError(f"{address}: it is no address of this machine ({reason})")
     return targets
-
-
-def _cannot_listen(name: str, target: str, reason: str) -> str:
-    return (
-        f"{name} cannot listen on {target}: {reason}; end the process that uses the port (an earlier run, or "
-        "a second process with this index), or correct this task's address in TF_CONFIG"
-    )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from tf_strategies.addresses import split_address
 from tf_strategies.launcher.environment import THREAD_VARIABLES
 from tf_strategies.launcher.supervisor import say
 
@@ -84,6 +85,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=_positive,
         metavar="N",
         help="start further workers, up to N at once, on places that --hosts-from names later, for elastic training",
+    )
+    add(
+        "--arbiter",
+        type=_address,
+        metavar="HOST:PORT",
+        help="decide here, at an address of this machine that all workers reach, which half of the workers goes on if they "
+        "lose each other (default with --min-workers on one machine: a free port)",
     )
     add(
         "--hosts-from",
@@ -169,6 +177,14 @@ def _positive(text: str) -> int:
 
 def _port(text: str) -> int:
     return _number(text, 1, 65535, "a port from 1 to 65535")
+
+
+def _address(text: str) -> str:
+    try:
+        split_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port: {error}") from None
+    return text
 
 
 def _seconds(text: str) -> float:

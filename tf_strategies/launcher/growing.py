@@ -19,6 +19,7 @@ from tf_strategies.launcher.remote_hosts import LATER_SECONDS, SSH_FAILED, Remot
 from tf_strategies.launcher.settings import port_base_of, share_of, with_secrets, workers_of
 from tf_strategies.launcher.share import Share
 from tf_strategies.launcher.supervisor import Supervisor
+from tf_strategies.options import ARBITER
 from tf_strategies.secret import read_secret
 
 __all__ = ["grows", "prepare_growth"]
@@ -48,7 +49,8 @@ def prepare_growth(
     alone = "--tls makes certificates for one machine" if arguments.tls else ""
     machines = Machines(most, ssh, why_alone=alone, port_base=port_base_of(arguments, most))
     watch = HostWatch(arguments.hosts_from, held.enter_context(machines))
-    starter = _Starter(ssh, machines, carried_variables(os.environ, arguments.env))
+    named = {} if arguments.arbiter is None else {ARBITER: arguments.arbiter}
+    starter = _Starter(ssh, machines, carried_variables({**os.environ, **named}, arguments.env))
     share = share_of(arguments, everyone, everyone[:workers])
     share = dataclasses.replace(share, later=0.0 if alone else LATER_SECONDS)
     growth = Growth(share, lambda: watch.places, most, starter)

@@ -12,8 +12,10 @@ from tf_strategies.launcher.arguments import AUTO
 from tf_strategies.launcher.certificates import temporary_certificates
 from tf_strategies.launcher.cluster_plan import PlannedProcess
 from tf_strategies.launcher.environment import visible_gpus
+from tf_strategies.launcher.own_arbiter import arbiter_address, hold_arbiter
 from tf_strategies.launcher.remote_hosts import named_variables
 from tf_strategies.launcher.share import Share
+from tf_strategies.options import ARBITER
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 
@@ -111,7 +113,7 @@ def _min_workers(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) 
 def with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
     """Returns the environment with the file of a secret: the user's, or a new one if all processes are started here.
 
-    With --tls it names new certificates, too.
+    With --tls it names new certificates, too. An arbiter runs from now on, if the job needs one of its own.
     """
     environ = {**os.environ, **named_variables(os.environ, arguments.env)}
     if arguments.hosts is None and not environ.get(SECRET_FILE):
@@ -120,4 +122,8 @@ def with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> d
         if arguments.hosts is not None:
             raise ValueError(f"--tls makes certificates for one machine; with --hosts set {TLS_FOLDER}")
         environ[TLS_FOLDER] = held.enter_context(temporary_certificates())
+    arbiter = arbiter_address(arguments, environ, held)
+    if arbiter is not None:
+        hold_arbiter(arbiter, environ, held)
+        environ[ARBITER] = arbiter
     return environ

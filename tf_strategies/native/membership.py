@@ -14,6 +14,8 @@ import time
 from typing import Sequence
 
 from tf_strategies import at_exit
+from tf_strategies.arbiter.asking import Arbiter
+from tf_strategies.arbiter.votes import Vote
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.newcomer import Newcomer
 from tf_strategies.control_plane.roll_call import Attempt, Roll, call_the_roll
@@ -29,6 +31,7 @@ from tf_strategies.native.communicator import Communicator, agreed_options
 from tf_strategies.native.settings import settings_of
 from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.restarted import was_restarted
+from tf_strategies.tls import TlsFiles
 
 __all__ = ["Membership", "form_first"]
 
@@ -38,6 +41,7 @@ _MOST_JOINS = 3
 _RESTARTED_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0  # beyond the patience
 _LATER_SECONDS = 0.5  # until a worker asks again that came while the others form their first group
+_ARBITER_SECONDS = 8.0  # less than a group may take to form
 _REGROUP_SECONDS = 120.0  # for all attempts
 
 
@@ -208,6 +212,7 @@ class Membership:
                 newcomers=len(joins),
                 leavers=failed.leavers,
                 perhaps_formed=perhaps_formed,
+                has_arbiter=self._elastic.arbiter is not None,
             )
             try:
                 return self._form_next(cluster, self._options, self._elastic, tasks, roll, failed.epoch)
@@ -242,6 +247,11 @@ class Membership:
             BootstrapError: this task is not in it.
         """
         settings, tls = settings_of(cluster, options)
+        arbiter = _arbiter_of(elastic, settings.secret, tls)
+
+        def ask_arbiter(half: frozenset[int], names: tuple[str, ...]) -> str:
+            return "" if arbiter is None else arbiter.objection(Vote(epoch, half, names))
+
         following = call_the_roll(
             cluster.whole,
             tasks,
@@ -250,6 +260,7 @@ class Membership:
             patience=elastic.patience,
             secret=settings.secret,
             tls=tls,
+            ask_arbiter=ask_arbiter,
         )
         within = elastic.patience + _CONNECT_SECONDS
         succession = Succession(epoch, frozenset(following.worker_tasks).intersection(tasks[roll.size :]))
@@ -279,13 +290,13 @@ def form_first(
 ) -> Membership | Cluster:
     """Forms the first group of a cluster.
 
-    A worker that was started again waits for the others for a shorter time, because they may have ended.
+    A worker that was started again waits for the others for a shorter time, because they may have ended. The arbiter must answer.
 
     Returns:
         The membership, or the cluster as the others know it if they train already, so that this worker can only join their `fit`.
 
     Raises:
-        BootstrapError: the group could not form, or the others refuse this worker.
+        BootstrapError: the group could not form, the others refuse this worker, or the arbiter does not answer.
         OptionsError: the cluster has more workers than may train.
     """
     if elastic is None:
@@ -300,6 +311,7 @@ def form_first(
             raise OptionsError(
                 f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together"
             )
+        _require_arbiter(cluster, options, elastic)
         try:
             return Membership.form(cluster, options, elastic, within=within)
         except (JoinsLaterError, OthersTrainError) as error:
@@ -321,3 +333,16 @@ def _cluster_that_trains(cluster: Cluster, options: CommunicationOptions, elasti
     settings, tls = settings_of(cluster, options)
     asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
     return asking.cluster if asking.finds_group(restarted=was_restarted(), timeout=options.timeout) else None
+
+
+def _arbiter_of(elastic: Elastic, secret: bytes, tls: TlsFiles | None) -> Arbiter | None:
+    return None if elastic.arbiter is None else Arbiter(elastic.arbiter, secret, tls, _ARBITER_SECONDS)
+
+
+def _require_arbiter(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> None:
+    """Raises BootstrapError if this is rank 0 and the arbiter does not answer."""
+    settings, tls = settings_of(cluster, options)
+    arbiter = _arbiter_of(elastic, settings.secret, tls)
+    silence = "" if arbiter is None or cluster.rank != 0 else arbiter.silence()
+    if silence:
+        raise BootstrapError(f"{silence}; start it with: tfs-arbiter {elastic.arbiter}")

@@ -17,6 +17,7 @@ from tests.cluster.elastic.fit_worker import HOST_FAULTS
 from tests.cluster.elastic.task import FIT, make_model, make_rows, make_schedule
 from tests.support.processes import Process, ProcessGroup, ReservedPorts, tf_config
 from tests.support.switch import Switch
+from tf_strategies.options import ARBITER
 
 __all__ = ["WORKER", "Job", "expected", "require_expected", "seconds_to_next_batch"]
 
@@ -39,6 +40,7 @@ class Job:
 
     With `meet`, they start again, and the others wait for them before this batch. They then do something `wrong`. With `hosts`,
     each worker has a host, and a fault can be "cut" or "mute", which the test does to its host when the worker has come to it.
+    `arbiter` is the address of the arbiter, if they have one.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Job:
         worker: str = WORKER,
         backup: str = "",
         save_freq: Union[str, int] = "epoch",
+        arbiter: str = "",
     ) -> None:
         self.plan = json.dumps(
             {
@@ -66,6 +69,7 @@ class Job:
                 "save_freq": save_freq,
             }
         )
+        self._arbiter = arbiter
         self._meet, self._wrong, self._hosts, self._worker = meet, wrong, hosts, worker
         self._folder, self._size, self._faults = folder, size, faults
         self.names: List[str] = []
@@ -98,7 +102,7 @@ class Job:
     @contextlib.contextmanager
     def _addresses(self) -> Iterator[Sequence[str]]:
         if self._hosts is not None:
-            yield [f"{address}:{_PORT}" for address in self._hosts.addresses]
+            yield [f"{address}:{_PORT}" for address in self._hosts.addresses[: self._size]]
             return
         with ReservedPorts(self._size) as ports:
             yield ports.addresses
@@ -107,6 +111,8 @@ class Job:
         self, group: ProcessGroup, addresses: Sequence[str], fresh: bool, rank: int, again: bool
     ) -> Process:
         env = {"TF_CONFIG": tf_config({"worker": addresses}, "worker", rank)}
+        if self._arbiter:
+            env[ARBITER] = self._arbiter
         name, given = f"worker{rank}", [self.plan]
         if again:
             env["TF_STRATEGIES_RESTARTED"] = "1"

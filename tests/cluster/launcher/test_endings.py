@@ -218,6 +218,30 @@ while not (folder / "again").exists():
     assert len(re.findall(r"worker 1 \(\S+\) ended with status 0", log)) == 1
 
 
+def test_a_job_that_outlives_workers_has_an_arbiter(launcher):
+    code = """
+from tf_strategies.arbiter.asking import Arbiter
+from tf_strategies.arbiter.votes import Vote
+from tf_strategies.secret import read_secret
+arbiter = Arbiter(os.environ["TF_STRATEGIES_ARBITER"], read_secret(), None, 10.0)
+print(arbiter.objection(Vote(1, frozenset({index}), (f"worker {index}",))) or "goes on")
+"""
+    status, log = launcher.run("--workers", "2", "--min-workers", "1", code=code)
+    assert status == 0, log
+    assert len(re.findall(r"^worker \d \| goes on$", log, re.M)) == 1
+    assert (
+        len(re.findall(r"\| the arbiter at \S+ refuses it: the other half goes on, worker \d; start", log))
+        == 1
+    )
+    code = "assert 'TF_STRATEGIES_ARBITER' not in os.environ"
+    assert launcher.run("--workers", "2", code=code)[0] == 0
+    named = ("--workers", "2", "--min-workers", "1", "--env", "TF_STRATEGIES_ARBITER=10.0.0.9:1")
+    code = "assert os.environ['TF_STRATEGIES_ARBITER'] == '10.0.0.9:1'"
+    assert launcher.run(*named, code=code)[0] == 0
+    status, log = launcher.run("--workers", "2", "--arbiter", "127.0.0.1:2222", code=code)
+    assert (status, "--arbiter is for jobs that outlive workers" in log) == (2, True)
+
+
 def test_one_starts_again_although_a_descendant_of_it_still_runs(launcher):
     code = """
 runs = len(list(folder.glob("run*")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import itertools
+import re
 import threading
 import time
 from typing import Iterator
@@ -12,6 +13,9 @@ from typing import Iterator
 import pytest
 
 from tests.support.processes import ReservedPorts, wait_until
+from tf_strategies.arbiter.asking import Arbiter
+from tf_strategies.arbiter.serving import serving
+from tf_strategies.arbiter.votes import Vote, Votes
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.coordinator import Coordinator
 from tf_strategies.control_plane.local_link import LocalLink
@@ -84,6 +88,17 @@ def test_who_has_tried_to_form_a_group_goes_on_with_enough_of_it():
     assert not Roll(0, 1, frozenset(), 1, newcomers=1, perhaps_formed=frozenset({(0, 1)})).objection((0,))
 
 
+def test_half_of_a_group_needs_the_vote_of_its_arbiter():
+    roll = Roll(2, 4, frozenset(), 1, newcomers=1, has_arbiter=True)
+    assert (roll.objection((2, 3)), roll.half((2, 3, 4))) == ("", {2, 3})
+    assert (roll.objection((0, 1)), roll.half((0, 1))) == ("", {0, 1})
+    assert (roll.objection((1, 2, 3)), roll.half((1, 2, 3))) == ("", set())
+    assert "no majority" in roll.objection((2, 4))
+    assert Roll(1, 4, frozenset(), 1, leavers=frozenset({0, 3}), has_arbiter=True).half((2,)) == {2}
+    perhaps = Roll(0, 3, frozenset(), 1, perhaps_formed=frozenset({(0, 1)}), has_arbiter=True)
+    assert "only 1 of 2 workers found one another again" in perhaps.objection((0, 2))
+
+
 def test_fewer_than_min_workers_do_not_go_on():
     roll = Roll(0, 4, frozenset({1}), min_workers=4)
     assert "only 3 of 4 workers are left, and min_workers is 4" in roll.objection((0, 2, 3))
@@ -140,11 +155,23 @@ class Calls:
         epoch: int = EPOCH,
         newcomers: int = 0,
         perhaps_formed: frozenset[tuple[int, ...]] = frozenset(),
+        arbiter: Arbiter | None = None,
     ) -> concurrent.futures.Future:
         """The last ranks are newcomers."""
         cluster = cluster_of(self.addresses, rank)
         size = len(self.addresses) - newcomers
-        roll = Roll(rank, size, frozenset(lost), 1, newcomers, perhaps_formed=perhaps_formed)
+        roll = Roll(
+            rank,
+            size,
+            frozenset(lost),
+            1,
+            newcomers,
+            perhaps_formed=perhaps_formed,
+            has_arbiter=arbiter is not None,
+        )
+
+        def ask_arbiter(half: frozenset[int], names: tuple[str, ...]) -> str:
+            return "" if arbiter is None else arbiter.objection(Vote(epoch, half, names))
 
         def call() -> tuple[int, ...]:
             following = call_the_roll(
@@ -155,6 +182,7 @@ class Calls:
                 patience=patience,
                 secret=secret,
                 tls=None,
+                ask_arbiter=ask_arbiter,
             )
             return tuple(sorted(task.index for task in following.worker_tasks))
 
@@ -212,6 +240,38 @@ def test_a_loss_that_nobody_knows_of_costs_the_patience(calls):
     for each in found:
         with pytest.raises(BootstrapError, match=r"does not train on: only 2 of 4 workers found one another"):
             each.result(20)
+
+
+@contextlib.contextmanager
+def an_arbiter() -> Iterator[Arbiter]:
+    with ReservedPorts(1) as ports:
+        server = serving(ports.addresses[0], Votes(), SECRET, None)
+        try:
+            yield Arbiter(ports.addresses[0], SECRET, None, within=5.0)
+        finally:
+            server.stop()
+
+
+def test_of_two_halves_that_do_not_find_one_another_one_goes_on(calls):
+    with an_arbiter() as arbiter:
+        halves = ((0, 1), (2, 3))
+        found = [
+            calls.begin(rank, set(range(4)) - set(half), patience=5.0, arbiter=arbiter)
+            for half in halves
+            for rank in half
+        ]
+        ends = [each.exception(20) for each in found]
+        (winner,) = (half for half in halves if ends[half[0]] is None)
+        assert [found[rank].result() for rank in winner] == [winner, winner]
+        for rank in set(range(4)) - set(winner):
+            assert "only 2 of 4 workers found one another, and the arbiter at " in str(ends[rank])
+            assert f"refuses it: the other half goes on, worker {winner[0]}" in str(ends[rank])
+    late = [calls.begin(rank, {0, 1}, patience=5.0, arbiter=arbiter, epoch=EPOCH + 1) for rank in (2, 3)]
+    for each in late:
+        assert re.search(
+            r"only 2 of 4 workers found one another, and the arbiter at \S+ does not answer",
+            str(each.exception(20)),
+        )
 
 
 def test_another_epoch_another_secret_and_a_lost_rank_are_left_out(calls):

@@ -22,6 +22,15 @@ def test_two_groups_never_train_where_new_workers_join(size, further, groups):
     assert states > 10_000
 
 
+@pytest.mark.parametrize(
+    ("size", "groups", "changes", "further"),
+    [(2, 4, True, 0), (3, 3, True, 0), (3, 4, False, 0), (2, 3, True, 1)],
+)
+def test_two_groups_never_train_with_an_arbiter(size, groups, changes, further):
+    states = reachable(size, groups, changes=changes, further=further, arbiter=True)
+    assert states > 5_000
+
+
 def test_a_majority_of_the_last_group_is_not_enough():
     """Without the groups that may have formed, the same search finds two groups that train."""
 

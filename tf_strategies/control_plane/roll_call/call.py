@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.link import Connection, Link
@@ -17,11 +17,14 @@ from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.tls import TlsFiles
 
-__all__ = ["call_the_roll"]
+__all__ = ["AskArbiter", "call_the_roll"]
 
 _LISTEN_SECONDS = 5.0  # until the port of the last group is free
 _TELL_SECONDS = 2.0  # until the others have received the decision
 _DECISION_SECONDS = 20.0  # beyond the patience: so long a group may take that does not form
+
+AskArbiter = Callable[[frozenset[int], tuple[str, ...]], str]
+"""Asks the arbiter whether the half of a group with these ranks and names goes on. Returns why not, or ""."""
 
 
 def call_the_roll(
@@ -33,6 +36,7 @@ def call_the_roll(
     patience: float,
     secret: bytes,
     tls: TlsFiles | None,
+    ask_arbiter: AskArbiter | None = None,
 ) -> Cluster:
     """Finds the survivors of a group. Blocks until they have decided.
 
@@ -44,6 +48,7 @@ def call_the_roll(
         patience: how long survivors wait for one another, in seconds.
         secret: of the cluster, or b"".
         tls: the certificate of this task, or None.
+        ask_arbiter: asks the arbiter, if the roll has one. It takes a limited time.
 
     Returns:
         The cluster of the next group, with the workers that this group knows.
@@ -53,7 +58,7 @@ def call_the_roll(
     """
     names = [cluster.name_of(task) for task in tasks]
     survivor = Survivor(roll, list(map(str, tasks)), names, cluster.worker_addresses, epoch)
-    call = _Call(survivor, [cluster.address_of(task) for task in tasks], secret, tls)
+    call = _Call(survivor, [cluster.address_of(task) for task in tasks], secret, tls, ask_arbiter)
     with call.listening():
         outcome = call.run(patience)
     if outcome.reason:
@@ -77,9 +82,15 @@ def _next_cluster(cluster: Cluster, outcome: Outcome, name: str) -> Cluster:
 
 class _Call:
     def __init__(
-        self, survivor: Survivor, addresses: Sequence[str], secret: bytes, tls: TlsFiles | None
+        self,
+        survivor: Survivor,
+        addresses: Sequence[str],
+        secret: bytes,
+        tls: TlsFiles | None,
+        ask_arbiter: AskArbiter | None,
     ) -> None:
         self._survivor = survivor
+        self._ask_arbiter = ask_arbiter
         self._addresses, self._secret, self._tls = addresses, secret, tls
         self._changed = threading.Condition()  # its lock guards the survivor
         self._links: dict[int, Link] = {}
@@ -127,6 +138,11 @@ class _Call:
                 ).start()
             with self._changed:
                 outcome = self._survivor.outcome(now, waited >= patience)
+                half = self._survivor.half_to_ask_for()
+                if half:
+                    threading.Thread(
+                        target=self._ask, args=(half,), name="tf_strategies arbiter", daemon=True
+                    ).start()
                 if outcome is not None:
                     if outcome.led:
                         self._changed.wait_for(lambda: self._survivor.is_heard, _TELL_SECONDS)
@@ -168,6 +184,14 @@ class _Call:
             lambda link, reason: self._on_closed(rank),
             self._tls,
         )
+
+    def _ask(self, half: frozenset[int]) -> None:
+        if self._ask_arbiter is None:
+            raise ValueError("the roll has an arbiter, and nobody asks it")
+        objection = self._ask_arbiter(half, self._survivor.names_of(half))
+        with self._changed:
+            self._survivor.on_vote(half, objection)
+            self._changed.notify_all()
 
     # ---- on threads of links
 

@@ -5,6 +5,9 @@ the patience. The next group needs more than half of the ranks of the last one, 
 go on after the same fault would share a rank or would both have rank 0, and a process is in one group at a time: so there is one
 at most.
 
+With an arbiter, of two halves goes on whichever has its vote, and rank 0 does not matter. The votes for halves of one group share
+ranks with one another. Half of a group that may have formed is not enough then: the other half may have a vote of that group.
+
 Ranks that leave in good order do not count: the rule holds for those that stay, and the lowest of them takes the place of rank
 0. A leaver answers no call any more before the others hear of it. So a rank that has not heard of it, and counts all ranks of the
 last group, finds a majority only among those that stay, and two groups would share a rank as before.
@@ -39,6 +42,7 @@ class Roll:
         newcomers: how many join.
         leavers: the ranks that leave in good order.
         perhaps_formed: the groups that this survivor has tried to form, and that may have formed without it.
+        has_arbiter: whether an arbiter decides between halves.
 
     Attributes:
         below: the survivors of a lower rank that have answered.
@@ -52,6 +56,7 @@ class Roll:
     newcomers: int = 0
     leavers: frozenset[int] = frozenset()
     perhaps_formed: frozenset[Attempt] = frozenset()
+    has_arbiter: bool = False
     below: set[int] = dataclasses.field(default_factory=set)
     above: set[int] = dataclasses.field(default_factory=set)
     _attempts: dict[int, frozenset[Attempt]] = dataclasses.field(default_factory=dict)
@@ -86,17 +91,22 @@ class Roll:
         awaited = set(range(self.size + self.newcomers)) - self._gone - present
         return None if awaited and not patience_is_over else tuple(sorted(present))
 
+    def half(self, members: Iterable[int]) -> frozenset[int]:
+        """Returns the ranks for which these ranks and newcomers need the vote of an arbiter, or none."""
+        going_on = frozenset(members).intersection(self._staying)
+        return going_on if self.has_arbiter and 2 * len(going_on) == len(self._staying) else frozenset()
+
     def objection(self, members: Iterable[int]) -> str:
-        """Returns why these ranks and newcomers cannot go on, or "" if they can."""
+        """Returns why these ranks and newcomers cannot go on, or "" if they can, perhaps with the vote of the arbiter."""
         all_members = set(members)
-        staying = [each for each in range(self.size) if each not in self.leavers]
+        staying = self._staying
         going_on = all_members.intersection(staying)
         if len(all_members) < self.min_workers:
             return (
                 f"only {len(all_members)} of {self.size} workers are left, and min_workers is {self.min_workers}; restart all "
                 "workers"
             )
-        if not _is_enough(going_on, staying):
+        if not self.half(members) and not _is_enough(going_on, staying):
             return (
                 f"only {len(going_on)} of {len(staying)} workers found one another. That is no majority, so the others may be "
                 "training on; see their logs, then restart all workers"
@@ -104,12 +114,16 @@ class Roll:
         heard = (self._attempts.get(each, frozenset()) for each in all_members)
         for attempt in self.perhaps_formed.union(*heard):
             again = all_members.intersection(attempt)
-            if not _is_enough(again, attempt):
+            if 2 * len(again) <= len(attempt) if self.has_arbiter else not _is_enough(again, attempt):
                 return (
                     f"only {len(again)} of {len(attempt)} workers found one another again after they had begun to form a group. "
                     "That is no majority, so the others may be training on; see their logs, then restart all workers"
                 )
         return ""
+
+    @property
+    def _staying(self) -> list[int]:
+        return [each for each in range(self.size) if each not in self.leavers]
 
     @property
     def _gone(self) -> frozenset[int]:

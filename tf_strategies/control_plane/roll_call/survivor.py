@@ -58,6 +58,11 @@ class Survivor:
         self._held = dict.fromkeys(roll.candidates(), 0.0)  # until then, a rank that is busy counts as there
         self._decision: Outcome | None = None
         self._refusal = ""
+        self._objections: dict[
+            frozenset[int], str
+        ] = {}  # of the arbiter, by the ranks it was asked for; "" is its vote
+        self._asked: set[frozenset[int]] = set()
+        self._to_ask: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
@@ -135,6 +140,26 @@ class Survivor:
         if rank not in self._streams.values():  # it may have come again before its first stream ended
             self.roll.above.discard(rank)
 
+    # ---- the arbiter
+
+    def half_to_ask_for(self) -> frozenset[int]:
+        """Returns the ranks for which the arbiter is to be asked now, once; none if there are none."""
+        half, self._to_ask = self._to_ask, frozenset()
+        return half
+
+    def names_of(self, ranks: frozenset[int]) -> tuple[str, ...]:
+        """Returns the names of ranks, in their order."""
+        return tuple(self._names[each] for each in sorted(ranks))
+
+    def on_vote(self, half: frozenset[int], objection: str) -> None:
+        """Takes the answer of the arbiter.
+
+        Args:
+            half: the ranks for which it was asked.
+            objection: why they may not go on and what to do, or "" if they may.
+        """
+        self._objections[half] = objection
+
     # ---- the end
 
     def outcome(self, now: float, patience_is_over: bool) -> Outcome | None:
@@ -145,7 +170,7 @@ class Survivor:
         if self._refusal:
             return Outcome(frozenset(), self._refusal)
         members = self.roll.members(patience_is_over)
-        return None if members is None else self._tell(members)
+        return None if members is None else self._decide(members)
 
     def _forget_held(self, now: float) -> None:
         """Forgets the ranks that were busy and have not been heard of since."""
@@ -153,8 +178,21 @@ class Survivor:
             self._held[rank] = 0.0
             self.roll.below.discard(rank)
 
-    def _tell(self, members: tuple[int, ...]) -> Outcome:
+    def _decide(self, members: tuple[int, ...]) -> Outcome | None:
+        """Returns the end of the call, or None as long as the arbiter has not answered."""
         objection = self.roll.objection(members)
+        half = self.roll.half(members)
+        if half and not objection:
+            if half not in self._asked:
+                self._asked.add(half)
+                self._to_ask = half
+            if half not in self._objections:
+                return None
+            if self._objections[half]:
+                objection = f"only {len(half)} of {2 * len(half)} workers found one another, and {self._objections[half]}"
+        return self._tell(members, objection)
+
+    def _tell(self, members: tuple[int, ...], objection: str) -> Outcome:
         tasks = frozenset(self._tasks[each] for each in members)
         for stream in list(self._streams):
             if objection:
