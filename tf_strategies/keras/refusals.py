@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.inspection import name_of
+from tf_strategies.keras.kept_gradients import kept_in
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.scope_check import refuse_outside
 from tf_strategies.keras.types import Gradients, Model, Optimizer, Variable
@@ -128,14 +129,21 @@ def refuse_accumulation(strategy: Optional[tf.distribute.Strategy], optimizer: O
 
 
 def refuse_kept_gradients(grads: Gradients, variables: Sequence[Variable]) -> None:
-    """Raises an OptionsError if a gradient is a variable of servers, in which a step of the user's own accumulates it."""
+    """Raises an OptionsError if a gradient is a variable of servers, in which a step of the user's own accumulates it.
+
+    The step may also divide or clip the value of such a variable.
+    """
     for grad, variable in zip(grads, variables):
         held = (grad, getattr(grad, "value", None))
-        if any(getattr(each, "lives_on_servers", False) for each in held):
+        if any(getattr(each, "lives_on_servers", False) for each in held) or _is_computed_from_sums(grad):
             raise OptionsError(
                 f"the gradient of {name_of(variable)!r} is kept in a variable on parameter servers, where all workers would add "
                 "to it and reset it; apply the gradients of each batch, use larger batches, or CollectiveAllReduceStrategy"
             )
+
+
+def _is_computed_from_sums(grad: object) -> bool:
+    return isinstance(grad, tf.Tensor) and any(each.is_added_to for each in kept_in(grad))
 
 
 def refuse_with_compression(model: Model) -> None:

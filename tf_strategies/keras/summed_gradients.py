@@ -11,7 +11,7 @@ import contextlib
 import functools
 import threading
 from types import ModuleType
-from typing import Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -33,6 +33,7 @@ __all__ = [
     "all_reduce_sum_gradients",
     "apply",
     "apply_accumulated",
+    "apply_gradients",
     "apply_scaled",
     "clip_gradients",
     "handle_finite_grads",
@@ -169,7 +170,7 @@ def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> 
 
 
 def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
-    """Returns the method of optimizers of Keras 2 that updates a variable. On servers it refuses gradients kept in variables.
+    """Returns the method of optimizers of Keras 2 that updates a variable.
 
     Keras 2 adds up the rows of a gradient that have the same index, before it applies gradients. On servers, rows of several
     workers come together after that.
@@ -178,13 +179,27 @@ def update_with_rows(original: Callable[..., Result], keras: ModuleType) -> Call
 
     @functools.wraps(original)
     def update(self: Keras2Optimizer, gradient: TensorOrSlices, variable: Variable) -> Result:
-        if loss_scale.strategy_of_servers() is not None:
-            refuse_kept_gradients([gradient], [variable])
-            if isinstance(gradient, tf.IndexedSlices):
-                (gradient,) = self._deduplicate_sparse_grad([gradient])
+        if loss_scale.strategy_of_servers() is not None and isinstance(gradient, tf.IndexedSlices):
+            (gradient,) = self._deduplicate_sparse_grad([gradient])
         return original(self, gradient, variable)
 
     return update
+
+
+def apply_gradients(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
+    """Returns `apply_gradients` of optimizers of Keras 2, which refuses gradients that are kept on servers."""
+    del keras
+
+    @functools.wraps(original)
+    def apply_new(
+        self: Keras2Optimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
+    ) -> Result:
+        pairs = list(grads_and_vars)
+        if pairs and loss_scale.strategy_of_servers() is not None:
+            refuse_kept_gradients(*zip(*pairs))
+        return original(self, pairs, *args, **kwargs)
+
+    return tf.autograph.experimental.do_not_convert(apply_new)
 
 
 def update_averages(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:

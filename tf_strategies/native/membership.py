@@ -309,7 +309,8 @@ def form_first(
             return found
         if elastic.max_workers is not None and cluster.size > elastic.max_workers:
             raise OptionsError(
-                f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together"
+                f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together; "
+                "if others train already, none of them has answered: check its network and the addresses in TF_CONFIG"
             )
         _require_arbiter(cluster, options, elastic)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -200,8 +200,59 @@ def check_what_servers_cannot_do_is_refused(folder: Path) -> None:
     except tfs.OptionsError as found:
         error = str(found)
     assert "is kept in a variable on parameter servers" in error, error
+    refuse_divided_sums(strategy)
     wait_for_all(folder, "refused all", strategy.rank, strategy.size)
     strategy.close()
+
+
+def refuse_divided_sums(strategy: tfs.SyncReplicasStrategy) -> None:
+    """Sums of gradients are refused also where a step divides them; other variables that a gradient depends on are not."""
+    with strategy.scope():
+        weight, optimizer = tf.Variable([1.0, 1.0]), keras.optimizers.SGD(0.1)
+        kept, others = (tf.Variable([0.0, 0.0], trainable=False) for _ in range(2))
+        optimizer.build([weight])
+
+    def by_adding() -> tf.Tensor:
+        kept.assign_add([1.0, 2.0])
+        return tf.clip_by_value(kept / 2.0, -1.0, 1.0)
+
+    def by_assigning() -> tf.Tensor:
+        kept.assign(tf.add(kept, [1.0, 2.0]))
+        return kept.read_value() * 0.5
+
+    def of_a_teacher() -> tf.Tensor:
+        others.assign(0.9 * others + 0.1 * weight)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((weight - tf.reduce_mean(others)) ** 2)
+        return tape.gradient(loss, weight)
+
+    def step(gradient: Callable[[], tf.Tensor], choose: bool) -> None:
+        value = gradient()
+        if choose:
+            tf.cond(
+                weight[0] > 5.0,
+                lambda: optimizer.apply_gradients([(value, weight)]),
+                lambda: optimizer.iterations,
+            )
+        else:
+            optimizer.apply_gradients([(value, weight)])
+
+    for gradient, choose in (
+        (by_adding, False),
+        (by_adding, True),
+        (by_assigning, False),
+        (of_a_teacher, False),
+    ):
+        error = ""
+        try:
+            trace = functools.partial(strategy.run, step, args=(gradient, choose))
+            tf.function(lambda trace=trace: trace()).get_concrete_function()
+        except tfs.OptionsError as found:
+            error = str(found)
+        assert ("is kept in a variable on parameter servers" in error) == (gradient is not of_a_teacher), (
+            gradient,
+            error,
+        )
 
 
 def check_other_models_made_before_do_no_harm_and_collectives_in_a_step_are_refused(folder: Path) -> None:

@@ -22,6 +22,13 @@ GRADIENTS: Tuple[Patch, ...] = (
     ),
     Patch(
         "optimizers.Optimizer",
+        "apply_gradients",
+        summed_gradients.apply_gradients,
+        "refuses gradients that are kept on servers",
+        until=KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
         "_backend_apply_gradients",
         summed_gradients.apply_accumulated,
         "lets the replicas of a worker accumulate gradients",

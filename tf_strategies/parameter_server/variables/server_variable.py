@@ -9,6 +9,7 @@ from typing import Callable, List, Optional, Sequence, Tuple, Union
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.keras.kept_gradients import kept_in, note_read
 from tf_strategies.parameter_server.variables.parts import Part, rows_of_part, running_update
 from tf_strategies.types import Fetch, Kwargs, Structure, TensorLike, TensorOrSlices
 
@@ -33,12 +34,14 @@ class ServerVariable(compat.BaseResourceVariable):
         fetched_together: references to the variables that a step fetches together with this one, itself among them.
         casts_on_servers: whether `read_as` sends a narrower type.
         last_read_as: the type in which steps have last read the value; None before they have.
+        is_added_to: whether steps add to it, by themselves or by a value that is computed from the old one.
     """
 
     lives_on_servers = True
     looks_up_in_place = True
     casts_on_servers = True
     last_read_as: Optional[tf.DType] = None
+    is_added_to = False
     fetched_together: Sequence[weakref.ref[ServerVariable]] = ()
 
     def __init__(
@@ -223,6 +226,8 @@ class ServerVariable(compat.BaseResourceVariable):
     def _write(self, how: str, value: TensorLike, use_locking: Optional[bool]) -> ServerVariable:
         value = tf.convert_to_tensor(value, self.dtype)
         self.shape.assert_is_compatible_with(value.shape)
+        if not self.is_added_to and running_update() is None:
+            self.is_added_to = how != "assign" or any(each is self for each in kept_in(value))
         return self._change(how, value, {"use_locking": use_locking})
 
     def _scatter(self, how: str, slices: tf.IndexedSlices) -> ServerVariable:
@@ -257,7 +262,10 @@ class ServerVariable(compat.BaseResourceVariable):
         self, forward: Callable[[], tf.Tensor], backward: Callable[[tf.Tensor], TensorOrSlices]
     ) -> tf.Tensor:
         """Returns `forward()`, which reads from the servers, and records it on tapes as a read of this variable."""
-        return compat.record_read(self, forward, backward)
+        value = compat.record_read(self, forward, backward)
+        if not self.trainable:
+            note_read(value, self)
+        return value
 
     def _part_in_update(self) -> Optional[Part]:
         update = running_update()
