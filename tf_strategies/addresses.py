@@ -33,6 +33,14 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_unspecified(address: str) -> bool:
+    """Returns True if an address, "host:port", stands for all interfaces of a host, and so names no host."""
+    try:
+        return ipaddress.ip_address(split_address(address)[0]).is_unspecified
+    except ValueError:
+        return False
+
+
 def is_loopback(address: str) -> bool:
     """Returns True if an address, "host:port", is that of a loopback interface, which no other host reaches."""
     host = split_address(address)[0]

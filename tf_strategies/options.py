@@ -8,7 +8,7 @@ import operator
 import os
 from typing import Callable, Sequence
 
-from tf_strategies.addresses import split_address
+from tf_strategies.addresses import is_unspecified, split_address
 from tf_strategies.errors import OptionsError
 from tf_strategies.types import JsonObject, Unchecked
 
@@ -159,7 +159,7 @@ class Elastic:
         max_workers: the most workers that train at once. With a number, workers can join whose TF_CONFIG lists more workers than
             that of the others. None takes only workers of the TF_CONFIG with which the job began.
         arbiter: "host:port" of a `tfs-arbiter`, which decides between two halves of a group. None takes the environment variable
-            TF_STRATEGIES_ARBITER, which `tfs-run` sets. Without both, the half with rank 0 goes on.
+            TF_STRATEGIES_ARBITER, which `tfs-run --min-workers` sets. Without both, the half with rank 0 goes on.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -226,10 +226,17 @@ def _arbiter(given: Unchecked) -> str | None:
     try:
         if not isinstance(address, str):
             raise ValueError("it is no text")
-        split_address(address)
+        check_arbiter(address)
     except ValueError as error:
         raise OptionsError(f'{name} must be an address, "host:port"; got {address!r}: {error}') from None
     return address
+
+
+def check_arbiter(address: str) -> None:
+    """Raises ValueError if an arbiter cannot have this address. The message says why."""
+    split_address(address)
+    if is_unspecified(address):
+        raise ValueError("it must name one host")
 
 
 def _bytes(name: str, value: object, limits: tuple[int, int]) -> int:

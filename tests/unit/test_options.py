@@ -110,6 +110,7 @@ def test_all_but_the_timeout_must_agree():
         {"max_workers": 2.0},
         {"max_workers": 5000},
         {"arbiter": "10.0.0.9"},
+        {"arbiter": "0.0.0.0:2222"},
         {"arbiter": 2222},
     ],
 )

@@ -1,4 +1,4 @@
-"""Asks an arbiter."""
+"""Asks an arbiter, within a limited time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ _RETRY_SECONDS = 0.2
 
 
 class Arbiter:
-    """Is an arbiter as its address names it.
+    """Asks the arbiter at an address.
 
     Args:
         address: "host:port".
         secret: of the cluster; b"" if it has none.
         tls: the certificate of this task, or None.
-        within: the number of seconds in which it must answer.
+        within: the number of seconds in which it must answer. No question is sent later.
     """
 
     def __init__(self, address: str, secret: bytes, tls: TlsFiles | None, within: float) -> None:
         self._address, self._secret, self._tls, self._within = address, secret, tls, within
 
     def silence(self) -> str:
-        """Returns why it does not answer, or "" if it does."""
+        """Returns why it does not answer and what to do, or "" if it answers."""
         answer = self._ask({"type": "ready"})
-        return answer if isinstance(answer, str) else ""
+        if isinstance(answer, str):
+            return answer
+        if answer["type"] == "here":
+            return ""
+        return f"no arbiter is at {self._address}, but something else; start it with: tfs-arbiter {self._address}"
 
     def objection(self, vote: Vote) -> str:
         """Returns why half of a group may not go on and what to do, or "" if it may."""
@@ -40,32 +44,37 @@ class Arbiter:
             {"type": "vote", "group": vote.group, "ranks": sorted(vote.ranks), "names": list(vote.names)}
         )
         if isinstance(answer, str):
-            return f"{answer}; see its log, then restart all workers"
+            return f"{answer}; then restart all workers"
         if answer["type"] == "granted":
             return ""
         return f"the arbiter at {self._address} refuses it: {answer.get('message')}"
 
     def _ask(self, message: Message) -> Message | str:
-        """Returns the answer, or why there is none. Tries again until the time is over."""
+        """Returns the answer, or why there is none and what to do. Tries again until the time is over."""
         until = time.monotonic() + self._within
         reason = "there is no answer"
-        while (left := until - time.monotonic()) > 0:
+        while time.monotonic() < until:
             try:
-                answer, is_final = self._try(message, left)
+                answer, disagreement = self._try(message, until)
             except queue.Empty:
                 break
-            except OSError as error:  # the name of the host cannot be resolved now
-                answer, is_final = str(error), False
+            except (OSError, UnicodeError) as error:  # the name of the host cannot be resolved now
+                answer, disagreement = str(error), ""
             if not isinstance(answer, str):
                 return answer
+            if disagreement:  # which time does not change
+                return f"the arbiter at {self._address} is another one: {answer}; correct {disagreement} there or here"
             reason = answer
-            if is_final:
-                break
             time.sleep(max(0.0, min(until - time.monotonic(), _RETRY_SECONDS)))
-        return f"the arbiter at {self._address} does not answer ({reason})"
+        return f"the arbiter at {self._address} does not answer ({reason}); start it with: tfs-arbiter {self._address}"
 
-    def _try(self, message: Message, seconds: float) -> tuple[Message | str, bool]:
-        """Returns the answer, or why there is none and whether time does not change that."""
+    def _try(self, message: Message, until: float) -> tuple[Message | str, str]:
+        """Returns the answer, or why there is none and the environment variable about which the two ends disagree.
+
+        Raises:
+            OSError: the name of the host cannot be resolved now.
+            queue.Empty: the time is over.
+        """
         answers: queue.SimpleQueue[Message | str] = queue.SimpleQueue()
 
         def on_message(link: Link, message: Message) -> None:
@@ -76,8 +85,11 @@ class Arbiter:
 
         link = RemoteLink(self._address, self._secret, on_message, on_closed, self._tls)
         try:
+            left = until - time.monotonic()  # looking up the name may have taken long
+            if left <= 0:
+                raise queue.Empty
             link.send(message)
-            answer = answers.get(timeout=seconds)
+            answer = answers.get(timeout=left)
         finally:
             link.close()
-        return answer, bool(link.refused)
+        return answer, link.refused

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tf_strategies.addresses import split_address
 from tf_strategies.launcher.environment import THREAD_VARIABLES
 from tf_strategies.launcher.supervisor import say
+from tf_strategies.options import check_arbiter
 
 AUTO = -1  # the number of workers for --workers auto
 _USAGE = "tfs-run [options] script.py [arguments ...]\n       tfs-run [options] -m module [arguments ...]"
@@ -181,7 +181,7 @@ def _port(text: str) -> int:
 
 def _address(text: str) -> str:
     try:
-        split_address(text)
+        check_arbiter(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not host:port: {error}") from None
     return text

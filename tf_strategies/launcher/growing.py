@@ -16,7 +16,7 @@ from tf_strategies.launcher.machines import Machine, Machines
 from tf_strategies.launcher.output import wants_colour
 from tf_strategies.launcher.process import LaunchedProcess
 from tf_strategies.launcher.remote_hosts import LATER_SECONDS, SSH_FAILED, RemoteShare, Ssh, carried_variables
-from tf_strategies.launcher.settings import port_base_of, share_of, with_secrets, workers_of
+from tf_strategies.launcher.settings import environment_of, port_base_of, share_of, workers_of
 from tf_strategies.launcher.share import Share
 from tf_strategies.launcher.supervisor import Supervisor
 from tf_strategies.options import ARBITER
@@ -58,7 +58,7 @@ def prepare_growth(
 
     def prepare() -> Callable[[], Supervisor]:
         held.enter_context(watch)
-        starter.give(with_secrets(arguments, held))
+        starter.give(environment_of(arguments, held))
         return growth.supervisor
 
     return growth.begun(), prepare

@@ -10,11 +10,29 @@ from tf_strategies.addresses import join_address
 from tf_strategies.errors import BootstrapError
 from tf_strategies.launcher.cluster_plan import LOCAL_HOST
 from tf_strategies.launcher.ports import ReservedPorts
+from tf_strategies.launcher.supervisor import say
 from tf_strategies.options import ARBITER
 from tf_strategies.secret import read_secret
 from tf_strategies.tls import read_tls
 
-__all__ = ["arbiter_address", "hold_arbiter"]
+__all__ = ["arbiter_address", "check_arbiter_options", "hold_arbiter"]
+
+
+def check_arbiter_options(arguments: argparse.Namespace) -> None:
+    """Raises ValueError if options of tfs-run exclude its arbiter."""
+    if arguments.arbiter is None:
+        return
+    if arguments.hosts is not None:
+        raise ValueError(
+            "--arbiter does not work with --hosts; start tfs-arbiter by itself, and name it with "
+            f"--env {ARBITER}={arguments.arbiter}"
+        )
+    if arguments.min_workers is None and arguments.max_workers is None:
+        raise ValueError(
+            "--arbiter is for jobs that outlive workers: it needs --min-workers or --max-workers"
+        )
+    if any(each.partition("=")[0] == ARBITER for each in arguments.env):
+        raise ValueError(f"--arbiter and --env {ARBITER} exclude each other")
 
 
 def arbiter_address(
@@ -28,16 +46,8 @@ def arbiter_address(
         arguments: of tfs-run.
         environ: the environment of the processes.
         held: keeps the port until the end.
-
-    Raises:
-        ValueError: options exclude each other.
     """
-    lasting = arguments.min_workers is not None or arguments.max_workers is not None
     if arguments.arbiter is not None:
-        if not lasting:
-            raise ValueError(
-                "--arbiter is for jobs that outlive workers: it needs --min-workers or --max-workers"
-            )
         return str(arguments.arbiter)
     if environ.get(ARBITER) or arguments.min_workers is None or arguments.hosts_from is not None:
         return None
@@ -57,11 +67,15 @@ def hold_arbiter(address: str, environ: Mapping[str, str], held: contextlib.Exit
         ValueError: the address cannot be listened on.
     """
     # Most jobs have no arbiter, and gRPC takes a moment to import.
-    from tf_strategies.arbiter.serving import serving
+    from tf_strategies.arbiter.serving import ArbiterServer
     from tf_strategies.arbiter.votes import Votes
 
     try:
-        server = serving(address, Votes(), read_secret(environ), read_tls(environ=environ))
+        server = ArbiterServer(address, Votes(), read_secret(environ), read_tls(environ=environ), _tell)
     except BootstrapError as error:
         raise ValueError(str(error)) from None
     held.callback(server.stop)
+
+
+def _tell(text: str) -> None:
+    say(f"arbiter: {text}")

@@ -17,9 +17,10 @@ from tf_strategies.launcher.growing import grows, prepare_growth
 from tf_strategies.launcher.host_lists import Slots, slots_of
 from tf_strategies.launcher.hosts import find_this_host
 from tf_strategies.launcher.output import wants_colour
+from tf_strategies.launcher.own_arbiter import check_arbiter_options
 from tf_strategies.launcher.ports import ReservedPorts
 from tf_strategies.launcher.remote_hosts import Ssh, carried_variables, remote_supervisor
-from tf_strategies.launcher.settings import command_of, port_base_of, share_of, with_secrets, workers_of
+from tf_strategies.launcher.settings import command_of, environment_of, port_base_of, share_of, workers_of
 from tf_strategies.launcher.supervisor import Supervisor, exits_on_signals, say
 from tf_strategies.secret import new_secret, read_secret
 from tf_strategies.tls import TLS_FOLDER
@@ -75,6 +76,7 @@ def _prepared(
     arguments: argparse.Namespace, held: contextlib.ExitStack
 ) -> tuple[Sequence[PlannedProcess], Callable[[], _Make]]:
     """Returns the processes that start first, and a function that prepares their supervisors."""
+    check_arbiter_options(arguments)
     if grows(arguments):
         return prepare_growth(arguments, held)
     slots = None if arguments.hosts is None else slots_of(arguments.hosts)
@@ -123,7 +125,7 @@ def _plan_over_ssh(arguments: argparse.Namespace, slots: Sequence[Slots]) -> lis
 def _here(arguments: argparse.Namespace, plan: Sequence[PlannedProcess], held: contextlib.ExitStack) -> _Make:
     """Returns a function that makes a supervisor of the processes of this host."""
     share = share_of(arguments, plan, _of_this_host(arguments, plan))
-    return functools.partial(share.supervisor, with_secrets(arguments, held))
+    return functools.partial(share.supervisor, environment_of(arguments, held))
 
 
 def _over_ssh(

@@ -19,7 +19,7 @@ from tf_strategies.options import ARBITER
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 
-__all__ = ["command_of", "port_base_of", "share_of", "with_secrets", "workers_of"]
+__all__ = ["command_of", "environment_of", "port_base_of", "share_of", "workers_of"]
 
 
 def workers_of(arguments: argparse.Namespace) -> int:
@@ -110,10 +110,11 @@ def _min_workers(arguments: argparse.Namespace, plan: Sequence[PlannedProcess]) 
     return least
 
 
-def with_secrets(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
-    """Returns the environment with the file of a secret: the user's, or a new one if all processes are started here.
+def environment_of(arguments: argparse.Namespace, held: contextlib.ExitStack) -> dict[str, str]:
+    """Prepares what the processes of a job share until its end. Returns their environment, which names it.
 
-    With --tls it names new certificates, too. An arbiter runs from now on, if the job needs one of its own.
+    That is the file of a secret, the user's or a new one if all processes are started here; with --tls new certificates; and an
+    arbiter, if tfs-run runs one for the job.
     """
     environ = {**os.environ, **named_variables(os.environ, arguments.env)}
     if arguments.hosts is None and not environ.get(SECRET_FILE):

@@ -14,11 +14,12 @@ import time
 from typing import Sequence
 
 from tf_strategies import at_exit
+from tf_strategies.addresses import is_loopback
 from tf_strategies.arbiter.asking import Arbiter
 from tf_strategies.arbiter.votes import Vote
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.newcomer import Newcomer
-from tf_strategies.control_plane.roll_call import Attempt, Roll, call_the_roll
+from tf_strategies.control_plane.roll_call import ARBITER_SECONDS, Attempt, Roll, call_the_roll
 from tf_strategies.control_plane.succession import FIRST, Succession
 from tf_strategies.errors import (
     BootstrapError,
@@ -41,7 +42,6 @@ _MOST_JOINS = 3
 _RESTARTED_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0  # beyond the patience
 _LATER_SECONDS = 0.5  # until a worker asks again that came while the others form their first group
-_ARBITER_SECONDS = 8.0  # less than a group may take to form
 _REGROUP_SECONDS = 120.0  # for all attempts
 
 
@@ -106,10 +106,13 @@ class Membership:
             fit: the number of the call of `fit` that this worker joins, from 1.
 
         Raises:
-            BootstrapError: the others refuse it, or have ended.
+            BootstrapError: the others refuse it, or have ended, or their arbiter is another machine on each host.
         """
         settings, tls = settings_of(cluster, options)
         asking = Newcomer(cluster, agreed_options(options, elastic), settings.secret, tls)
+        silence = _look_for_arbiter(cluster, options, elastic)
+        if silence:
+            _log.warning("%s joins the others without an arbiter: %s", cluster.name_of(cluster.task), silence)
         attempts = 0
         while True:
             attempts += 1
@@ -312,7 +315,9 @@ def form_first(
                 f"max_workers is {elastic.max_workers}, but TF_CONFIG lists {cluster.size} workers, which are to begin together; "
                 "if others train already, none of them has answered: check its network and the addresses in TF_CONFIG"
             )
-        _require_arbiter(cluster, options, elastic)
+        silence = _look_for_arbiter(cluster, options, elastic)
+        if silence:
+            raise BootstrapError(silence)
         try:
             return Membership.form(cluster, options, elastic, within=within)
         except (JoinsLaterError, OthersTrainError) as error:
@@ -337,13 +342,22 @@ def _cluster_that_trains(cluster: Cluster, options: CommunicationOptions, elasti
 
 
 def _arbiter_of(elastic: Elastic, secret: bytes, tls: TlsFiles | None) -> Arbiter | None:
-    return None if elastic.arbiter is None else Arbiter(elastic.arbiter, secret, tls, _ARBITER_SECONDS)
+    return None if elastic.arbiter is None else Arbiter(elastic.arbiter, secret, tls, ARBITER_SECONDS)
 
 
-def _require_arbiter(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> None:
-    """Raises BootstrapError if this is rank 0 and the arbiter does not answer."""
+def _look_for_arbiter(cluster: Cluster, options: CommunicationOptions, elastic: Elastic) -> str:
+    """Returns why the arbiter does not answer and what to do, or "" if it answers or there is none.
+
+    Raises:
+        BootstrapError: other hosts cannot reach it.
+    """
     settings, tls = settings_of(cluster, options)
     arbiter = _arbiter_of(elastic, settings.secret, tls)
-    silence = "" if arbiter is None or cluster.rank != 0 else arbiter.silence()
-    if silence:
-        raise BootstrapError(f"{silence}; start it with: tfs-arbiter {elastic.arbiter}")
+    if arbiter is None:
+        return ""
+    if is_loopback(elastic.arbiter or "") and not all(map(is_loopback, cluster.worker_addresses)):
+        raise BootstrapError(
+            f"other hosts cannot reach the arbiter at {elastic.arbiter}: it is a loopback address; give it an address that all "
+            "workers reach"
+        )
+    return arbiter.silence()

@@ -25,7 +25,7 @@ _SECONDS = 30
 def _start_arbiter(group: ProcessGroup, folder: Path, address: str, hosts: Optional[Switch] = None) -> None:
     command = [sys.executable, "-m", "tf_strategies.arbiter.main", address, "--votes", str(folder / "votes")]
     process = group.start("arbiter", command if hosts is None else hosts.inside(2, *command))
-    process.wait_for_text(f"the arbiter listens on {address}", _SECONDS)
+    process.wait_for_text(f"the arbiter listens on {address};", _SECONDS)
 
 
 @pytest.mark.keras
@@ -59,12 +59,20 @@ def test_of_two_hosts_that_one_leaves_the_network_the_other_trains_on(tmp_path: 
 
 
 @pytest.mark.any_line
-def test_training_does_not_begin_without_its_arbiter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(membership, "_ARBITER_SECONDS", 0.5)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_training_does_not_begin_without_its_arbiter(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "ARBITER_SECONDS", 0.5)
     with ReservedPorts(3) as ports:
-        cluster = Cluster({"worker": ports.addresses[:2]}, Task("worker", 0))
+        cluster = Cluster({"worker": ports.addresses[:2]}, Task("worker", rank))
         arbiter = ports.addresses[2]
         with pytest.raises(
             BootstrapError, match=rf"{arbiter} does not answer \(.*\); start it with: tfs-arbiter {arbiter}$"
         ):
             form_first(cluster, CommunicationOptions(), Elastic(arbiter=arbiter))
+
+
+@pytest.mark.any_line
+def test_an_arbiter_that_each_host_would_look_for_on_itself_is_refused() -> None:
+    cluster = Cluster({"worker": ("10.213.9.1:22022", "10.213.9.2:22022")}, Task("worker", 0))
+    with pytest.raises(BootstrapError, match="other hosts cannot reach the arbiter at localhost:2300"):
+        form_first(cluster, CommunicationOptions(), Elastic(arbiter="localhost:2300"))

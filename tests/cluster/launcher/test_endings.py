@@ -238,8 +238,29 @@ print(arbiter.objection(Vote(1, frozenset({index}), (f"worker {index}",))) or "g
     named = ("--workers", "2", "--min-workers", "1", "--env", "TF_STRATEGIES_ARBITER=10.0.0.9:1")
     code = "assert os.environ['TF_STRATEGIES_ARBITER'] == '10.0.0.9:1'"
     assert launcher.run(*named, code=code)[0] == 0
-    status, log = launcher.run("--workers", "2", "--arbiter", "127.0.0.1:2222", code=code)
-    assert (status, "--arbiter is for jobs that outlive workers" in log) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--workers", "2", "--arbiter", "127.0.0.1:2222"), "--arbiter is for jobs that outlive workers"),
+        (
+            ("--workers", "2", "--min-workers", "1", "--arbiter", "0.0.0.0:2222"),
+            "is not host:port: it must name one host",
+        ),
+        (
+            ("--hosts", "a:1,b:1", "--arbiter", "10.0.0.9:2222"),
+            "start tfs-arbiter by itself, and name it with --env",
+        ),
+        (
+            ("--min-workers", "1", "--arbiter", "127.0.0.1:1", "--env", "TF_STRATEGIES_ARBITER=127.0.0.1:2"),
+            "--arbiter and --env TF_STRATEGIES_ARBITER exclude each other",
+        ),
+    ],
+)
+def test_an_arbiter_that_would_not_be_asked_is_refused(launcher, options, error):
+    status, log = launcher.run(*options, "--dry-run", code="")
+    assert (status, error in log) == (2, True), log
 
 
 def test_one_starts_again_although_a_descendant_of_it_still_runs(launcher):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import ReservedPorts, wait_until
 from tf_strategies.arbiter.asking import Arbiter
-from tf_strategies.arbiter.serving import serving
+from tf_strategies.arbiter.serving import ArbiterServer
 from tf_strategies.arbiter.votes import Vote, Votes
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.control_plane.coordinator import Coordinator
@@ -245,7 +245,7 @@ def test_a_loss_that_nobody_knows_of_costs_the_patience(calls):
 @contextlib.contextmanager
 def an_arbiter() -> Iterator[Arbiter]:
     with ReservedPorts(1) as ports:
-        server = serving(ports.addresses[0], Votes(), SECRET, None)
+        server = ArbiterServer(ports.addresses[0], Votes(), SECRET, None, print)
         try:
             yield Arbiter(ports.addresses[0], SECRET, None, within=5.0)
         finally:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.successions import SplitBrainError, reachable
 from tf_strategies.control_plane.roll_call import Roll
+from tf_strategies.control_plane.roll_call import roll as roll_module
 
 pytestmark = pytest.mark.any_line
 
@@ -29,6 +30,14 @@ def test_two_groups_never_train_where_new_workers_join(size, further, groups):
 def test_two_groups_never_train_with_an_arbiter(size, groups, changes, further):
     states = reachable(size, groups, changes=changes, further=further, arbiter=True)
     assert states > 5_000
+
+
+def test_with_an_arbiter_half_of_a_group_that_has_perhaps_formed_is_not_enough(monkeypatch):
+    monkeypatch.setattr(
+        Roll, "_is_enough_of", lambda roll, attempt, again: roll_module._is_enough(again, attempt)
+    )
+    with pytest.raises(SplitBrainError, match="train after"):
+        reachable(2, 4, changes=False, arbiter=True)
 
 
 def test_a_majority_of_the_last_group_is_not_enough():

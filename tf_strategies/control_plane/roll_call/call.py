@@ -17,14 +17,18 @@ from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.tls import TlsFiles
 
-__all__ = ["AskArbiter", "call_the_roll"]
+__all__ = ["ARBITER_SECONDS", "AskArbiter", "call_the_roll"]
 
 _LISTEN_SECONDS = 5.0  # until the port of the last group is free
 _TELL_SECONDS = 2.0  # until the others have received the decision
 _DECISION_SECONDS = 20.0  # beyond the patience: so long a group may take that does not form
 
+ARBITER_SECONDS = 8.0
+"""In which an arbiter must answer. It is not asked later."""
+_LATE_SECONDS = 1.0  # until the answer is here
+
 AskArbiter = Callable[[frozenset[int], tuple[str, ...]], str]
-"""Asks the arbiter whether the half of a group with these ranks and names goes on. Returns why not, or ""."""
+"""Asks the arbiter, for ARBITER_SECONDS, whether half of a group goes on, with these ranks and names. Returns why not, or ""."""
 
 
 def call_the_roll(
@@ -48,7 +52,7 @@ def call_the_roll(
         patience: how long survivors wait for one another, in seconds.
         secret: of the cluster, or b"".
         tls: the certificate of this task, or None.
-        ask_arbiter: asks the arbiter, if the roll has one. It takes a limited time.
+        ask_arbiter: asks the arbiter, if the roll has one.
 
     Returns:
         The cluster of the next group, with the workers that this group knows.
@@ -95,6 +99,7 @@ class _Call:
         self._changed = threading.Condition()  # its lock guards the survivor
         self._links: dict[int, Link] = {}
         self._ended = False
+        self._asks_until = 0.0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -140,6 +145,7 @@ class _Call:
                 outcome = self._survivor.outcome(now, waited >= patience)
                 half = self._survivor.half_to_ask_for()
                 if half:
+                    self._asks_until = now + ARBITER_SECONDS + _LATE_SECONDS
                     threading.Thread(
                         target=self._ask, args=(half,), name="tf_strategies arbiter", daemon=True
                     ).start()
@@ -147,9 +153,11 @@ class _Call:
                     if outcome.led:
                         self._changed.wait_for(lambda: self._survivor.is_heard, _TELL_SECONDS)
                     return outcome
-                if waited >= patience + _DECISION_SECONDS:
+                if waited >= patience + _DECISION_SECONDS and now >= self._asks_until:
                     leader = self._survivor.leader
                     whom = f"{leader}, although it answers" if leader else "the survivors"
+                    if self._asks_until:
+                        whom = "the arbiter"
                     raise BootstrapError(
                         f"{self._survivor.name} heard no decision within {waited:.0f} s of {whom}; see the other logs, then "
                         "restart all workers"
@@ -186,9 +194,12 @@ class _Call:
         )
 
     def _ask(self, half: frozenset[int]) -> None:
-        if self._ask_arbiter is None:
-            raise ValueError("the roll has an arbiter, and nobody asks it")
-        objection = self._ask_arbiter(half, self._survivor.names_of(half))
+        try:
+            if self._ask_arbiter is None:
+                raise ValueError("the roll has one, and nobody asks it")
+            objection = self._ask_arbiter(half, self._survivor.names_of(half))
+        except Exception as error:
+            objection = f"the arbiter could not be asked: {error!r}"
         with self._changed:
             self._survivor.on_vote(half, objection)
             self._changed.notify_all()

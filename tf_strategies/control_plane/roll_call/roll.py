@@ -5,8 +5,9 @@ the patience. The next group needs more than half of the ranks of the last one, 
 go on after the same fault would share a rank or would both have rank 0, and a process is in one group at a time: so there is one
 at most.
 
-With an arbiter, of two halves goes on whichever has its vote, and rank 0 does not matter. The votes for halves of one group share
-ranks with one another. Half of a group that may have formed is not enough then: the other half may have a vote of that group.
+With an arbiter, half of a group goes on if it has the arbiter's vote, with or without rank 0. Any two halves of a group that have
+a vote share a rank. Half of a group that has perhaps formed does not go on then. If that group has formed, its other half can
+have a vote.
 
 Ranks that leave in good order do not count: the rule holds for those that stay, and the lowest of them takes the place of rank
 0. A leaver answers no call any more before the others hear of it. So a rank that has not heard of it, and counts all ranks of the
@@ -114,12 +115,16 @@ class Roll:
         heard = (self._attempts.get(each, frozenset()) for each in all_members)
         for attempt in self.perhaps_formed.union(*heard):
             again = all_members.intersection(attempt)
-            if 2 * len(again) <= len(attempt) if self.has_arbiter else not _is_enough(again, attempt):
+            if not self._is_enough_of(attempt, again):
                 return (
                     f"only {len(again)} of {len(attempt)} workers found one another again after they had begun to form a group. "
                     "That is no majority, so the others may be training on; see their logs, then restart all workers"
                 )
         return ""
+
+    def _is_enough_of(self, attempt: Attempt, again: Collection[int]) -> bool:
+        """Returns True if a group that has perhaps formed cannot train without these of its members."""
+        return 2 * len(again) > len(attempt) or (not self.has_arbiter and _is_enough(again, attempt))
 
     @property
     def _staying(self) -> list[int]:
