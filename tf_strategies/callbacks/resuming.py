@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Iterable, List, Optional, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -194,6 +194,10 @@ class Resuming(Hooks, abc.ABC):
         if self._leaving:
             self.leave(self._leaving)
 
+    def listed_metrics(self) -> Dict[str, tf.Variable]:
+        """Returns the variables of metrics, by name."""
+        return metric_variables(self.model)
+
     def may_save_here(self) -> bool:
         """Returns True if the state may be saved after this batch. Otherwise it is saved after a later one."""
         return True
@@ -227,7 +231,7 @@ class Resuming(Hooks, abc.ABC):
 
     def save(self) -> None:
         """Saves the state of training."""
-        metrics = metric_variables(self.model) if self.batches else {}
+        metrics = self.listed_metrics() if self.batches else {}
         remembered, weights = self._callback_states.take()
         facts = {
             "epoch": self.epoch,

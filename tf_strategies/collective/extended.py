@@ -52,6 +52,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     # TensorFlow's coordinator must not start a server: the group already listens on this task's address.
     _std_server_started = True
 
+    variables_made = 0
+
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
@@ -170,6 +172,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
             # TensorFlow treats None as False when it collects variables, and as True when it makes them.
             kwargs["trainable"] = kwargs.get("synchronization") != tf.VariableSynchronization.ON_READ
         variable = super()._create_variable(next_creator, **kwargs)
+        self.variables_made += 1
         if self._workers.may_have_others:
             keep_saving_local(variable)
         if not belongs_to_another:

@@ -101,6 +101,15 @@ class GroupTraining(LocalTraining):
         with tf.device("CPU:0"):
             return self._group.broadcast(tf.identity(value), name=f"value of {what}", root=rank)
 
+    def sum_over_workers(self, value, what):
+        with tf.device("CPU:0"):
+            value = tf.identity(value)
+            return value if self._group.size == 1 else self._group.all_reduce([value], name=what)[0]
+
+    @property
+    def variables_made(self):
+        return self.extended.variables_made
+
     @property
     def is_elastic(self):
         return self._fits is not None

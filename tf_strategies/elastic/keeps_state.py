@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Optional, cast
+from typing import Dict, Optional, cast
+
+import tensorflow as tf
 
 from tf_strategies.callbacks.backup import Backup
 from tf_strategies.callbacks.backup_and_restore import BackupAndRestore
@@ -10,6 +12,7 @@ from tf_strategies.callbacks.resuming import Resuming
 from tf_strategies.elastic.departure import Departure
 from tf_strategies.elastic.memory import Memory, MemoryBackup
 from tf_strategies.elastic.moment_file import FileTimes, MomentFile
+from tf_strategies.elastic.reading import VariableLists
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.atomic_files import remove_left_over
 from tf_strategies.keras.fit_types import Logs
@@ -57,7 +60,11 @@ class KeepsState(Resuming):
             self._file, self._times = MomentFile(file, self.model, self.strategy), FileTimes(file.save_freq)
             if self.strategy is None or self.strategy.rank == 0:
                 remove_left_over(file.path)
-        return MemoryBackup(self._memory, self.model, self.strategy, self._file)
+        self._lists = VariableLists(self.model, self.strategy)
+        return MemoryBackup(self._memory, self.model, self.strategy, self._file, self._lists)
+
+    def listed_metrics(self) -> Dict[str, tf.Variable]:
+        return self._lists.of_metrics()
 
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         self._memory.on_caught_up()  # Keras 2 makes the variables of metrics in its first step.

@@ -11,6 +11,7 @@ from tf_strategies.callbacks.checkpoint_file import Checkpoint
 from tf_strategies.callbacks.resuming import place_name
 from tf_strategies.elastic.moment import Moment, farthest, moment_of, nowhere, put_back
 from tf_strategies.elastic.moment_file import MomentFile
+from tf_strategies.elastic.reading import Reader, VariableLists
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import build_optimizer, metric_variables, training_variables
 from tf_strategies.keras.types import Model, Variable
@@ -29,6 +30,7 @@ class Memory:
         on_caught_up: is called when this worker has all variables that the others have.
         on_step: is called after each step; with local steps, after each moment that counts.
         continues: whether this is a further attempt.
+        reader: reads variables, in all attempts.
     """
 
     def __init__(self) -> None:
@@ -39,6 +41,7 @@ class Memory:
         self.on_caught_up: Callable[[], None] = lambda: None
         self.on_step: Callable[[], None] = lambda: None
         self.continues = False
+        self.reader = Reader()
 
     def keep(self, moment: Moment) -> None:
         """Takes a moment. If it may be the end of an epoch of unknown length, it counts only when the next one has come.
@@ -87,6 +90,7 @@ class MemoryBackup(Backup):
         model: the model that is trained.
         strategy: the strategy of the model; None for one replica.
         file: where the first step begins, if there is such a file.
+        lists: lists the variables of the model.
     """
 
     def __init__(
@@ -95,13 +99,15 @@ class MemoryBackup(Backup):
         model: Model,
         strategy: Optional[GroupStrategy],
         file: Optional[MomentFile],
+        lists: VariableLists,
     ) -> None:
+        self._lists = lists
         self._memory, self._model, self._strategy, self._file = memory, model, strategy, file
         self._lacks_metrics = False
 
     def save(self, moment: Checkpoint, metrics: Dict[str, Variable]) -> None:
-        variables = {**training_variables(self._model), **metrics}
-        self._memory.keep(moment_of(moment, variables, self._strategy))
+        variables = {**self._lists.of_training(), **metrics}
+        self._memory.keep(moment_of(moment, variables, self._strategy, self._memory.reader))
 
     @property
     def waits(self) -> bool:

@@ -15,16 +15,14 @@ import tensorflow as tf
 
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
 from tf_strategies.callbacks.exchange import of_every_worker
+from tf_strategies.elastic.reading import Reader, Values
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.model_state import adds_up, is_agreed, replicas_of
+from tf_strategies.keras.model_state import is_agreed, replicas_of
 from tf_strategies.texts import utf8
 from tf_strategies.types import JsonObject
 
 __all__ = ["Moment", "farthest", "moment_of", "nowhere", "parts_of", "put_back"]
-
-Values = Dict[str, List[tf.Tensor]]
-"""The values of variables on the replicas of this worker, by the name of the variable."""
 
 
 class Moment(NamedTuple):
@@ -59,7 +57,7 @@ def nowhere() -> Moment:
 
 
 def moment_of(
-    position: Checkpoint, variables: Dict[str, tf.Variable], strategy: Optional[GroupStrategy]
+    position: Checkpoint, variables: Dict[str, tf.Variable], strategy: Optional[GroupStrategy], reader: Reader
 ) -> Moment:
     """Returns the moment that is now. A collective if variables add up over replicas.
 
@@ -67,14 +65,9 @@ def moment_of(
         position: its facts.
         variables: the variables, by name; the same names on all workers.
         strategy: the strategy; None for a single process.
+        reader: reads the variables.
     """
-    summed = {name: each for name, each in variables.items() if adds_up(each)}
-    values = {
-        name: [part.read_value() for part in replicas_of(each)]
-        for name, each in variables.items()
-        if name not in summed
-    }
-    return Moment(position, values, _sums(summed, strategy))
+    return Moment(position, *reader.read(variables, strategy))
 
 
 def put_back(moment: Moment, variables: Dict[str, tf.Variable], *, is_first: bool) -> None:
@@ -154,24 +147,6 @@ def farthest(
         values.setdefault(name, [tf.constant(found.arrays[f"others/{name}"])])
     arrays = {name: each for name, each in found.arrays.items() if not name.startswith(("sums/", "others/"))}
     return Moment(Checkpoint(facts, arrays), values, sums), list(notes)
-
-
-def _sums(variables: Dict[str, tf.Variable], strategy: Optional[GroupStrategy]) -> Dict[str, np.ndarray]:
-    """Returns the sums over all replicas of all workers."""
-    parts = {
-        name: np.asarray(sum(part.numpy() for part in replicas_of(each)), each.dtype.as_numpy_dtype)
-        for name, each in variables.items()
-    }
-    if strategy is None or not parts:
-        return parts
-    flat = np.concatenate([np.ravel(part).astype(np.float64) for part in parts.values()])
-    total = strategy.gather(tf.constant(flat[np.newaxis]), axis=0).numpy().sum(axis=0)
-    sums, start = {}, 0
-    for name, part in parts.items():
-        end = start + np.size(part)
-        sums[name] = total[start:end].reshape(np.shape(part)).astype(part.dtype)
-        start = end
-    return sums
 
 
 def _as_checkpoint(moment: Moment, variables: Dict[str, tf.Variable]) -> Checkpoint:

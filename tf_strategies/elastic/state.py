@@ -14,6 +14,7 @@ from tf_strategies.elastic.changes import Changed, described_changes
 from tf_strategies.elastic.departure import Departure
 from tf_strategies.elastic.fits import Reformable
 from tf_strategies.elastic.moment import Moment, farthest, moment_of, nowhere, put_back
+from tf_strategies.elastic.reading import Reader
 from tf_strategies.errors import BootstrapError, OptionsError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import (
@@ -93,6 +94,7 @@ class ElasticState:
         self._commits, self._on_trial, self._has_committed = 0, False, False
         self._moment: Optional[Moment] = None
         self._departure: Optional[Departure] = None
+        self._reader = Reader()
         for name, value in values.items():
             if hasattr(self, name):
                 raise OptionsError(
@@ -156,7 +158,7 @@ class ElasticState:
         self._on_trial, self._has_committed = False, True
         if self._departure is None:
             return
-        self._moment = moment_of(self._position(), self._variables, self._strategy)
+        self._moment = moment_of(self._position(), self._variables, self._strategy, self._reader)
         if self._departure.leaves_here():
             self._departure.leave(f"commit {self._commits}")
         self._group.step_ended()
@@ -213,7 +215,7 @@ class ElasticState:
         if changed is not None:
             of_the_same_call(strategy, number)
         if self._moment is None:
-            self._moment = moment_of(self._position(), self._variables, strategy)
+            self._moment = moment_of(self._position(), self._variables, strategy, self._reader)
         self._moment, _ = farthest(
             self._moment,
             self._variables,

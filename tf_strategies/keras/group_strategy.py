@@ -27,6 +27,11 @@ class GroupStrategy(WorkerStrategy):
         return int(self.extended._num_replicas_in_sync)
 
     @property
+    def variables_made(self) -> int:
+        """The number of variables that were made in the scope so far."""
+        return 0
+
+    @property
     def keeps_gradients(self) -> bool:
         """Whether compression keeps the unsent parts of gradients for later steps."""
         return self._compression is not None and bool(self._compression.slots)
@@ -86,6 +91,11 @@ class GroupStrategy(WorkerStrategy):
     def of_worker(self, rank: int, value: tf.Tensor, what: str) -> tf.Tensor:
         """Returns the tensor of a worker. `what` is the subject in messages. A collective."""
         del rank, what
+        return value
+
+    def sum_over_workers(self, value: tf.Tensor, what: str) -> tf.Tensor:
+        """Returns the sum of the tensors of all workers, on the CPU. `what` is the subject in messages. A collective."""
+        del what
         return value
 
     def of_first_worker(self, value: tf.Tensor, what: str) -> tf.Tensor:
