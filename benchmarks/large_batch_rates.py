@@ -12,7 +12,7 @@ BEST_RATES: dict[tuple[str, str], dict[int, float]] = {
     ("digits", "lars"): {16: 0.5, 64: 0.5, 256: 2.0, 512: 2.0},
     ("digits", "lamb"): {16: 0.01, 64: 0.01, 256: 0.05, 512: 0.05},
     ("digits", "tuned_nesterov"): {16: 0.1, 64: 0.2, 256: 0.1, 512: 0.1},
-    ("fashion", "lars"): {2048: 2.0},
-    ("fashion", "lamb"): {2048: 0.05},
-    ("fashion", "tuned_nesterov"): {2048: 0.8},
+    ("fashion", "lars"): {512: 4.0, 2048: 2.0},
+    ("fashion", "lamb"): {512: 0.05, 2048: 0.05},
+    ("fashion", "tuned_nesterov"): {512: 0.8, 2048: 0.8},
 }

@@ -153,12 +153,14 @@ def overwrite_with_average(original: Callable[..., None], keras: ModuleType) -> 
 
     Each replica overwrites its own copies.
 
-    Keras 3 itself accesses all copies from within a replica, which TensorFlow refuses.
+    Keras 3 itself accesses all copies from within a replica, which TensorFlow refuses. On servers, `update_averages` has done it.
     """
     del keras
 
     @functools.wraps(original)
     def overwrite(self: Keras3Optimizer, trainable_variables: Sequence[Variable]) -> None:
+        if loss_scale.strategy_of_servers() is not None and tf.distribute.get_replica_context() is not None:
+            return
         if not _is_in_group():
             original(self, trainable_variables)
             return
@@ -205,7 +207,7 @@ def apply_gradients(original: Callable[..., Result], keras: ModuleType) -> Calla
 def update_averages(original: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
     """Returns the method of optimizers that updates the moving averages of weights.
 
-    On servers, weights change when a step ends. The servers update the averages after that.
+    On servers, weights change when a step ends. The servers update the averages after that, and overwrite the weights with them.
     """
     del keras
 
@@ -226,9 +228,17 @@ def update_averages(original: Callable[..., None], keras: ModuleType) -> Callabl
             kept = tf.cast(momentum, average.dtype)
             average.assign(kept * average + (1 - kept) * tf.cast(variable, average.dtype))
 
+        def overwrite_one(variable: tf.Variable, average: tf.Variable, now: tf.Tensor) -> None:
+            variable.assign(tf.where(now, tf.cast(average, variable.dtype), variable))
+
+        every = self.ema_overwrite_frequency
+        now = tf.equal((self.iterations.value + 1) % every, 0) if every else None
+
         def update_all(strategy: tf.distribute.Strategy) -> None:
             for average, variable in pairs:
                 strategy.extended.update(average, update_one, args=(variable, momentum), group=False)
+            for average, variable in pairs if every else ():
+                strategy.extended.update(variable, overwrite_one, args=(average, now), group=False)
 
         context.merge_call(update_all)
 

@@ -32,7 +32,7 @@ KERAS3 = hasattr(keras, "ops")
 
 def check_synchronous_training_equals_one_process(folder: Path) -> None:
     cut = tfs.ParameterServerOptions(partitioner=Partitioner(LARGE_BYTES, max_shards=2), timeout=30)
-    averages = {"use_ema": True, "ema_momentum": 0.5}
+    averages = {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 5 if KERAS3 else None}
     for name, make, data, loss, options, arguments in (
         ("dense", dense_model, numbers, scalar_loss, tfs.ParameterServerOptions(timeout=30), averages),
         ("words", word_model, words, None, cut, {}),
