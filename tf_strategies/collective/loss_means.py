@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections
 import itertools
 import logging
-from typing import Callable, Iterator, Optional, Sequence
+import re
+from typing import Callable, Iterator, Optional, Sequence, Set
 
 import tensorflow as tf
 
@@ -26,6 +27,7 @@ MESSAGE = (
 
 _log = logging.getLogger("tf_strategies")
 
+_OF_REPLICA = re.compile(r"\breplica_\d+/")
 _EQUAL = ("Const", "ReadVariableOp", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _NEAR = 10  # the operations between a mean and a mask
@@ -37,7 +39,7 @@ _NOT_LINEAR = (
 
 
 class LossMeans:
-    """Warns, once, of a loss that is no mean over rows.
+    """Warns, once for each operation, of losses that are no means over rows.
 
     Args:
         shared: the tensors that have the rows of all replicas.
@@ -49,15 +51,16 @@ class LossMeans:
         self, *, shared: SharedTensors, replicas: Callable[[], int], is_first: Callable[[], bool]
     ) -> None:
         self._shared, self._replicas, self._is_first = shared, replicas, is_first
-        self._warned = False
+        self._warned: Set[str] = set()
 
     def look_at(self, loss: tf.Tensor) -> None:
         """Looks at the operations by which a loss is computed. An eager loss has none."""
-        if self._warned or self._replicas() == 1 or not self._is_first() or hasattr(loss, "numpy"):
+        if self._replicas() == 1 or not self._is_first() or hasattr(loss, "numpy"):
             return
         found = what_is_no_mean(loss, self._shared)
-        if found is not None:
-            self._warned = True
+        name = "" if found is None else _OF_REPLICA.sub("", found.name)
+        if found is not None and name not in self._warned:
+            self._warned.add(name)
             _log.warning(MESSAGE, found.type, found.name, self._replicas())
 
 

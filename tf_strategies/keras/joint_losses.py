@@ -20,7 +20,7 @@ import logging
 import threading
 import weakref
 from types import ModuleType
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Set, Union
 
 import tensorflow as tf
 
@@ -46,7 +46,7 @@ _NO_MEANS = ("sum", "none", None)
 _OfLoss = Callable[[tf.Tensor], tf.Tensor]
 
 _log = logging.getLogger("tf_strategies")
-_warned: weakref.WeakSet[GroupStrategy] = weakref.WeakSet()
+_warned: weakref.WeakKeyDictionary[GroupStrategy, Set[str]] = weakref.WeakKeyDictionary()
 _this_thread = threading.local()
 
 
@@ -72,7 +72,7 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
         if depth is None:
             with noting_joint_rows():
                 return original(self, *args, **kwargs)
-        with _depth(depth + 1), noting_joint_rows():
+        with _depth(depth + 1), noting_joint_rows(), _called(self, *args, **kwargs):
             loss = original(self, *args, **kwargs)
         step = current_step()
         if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
@@ -80,6 +80,20 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
         return loss * tf.cast(step.inverse_weight(), loss.dtype)
 
     return call
+
+
+@contextlib.contextmanager
+def _called(
+    loss: Loss, y_true: object = None, y_pred: object = None, *_: object, **__: object
+) -> Iterator[None]:
+    """Opens a context in which warnings know the loss, and the number of its rows."""
+    before = getattr(_this_thread, "loss", None), getattr(_this_thread, "rows", None)
+    shape = getattr(y_pred, "shape", None)
+    _this_thread.loss, _this_thread.rows = loss, None if shape is None else tf.TensorShape(shape)[:1]
+    try:
+        yield
+    finally:
+        _this_thread.loss, _this_thread.rows = before
 
 
 def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable[..., tf.Tensor]:
@@ -233,20 +247,34 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
 
 
 def _warn_of_scalar(strategy: GroupStrategy, values: TensorLike) -> None:
-    """Warns once for each strategy."""
-    if not _is_scalar(values) or were_joint_rows_taken():
+    """Warns once for each loss, by its name."""
+    loss = getattr(_this_thread, "loss", None)
+    if were_joint_rows_taken() or not (_is_scalar(values) or _is_apart_from_rows(values)):
         return
-    _trusted(values)  # one warning is enough
-    if strategy in _warned or strategy.rank:
+    if _is_scalar(values):
+        _trusted(values)  # one warning is enough
+    name, warned = getattr(loss, "name", None) or "of a function", _warned.setdefault(strategy, set())
+    if name in warned or strategy.rank:
         return
-    _warned.add(strategy)
+    warned.add(name)
     _log.warning(
-        "A loss returns one number for the whole batch, not one for each row. The numbers of the %d replicas are averaged, "
-        "weighted by their rows. This equals the loss of the joint batch only if the number is a mean over rows. It does not "
+        "The loss %s does not return one number for each row of the batch, but %s. The numbers of the %d replicas are averaged, "
+        "weighted by their rows. This equals the loss of the joint batch only if each number is a mean over rows. It does not "
         "for losses such as Dice or contrastive losses, which compare the rows of a batch with each other: give those the rows "
         "of all replicas, tfs.joint_rows(y_true) and tfs.joint_rows(y_pred)",
+        name,
+        "one for the whole batch" if _is_scalar(values) else f"{values.shape[0]}",
         strategy.replicas,
     )
+
+
+def _is_apart_from_rows(values: TensorLike) -> bool:
+    """Returns True if a loss has a fixed number of numbers, which is no multiple of the rows of its batch."""
+    rows: Optional[tf.TensorShape] = getattr(_this_thread, "rows", None)
+    if rows is None or rows.rank != 1 or not isinstance(values, tf.Tensor) or not values.shape.rank:
+        return False
+    count = values.shape[0]
+    return bool(count) and (rows[0] is None or (rows[0] > 0 and count % rows[0] != 0))
 
 
 def _is_scalar(values: TensorLike) -> bool:

@@ -26,6 +26,9 @@ def optimizer_settings(optimizer: Optimizer) -> Tuple[str, Dict[str, str]]:
     return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
 
 
+_BATCH_SIZES = ("batch_shape[0]", "batch_input_shape[0]")
+
+
 def layer_settings(model: Model) -> List[Tuple[str, Dict[str, str]]]:
     """Returns the name and the settings of each layer that does not contain other layers."""
     found = []
@@ -37,6 +40,10 @@ def layer_settings(model: Model) -> List[Tuple[str, Dict[str, str]]]:
         except (NotImplementedError, TypeError, ValueError):  # a layer that cannot be saved
             continue
         settings = {"class": type(layer).__name__, **dict(_plain("", config))}
+        for name in (
+            _BATCH_SIZES
+        ):  # a Sequential without an Input takes it from the first batch, of which each worker has a part
+            settings.pop(name, None)
         found.append((f"layer {layer.name!r}", settings))
     return found
 

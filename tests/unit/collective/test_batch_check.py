@@ -134,6 +134,24 @@ def test_a_watched_dataset_stays_what_it_was(dataset) -> None:
     assert listener.compare_on_first()("0 0", ("worker 0", "worker 1"), (samples[0], samples[2])) is None
 
 
+def test_components_with_other_numbers_of_rows_end_the_iteration() -> None:
+    def of_rows(dense: int, ragged: int) -> Dataset:
+        element = (tf.ones([dense, 2]), tf.ragged.constant([[1]] * ragged), tf.sparse.eye(dense))
+        return Dataset.from_tensors(element).concatenate(
+            Dataset.from_tensors((tf.ones([2, 2]), *element[1:]))
+        )
+
+    for dataset, ends in ((of_rows(2, 2), False), (of_rows(3, 2), True)):
+        check = BatchCheck(Listener(), dataset)
+        if not ends:
+            assert len(list(check.watch(dataset))) == 2
+            continue
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="the components of a batch have different numbers of rows"
+        ):
+            list(check.watch(dataset))
+
+
 def test_an_iterator_that_is_made_and_not_used_counts() -> None:
     keys = []
     for seed in range(2):

@@ -90,6 +90,17 @@ def test_what_is_no_mean_over_rows_is_warned_of(loss_of: Any, warns: bool, caplo
     assert caplog.text.count(WARNING) == warns
 
 
+def test_each_such_loss_is_warned_of(caplog) -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+    chosen = [loss_of for name, loss_of, warns in LOSSES if name in ("masked mean", "root")]
+    with caplog.at_level(logging.WARNING):
+        for loss_of in chosen:
+            with strategy.scope():
+                model = model_of(loss_of)
+            model.train_on_batch(tf.ones([8, 3]), tf.ones([8, 2]))
+    assert caplog.text.count(WARNING) == 2
+
+
 def test_one_replica_is_told_nothing(caplog) -> None:
     with tfs.CollectiveAllReduceStrategy(devices=["CPU:0"]).scope():
         model = model_of(masked_mean)

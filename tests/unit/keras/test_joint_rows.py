@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow")
 import tf_strategies as tfs  # noqa: E402
 
 pytestmark = pytest.mark.any_line
-WARNING = "A loss returns one number for the whole batch"
+WARNING = "does not return one number for each row of the batch, but one for the whole batch"
 
 
 def spread(outputs: tf.Tensor) -> tf.Tensor:
@@ -50,6 +50,29 @@ def test_a_loss_of_all_rows_is_that_of_one_process_and_one_of_a_replica_is_warne
         assert np.max(np.abs(step(of_replica, strategy) - expected)) > 1e-3
     assert WARNING in caplog.text
     assert "tfs.joint_rows(y_true)" in caplog.text
+
+
+def of_each_class(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(outputs, axis=0) / tf.reduce_sum(outputs**2, axis=0)
+
+
+def of_whole_batch(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_mean(outputs**2))
+
+
+def of_each_row(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(outputs**2, axis=1)
+
+
+def test_losses_of_classes_are_warned_of_and_each_loss_once(strategy, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        step(of_each_row, strategy)
+        assert "does not return one number for each row" not in caplog.text
+        for loss in (of_each_class, of_each_class, of_whole_batch):
+            step(loss, strategy)
+    for name, count in (("of_each_class", "2"), ("of_whole_batch", "one for the whole batch")):
+        line = f"The loss {name} does not return one number for each row of the batch, but {count}."
+        assert caplog.text.count(line) == 1
 
 
 def test_replicas_of_a_loop_get_the_rows_in_order(strategy) -> None:

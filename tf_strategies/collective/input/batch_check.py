@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import weakref
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -33,10 +33,15 @@ from tf_strategies.collective.worker_group import ConnectedGroup
 from tf_strategies.native.first_batches import show_first_batches
 from tf_strategies.types import Json, Structure
 
-__all__ = ["BatchCheck", "Sample", "differ", "row_numbers"]
+__all__ = ["UNEQUAL_ROWS", "BatchCheck", "Sample", "differ", "row_numbers"]
 
 _log = logging.getLogger("tf_strategies")
 
+UNEQUAL_ROWS = (
+    "the components of a batch have different numbers of rows, and each would be split between the replicas by itself, so that "
+    "they do not fit one another any more. Give what belongs to the whole batch, and not to its rows, as a constant or in a "
+    "variable, or train each batch on one worker with distribute_datasets_from_function"
+)
 _BATCHES = 2
 _ROWS = 32
 _ELEMENTS = 1024
@@ -107,7 +112,8 @@ class BatchCheck:
 
         def show(iteration: tf.Tensor, batch: tf.Tensor, element: Structure) -> None:
             flat = tf.nest.flatten(element, expand_composites=True)
-            tf.numpy_function(tell, [iteration, batch, *(flat[i] for i in self._components)], tf.int64)
+            with tf.control_dependencies([_assert_equal_rows(element, self._shown)]):
+                tf.numpy_function(tell, [iteration, batch, *(flat[i] for i in self._components)], tf.int64)
 
         return show_first_batches(dataset, _BATCHES, show)
 
@@ -153,6 +159,22 @@ class BatchCheck:
         if any(_is_random(name) for name in operations):
             return True
         return len(found) == 1 and any("PyFunc" in name for name in operations)
+
+
+def _assert_equal_rows(element: Structure, shown: str) -> tf.Operation:
+    """Returns an operation that fails if the components of a batch have different numbers of rows."""
+    rows = tf.stack([_rows_of(part) for part in tf.nest.flatten(element)])
+    return tf.debugging.Assert(
+        tf.reduce_all(tf.equal(rows, rows[0])),
+        [f"{UNEQUAL_ROWS}; the elements {shown} of the dataset have as many rows:", rows],
+        summarize=32,
+    )
+
+
+def _rows_of(part: Union[tf.Tensor, tf.RaggedTensor, tf.SparseTensor]) -> tf.Tensor:
+    if isinstance(part, tf.RaggedTensor):
+        return tf.cast(part.nrows(), tf.int64)
+    return part.dense_shape[0] if isinstance(part, tf.SparseTensor) else tf.shape(part, tf.int64)[0]
 
 
 def is_real(component: np.ndarray) -> bool:

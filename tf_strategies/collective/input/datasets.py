@@ -10,7 +10,7 @@ from absl import logging
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
 from tf_strategies.collective.input.autoshard import Sharding, agree_on_sharding, with_policy
-from tf_strategies.collective.input.batch_check import BatchCheck
+from tf_strategies.collective.input.batch_check import UNEQUAL_ROWS, BatchCheck
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.errors import BootstrapError
 
@@ -59,6 +59,7 @@ class DatasetDistributor:
         """
         _refuse_per_replica(options)
         self._refuse_scalars(dataset)
+        self._refuse_unequal_rows(dataset)
         self._check(dataset)
         one_batch_a_step, watch = True, None
         if self._group.size > 1 and tf.executing_eagerly():
@@ -95,6 +96,13 @@ class DatasetDistributor:
                 "scalar; call `batch` on the dataset, or make each worker's batches with distribute_datasets_from_function, "
                 "which splits none"
             )
+
+    def _refuse_unequal_rows(self, dataset: tf.data.Dataset) -> None:
+        """Raises ValueError on all workers if components are known to have different numbers of rows."""
+        shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec) if hasattr(spec, "shape")]
+        rows = {shape[0] for shape in shapes if shape.rank} - {None}
+        if self._context.num_replicas_in_sync > 1 and len(rows) > 1:
+            raise ValueError(f"{UNEQUAL_ROWS}; the elements of the dataset are {dataset.element_spec}")
 
     def _tell(self, sharding: Sharding) -> None:
         """Logs on the chief how a dataset is split.

@@ -51,6 +51,9 @@ def check_batches_with_a_scalar(strategy, folder) -> None:
         lambda: strategy.experimental_distribute_dataset(Dataset.from_tensors((tf.ones([4]), 1.0)))
     )
     assert "a component that is a scalar" in message and "distribute_datasets_from_function" in message
+    of_two_sizes = Dataset.from_tensors((tf.ones([4, 2]), tf.ones([6])))
+    message = refused(lambda: strategy.experimental_distribute_dataset(of_two_sizes))
+    assert "different numbers of rows" in message and "distribute_datasets_from_function" in message
 
 
 def check_own_data_with_sharding_off(strategy, folder) -> None:
