@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
+from tf_strategies.keras.postponed_gradients import PostponedGradients
 from tf_strategies.keras.step_results import StepResults
 from tf_strategies.types import Kwargs, PerReplica, Structure, TensorOrSlices
 
@@ -76,6 +77,7 @@ class JointStep:
         self._joint: Dict[int, tf.Tensor] = {}
         self._weighted: Dict[int, tf.Variable] = {}
         self._adding = False
+        self._of_replicas: Dict[int, PostponedGradients] = {}
 
     def within(self, fn: Callable[..., Structure]) -> Callable[..., Structure]:
         """Returns the replica function `fn`, as part of this step.
@@ -88,7 +90,10 @@ class JointStep:
             before = getattr(_this_thread, "step", None)
             _this_thread.step = self
             try:
-                return tf.nest.map_structure(self._as_part_of_logs, self._logs_of(fn, args, kwargs))
+                logs = self._logs_of(fn, args, kwargs)
+                if self.postpones and self.replicas > 1:
+                    self._postponed().warn_of(tf.nest.flatten(logs), "a number that it returns", _rank())
+                return tf.nest.map_structure(self._as_part_of_logs, logs)
             finally:
                 _this_thread.step = before
 
@@ -138,6 +143,7 @@ class JointStep:
         if self.postpones:
             for variable in variables:
                 self._weighted[id(variable)] = variable
+            self._postponed().note(gradients)
             return list(gradients)
         return list(context.merge_call(self._add_up, args=(list(gradients), list(variables))))
 
@@ -158,6 +164,15 @@ class JointStep:
             for part in strategy.experimental_local_results(total):
                 self._joint[id(_identity(part))] = _identity(part)
         return sums
+
+    def look_at_gradients(self, gradients: Sequence[Optional[TensorOrSlices]]) -> None:
+        """Warns if gradients that are applied now have been changed before they were added up."""
+        if self.postpones and self.replicas > 1:
+            self._postponed().warn_of(gradients, "the gradients that it applies", _rank())
+
+    def _postponed(self) -> PostponedGradients:
+        """Returns the gradients of the calling replica that are not added up yet."""
+        return self._of_replicas.setdefault(self._local_replica(), PostponedGradients())
 
     def is_joint(self, parts: Sequence[TensorOrSlices]) -> bool:
         """Returns True if these gradients, one for each local replica, are already those of the joint batch."""
@@ -181,6 +196,10 @@ class JointStep:
             return value / self.replicas if self._sums_logs else value
         share = tf.cast(share / self.replicas if self._sums_logs else share, value.dtype)
         return tf.where(share > 0, value * share, tf.zeros_like(value))
+
+
+def _rank() -> int:
+    return int(getattr(tf.distribute.get_strategy(), "rank", 0))
 
 
 def current_step() -> Optional[JointStep]:

@@ -16,6 +16,7 @@ from tf_strategies.arguments import count
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.current import KERAS, KERAS3
 from tf_strategies.keras.inspection import is_vector, name_of
+from tf_strategies.keras.joint_step import current_step
 from tf_strategies.keras.own_accumulation import apply_or_accumulate
 from tf_strategies.keras.types import Config, GradientsAndVariables, LearningRate, Variable
 from tf_strategies.types import Kwargs, TensorLike, TensorOrSlices
@@ -94,6 +95,9 @@ class _Keras2(KERAS.optimizers.Optimizer):
         apply = functools.partial(super().apply_gradients, name=name, **options)
         pairs = list(grads_and_vars)
         given = [pair for pair in pairs if pair[0] is not None]
+        step = current_step()
+        if step is not None:
+            step.look_at_gradients([grad for grad, _ in given])
         if not (self.gradient_accumulation_steps and given):
             return apply(pairs)
         with tf.name_scope(name or self.name), tf.init_scope():

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_strategies.keras import loss_scale
 from tf_strategies.keras.accumulation import SINCE, apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.joint_step import current_step
 from tf_strategies.keras.refusals import refuse_accumulation, refuse_kept_gradients, refuse_optimizer
 from tf_strategies.keras.types import (
     Gradients,
@@ -60,6 +61,9 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
         if self.gradient_accumulation_steps and has_several_replicas():
             _refuse_accumulation(keras)
         strategy = tf.distribute.get_strategy()
+        step = current_step()
+        if step is not None:
+            step.look_at_gradients(grads)
         if isinstance(strategy, WorkerStrategy):
             refuse_accumulation(strategy, self)
             refuse_kept_gradients(grads, variables)
@@ -197,6 +201,9 @@ def apply_gradients(original: Callable[..., Result], keras: ModuleType) -> Calla
         self: Keras2Optimizer, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any
     ) -> Result:
         pairs = list(grads_and_vars)
+        step = current_step()
+        if step is not None:
+            step.look_at_gradients([grad for grad, _ in pairs])
         if pairs and loss_scale.strategy_of_servers() is not None:
             refuse_kept_gradients(*zip(*pairs))
         return original(self, pairs, *args, **kwargs)
