@@ -58,9 +58,8 @@ class Survivor:
         self._held = dict.fromkeys(roll.candidates(), 0.0)  # until then, a rank that is busy counts as there
         self._decision: Outcome | None = None
         self._refusal = ""
-        self._objections: dict[
-            frozenset[int], str
-        ] = {}  # of the arbiter, by the ranks it was asked for; "" is its vote
+        # The answers of the arbiter, by the ranks for which it was asked; "" is its vote.
+        self._objections: dict[frozenset[int], str] = {}
         self._asked: set[frozenset[int]] = set()
         self._to_ask: frozenset[int] = frozenset()
 
