@@ -8,11 +8,12 @@ workers and Keras 3's `fit`, at batches up to 32 times the smallest and equal ep
 2017 (the rate unchanged; scaled; scaled after a constant or a gradual warm-up), LARS (You et al. 2017), LAMB (You et al. 2020),
 and SGD with Nesterov's momentum whose rate is tuned for each batch, which Nado et al. 2021 found to be enough. All have the same
 momentum, weight decay and quadratic decay of the rate. Prints a table, and writes large_batch.csv and large_batch.png to the
-folder. --tune tries several rates for the recipes that have rates of their own, with seed 0, and prints the best.
+folder. --tune tries several rates for the recipes that have rates of their own, with seed 0, and prints the best. Without
+--batches, recipes with rates of their own train at the batches for which one is known.
 
-Needs matplotlib. The digits take a quarter of an hour on two cores, Fashion-MNIST two hours: 90 seconds for each training.
-Started again with the same folder, it goes on with what is missing. The table and the plot have all that the folder has for
-these seeds, also of other recipes and batches.
+Needs matplotlib. The digits take a quarter of an hour on two cores, Fashion-MNIST one to two hours: 30 to 90 seconds for each
+training. Started again with the same folder, it goes on with what is missing. The table and the plot have all that the folder
+has for these seeds, also of other recipes and batches.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def main() -> None:
             if (recipe := case.partition("/")[0]) in TRIED_RATES
             and int(case.partition("/")[2]) not in BEST_RATES.get((task, recipe), {})
         ]
-        if unknown and not arguments.tune:
+        if arguments.batches is None and not arguments.tune:
+            cases = [case for case in cases if case not in unknown]
+        elif unknown and not arguments.tune:
             parser.error(
                 f"no rate is known for {task} by {', '.join(unknown)}: find the best with --tune, and add them to "
                 "benchmarks/large_batch_rates.py"
