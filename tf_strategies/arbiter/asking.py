@@ -36,7 +36,7 @@ class Arbiter:
             return answer
         if answer["type"] == "here":
             return ""
-        return f"no arbiter is at {self._address}, but something else; start it with: tfs-arbiter {self._address}"
+        return f"no arbiter is at {self._address}, but something else; start it with: tfs-arbiter {self._address} --votes FILE"
 
     def objection(self, vote: Vote) -> str:
         """Returns why half of a group may not go on and what to do, or "" if it may."""
@@ -66,7 +66,8 @@ class Arbiter:
                 return f"the arbiter at {self._address} is another one: {answer}; correct {disagreement} there or here"
             reason = answer
             time.sleep(max(0.0, min(until - time.monotonic(), _RETRY_SECONDS)))
-        return f"the arbiter at {self._address} does not answer ({reason}); start it with: tfs-arbiter {self._address}"
+        remedy = f"start it with: tfs-arbiter {self._address} --votes FILE"
+        return f"the arbiter at {self._address} does not answer ({reason}); {remedy}"
 
     def _try(self, message: Message, until: float) -> tuple[Message | str, str]:
         """Returns the answer, or why there is none and the environment variable about which the two ends disagree.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -55,13 +55,25 @@ class VariableLists:
         return self._lists[variables_of]
 
 
+class _Reading(NamedTuple):
+    """Describes how some variables are read.
+
+    Attributes:
+        function: returns the values of those that do not add up, and the sums of the others.
+        add_up: for each variable, whether it adds up over replicas.
+        variables: the variables, which are held so that their ids are theirs.
+    """
+
+    function: tf.types.experimental.ConcreteFunction
+    add_up: List[bool]
+    variables: List[tf.Variable]
+
+
 class Reader:
     """Reads variables with one call of a function, which it keeps for the next time."""
 
     def __init__(self) -> None:
-        self._functions: Dict[
-            Tuple[int, ...], Tuple[tf.types.experimental.ConcreteFunction, List[tf.Variable]]
-        ] = {}
+        self._functions: Dict[Tuple[int, ...], _Reading] = {}
 
     def read(
         self, variables: Dict[str, tf.Variable], strategy: Optional[GroupStrategy]
@@ -74,30 +86,26 @@ class Reader:
             variables: the variables, by name; the same names on all workers.
             strategy: the strategy; None for a single process.
         """
-        summed = [name for name, each in variables.items() if adds_up(each)]
-        others = [name for name in variables if name not in set(summed)]
-        values, flat = self._function(
-            [variables[name] for name in others], [variables[name] for name in summed]
-        )()
+        reading = self._reading(list(variables.values()))
+        values, flat = reading.function()
+        read = dict(zip((name for name, sums in zip(variables, reading.add_up) if not sums), values))
+        summed = {name: variables[name] for name, sums in zip(variables, reading.add_up) if sums}
         if not summed:
-            return dict(zip(others, values)), {}
+            return read, {}
         total = flat if strategy is None else strategy.sum_over_workers(flat, "sums of metrics")
-        return dict(zip(others, values)), _cut(total.numpy(), {name: variables[name] for name in summed})
+        return read, _cut(total.numpy(), summed)
 
-    def _function(
-        self, others: List[tf.Variable], summed: List[tf.Variable]
-    ) -> tf.types.experimental.ConcreteFunction:
-        variables = [*others, *summed]
-        key = (len(summed), *map(id, variables))
+    def _reading(self, variables: List[tf.Variable]) -> _Reading:
+        key = tuple(map(id, variables))
         if key not in self._functions:
             while len(self._functions) >= _MOST_KEPT:
                 del self._functions[next(iter(self._functions))]
+            add_up = list(map(adds_up, variables))
+            others = [each for each, sums in zip(variables, add_up) if not sums]
+            summed = [each for each, sums in zip(variables, add_up) if sums]
             read = tf.function(lambda: (list(map(_read, others)), _flat(summed)), autograph=False)
-            self._functions[key] = (
-                read.get_concrete_function(),
-                variables,
-            )  # while they are held, their ids are theirs
-        return self._functions[key][0]
+            self._functions[key] = _Reading(read.get_concrete_function(), add_up, variables)
+        return self._functions[key]
 
 
 def _read(variable: tf.Variable) -> List[tf.Tensor]:

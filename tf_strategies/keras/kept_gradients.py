@@ -7,6 +7,8 @@ from typing import Dict, Iterator, Protocol, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras.graph_inputs import GraphInputs
+
 __all__ = ["Keeps", "kept_in", "note_read"]
 
 _MOST_TENSORS = 1000
@@ -37,7 +39,7 @@ def kept_in(value: tf.Tensor) -> Iterator[Keeps]:
     Eager values yield none.
     """
     to_see, seen = [value], set[Tuple[int, str]]()
-    captures: Dict[int, Dict[str, tf.Tensor]] = {}
+    inputs = GraphInputs()
     while to_see and len(seen) < _MOST_TENSORS:
         tensor = to_see.pop()
         if hasattr(tensor, "numpy") or (id(tensor.graph), tensor.name) in seen:
@@ -48,17 +50,4 @@ def kept_in(value: tf.Tensor) -> Iterator[Keeps]:
         if variable is not None:
             yield variable
             continue
-        to_see += [each for each in _sources(tensor, captures) if each.shape == value.shape]
-
-
-def _sources(tensor: tf.Tensor, captures: Dict[int, Dict[str, tf.Tensor]]) -> Iterator[tf.Tensor]:
-    op, graph = tensor.op, tensor.graph
-    if op.type == "Placeholder" and hasattr(graph, "captures"):
-        if id(graph) not in captures:
-            captures[id(graph)] = {inside.name: outside for outside, inside in graph.captures}
-        if tensor.name in captures[id(graph)]:
-            yield captures[id(graph)][tensor.name]
-    elif op.type == "IdentityN":
-        yield op.inputs[tensor.value_index]
-    else:
-        yield from op.inputs
+        to_see += [each for each in inputs.of(tensor) if each.shape == value.shape]

@@ -12,6 +12,7 @@ from typing import Dict, Iterable, List, Set, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras.graph_inputs import GraphInputs
 from tf_strategies.types import TensorOrSlices
 
 __all__ = ["PostponedGradients"]
@@ -40,7 +41,7 @@ class PostponedGradients:
     def __init__(self) -> None:
         self._noted: Dict[_Key, tf.Tensor] = {}
         self._degrees: Dict[_Key, int] = {}
-        self._captures: Dict[int, Dict[str, tf.Tensor]] = {}
+        self._inputs = GraphInputs()
         self._found = ""
 
     def note(self, gradients: Iterable[TensorOrSlices]) -> None:
@@ -110,20 +111,7 @@ class PostponedGradients:
         return _LINEAR if is_linear else _NOT_LINEAR
 
     def _sources(self, tensor: tf.Tensor) -> List[tf.Tensor]:
-        op, graph = tensor.op, tensor.graph
-        if op.type in _SHAPES:
-            return []
-        if op.type == "Placeholder":
-            outside = self._outside(graph).get(tensor.name)
-            return [] if outside is None or hasattr(outside, "numpy") else [outside]
-        inputs = [op.inputs[tensor.value_index]] if op.type == "IdentityN" else list(op.inputs)
-        return [each for each in inputs if each.dtype != tf.resource]
-
-    def _outside(self, graph: tf.Graph) -> Dict[str, tf.Tensor]:
-        if id(graph) not in self._captures:
-            pairs = getattr(graph, "captures", ())
-            self._captures[id(graph)] = {inside.name: outside for outside, inside in pairs}
-        return self._captures[id(graph)]
+        return [] if tensor.op.type in _SHAPES else self._inputs.of(tensor)
 
 
 def _key(tensor: tf.Tensor) -> _Key:

@@ -26,6 +26,7 @@ def optimizer_settings(optimizer: Optimizer) -> Tuple[str, Dict[str, str]]:
     return label, {"class": type(optimizer).__name__, **dict(_plain("", config))}
 
 
+# A Sequential without an Input takes them from the first batch, of which each worker has a part.
 _BATCH_SIZES = ("batch_shape[0]", "batch_input_shape[0]")
 
 
@@ -40,9 +41,7 @@ def layer_settings(model: Model) -> List[Tuple[str, Dict[str, str]]]:
         except (NotImplementedError, TypeError, ValueError):  # a layer that cannot be saved
             continue
         settings = {"class": type(layer).__name__, **dict(_plain("", config))}
-        for name in (
-            _BATCH_SIZES
-        ):  # a Sequential without an Input takes it from the first batch, of which each worker has a part
+        for name in _BATCH_SIZES:
             settings.pop(name, None)
         found.append((f"layer {layer.name!r}", settings))
     return found

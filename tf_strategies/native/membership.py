@@ -317,7 +317,7 @@ def form_first(
             )
         silence = _look_for_arbiter(cluster, options, elastic)
         if silence:
-            raise BootstrapError(silence)
+            raise BootstrapError(f"{cluster.name_of(cluster.task)} does not begin: {silence}")
         try:
             return Membership.form(cluster, options, elastic, within=within)
         except (JoinsLaterError, OthersTrainError) as error:
@@ -357,7 +357,7 @@ def _look_for_arbiter(cluster: Cluster, options: CommunicationOptions, elastic: 
         return ""
     if is_loopback(elastic.arbiter or "") and not all(map(is_loopback, cluster.worker_addresses)):
         raise BootstrapError(
-            f"other hosts cannot reach the arbiter at {elastic.arbiter}: it is a loopback address; give it an address that all "
-            "workers reach"
+            f"{cluster.name_of(cluster.task)} does not begin: other hosts cannot reach the arbiter at {elastic.arbiter}, because it "
+            "is a loopback address; give it an address that all workers reach"
         )
     return arbiter.silence()

@@ -66,7 +66,8 @@ def test_training_does_not_begin_without_its_arbiter(rank: int, monkeypatch: pyt
         cluster = Cluster({"worker": ports.addresses[:2]}, Task("worker", rank))
         arbiter = ports.addresses[2]
         with pytest.raises(
-            BootstrapError, match=rf"{arbiter} does not answer \(.*\); start it with: tfs-arbiter {arbiter}$"
+            BootstrapError,
+            match=rf"{arbiter} does not answer \(.*\); start it with: tfs-arbiter {arbiter} --votes FILE$",
         ):
             form_first(cluster, CommunicationOptions(), Elastic(arbiter=arbiter))
 

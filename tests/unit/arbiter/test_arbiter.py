@@ -53,7 +53,9 @@ def test_silence_is_bounded_and_named():
         start = time.monotonic()
         found = Arbiter(ports.addresses[0], SECRET, None, within=1.0).objection(ONE)
         assert found.startswith(f"the arbiter at {ports.addresses[0]} does not answer (UNAVAILABLE")
-        assert found.endswith(f"; start it with: tfs-arbiter {ports.addresses[0]}; then restart all workers")
+        assert found.endswith(
+            f"; start it with: tfs-arbiter {ports.addresses[0]} --votes FILE; then restart all workers"
+        )
         assert 0.9 < time.monotonic() - start < 10
 
 

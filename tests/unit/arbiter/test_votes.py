@@ -1,4 +1,4 @@
-"""Of two halves of a group, the first that asks goes on, also after the arbiter has started again."""
+"""Tests that the first of two halves that asks goes on, also after the arbiter has started again."""
 
 from __future__ import annotations
 
