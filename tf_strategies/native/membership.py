@@ -357,7 +357,7 @@ def _look_for_arbiter(cluster: Cluster, options: CommunicationOptions, elastic: 
         return ""
     if is_loopback(elastic.arbiter or "") and not all(map(is_loopback, cluster.worker_addresses)):
         raise BootstrapError(
-            f"{cluster.name_of(cluster.task)} does not begin: other hosts cannot reach the arbiter at {elastic.arbiter}, because it "
-            "is a loopback address; give it an address that all workers reach"
+            f"{cluster.name_of(cluster.task)} does not begin: other hosts cannot reach the arbiter at {elastic.arbiter}, because "
+            "it is a loopback address; give it an address that all workers reach"
         )
     return arbiter.silence()
