@@ -81,6 +81,18 @@ def test_a_budget_grows_on_a_slow_machine_and_never_shrinks(tmp_path):
     assert slowness() >= 1
 
 
+def test_a_machine_that_was_busy_for_a_moment_reports_and_passes(tmp_path):
+    moments = "moments = iter([9.0, *[1.25] * 9])\nbudgets.slowness = lambda: next(moments)"
+    other = "test_other.py 5 5 5\n"
+    (tmp_path / "test_other.py").write_text("def test_other():\n    pass\n")
+    status, text = run_pytest(
+        tmp_path, on_every_line("0.05") + other, "test_other.py", "test_busy.py", machine=moments
+    )
+    assert status == 0, text
+    assert "test_busy.py took" in text
+    assert "up to 9.00 times slower than that of the budgets, too busy to fail a file" in text
+
+
 def test_what_is_set_aside_does_not_count(tmp_path):
     code = BUSY + "    from tests.support.aside import set_aside\n    set_aside(0.29)\n"
     status, text = run_pytest(tmp_path, on_every_line("0.1"), code=code)

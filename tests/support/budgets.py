@@ -1,9 +1,10 @@
 """A pytest plugin that holds each test file to its seconds in tests/budgets.txt.
 
 The run fails when a file takes more than three times its budget, or has no budget on this line of TensorFlow and Keras; one
-and a half times is reported. The limit is wide because other work on the machine must not fail a run. The budget is scaled on
-a machine that is slower than the one it was measured on, never lowered. The factor comes from a fixed piece of work, timed
-when the session starts, after each file, and between tests every few seconds.
+and a half times is reported. The budget is scaled on a machine that is slower than the one it was measured on, never lowered.
+The factor comes from a fixed piece of work, timed when the session starts, after each file, and between tests every few
+seconds. A machine that was twice as slow at any of those times has other work to do, which may hold up a file while nothing
+is timed: there, too long is only reported.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = ["BUDGETS_FILE", "LINES", "NONE", "read_budgets", "slowness", "this_li
 LINES = ("newest", "2.15", "tf_keras")
 NONE = "-"  # for a line on which no test of the file runs
 REPORTED, ALLOWED = 1.5, 3.0
+_BUSY = 2.0  # so many times slower at any moment, a machine cannot tell what a file takes
 RECORDS = "TFS_TEST_SECONDS"  # names a folder for the measured seconds
 BUDGETS_FILE = Path(__file__).resolve().parents[1] / "budgets.txt"
 _WORK_SECONDS = 0.013  # of `_work` where the budgets were measured
@@ -129,7 +131,7 @@ class Budgets:
                 terminalreporter.write_line(problem, red=True)
         for report in self.reports():
             terminalreporter.write_line(report, yellow=True)
-        slow = max([self._now, *self.factors.values()])
+        slow = self._slowest()
         terminalreporter.write_line(
             f"{sum(self.files.values()):.0f} s in {len(self.files)} test files on {self.line}"
             + (
@@ -137,6 +139,7 @@ class Budgets:
                 if slow > 1
                 else ""
             )
+            + (", too busy to fail a file by its seconds" if slow > _BUSY else "")
         )
 
     def problems(self) -> Iterator[str]:
@@ -147,12 +150,16 @@ class Budgets:
                     f"{name} took {taken:.1f} s and has no budget on {self.line}: add it to {self.path}, "
                     "as low as it can be"
                 )
-        yield from self._over(ALLOWED)
+        if self._slowest() <= _BUSY:
+            yield from self._over(ALLOWED)
 
     def reports(self) -> Iterator[str]:
-        """Yields a message for each file that took long, but not too long."""
-        failing = set(self._over(ALLOWED))
+        """Yields a message for each file that took long and does not fail the run."""
+        failing = set(self.problems())
         yield from (each for each in self._over(REPORTED) if each not in failing)
+
+    def _slowest(self) -> float:
+        return max([self._now, *self.factors.values()])
 
     def _over(self, times: float) -> Iterator[str]:
         for name, taken in self.files.items():
