@@ -14,6 +14,7 @@ from tf_strategies.collective.shared_seed import SharedSeed, draw_seed
 from tf_strategies.elastic import ElasticFits
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
+from tf_strategies.keras.own_code import has_own_code
 from tf_strategies.keras.types import Optimizer
 from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.native.errors import naming_lost_workers
@@ -65,6 +66,7 @@ class GroupTraining(LocalTraining):
             sums_logs=sums_logs,
             results=lambda: results_of_step(self, model),
             postpones=self.compresses or _accumulates(model.optimizer),
+            may_compare_rows=lambda: trains and has_own_code(model),
             shapes_are_agreed=isinstance(data, tf.distribute.DistributedIterator),
         )
         before, self._takes_local_step = self._takes_local_step, counts is not None

@@ -1,7 +1,8 @@
 """Finds losses of a `train_step` that are no means over rows.
 
 A masked mean divides the sum over the valid rows by their number; the root of a mean square is a root. The mean of such numbers
-over replicas is not the number of the joint batch: they are not linear in what is added up over the rows.
+over replicas is not the number of the joint batch: they are not linear in what is added up over the rows. Nor is it for a loss
+that compares rows with each other, such as a contrastive one: a replica has only its own rows.
 """
 
 from __future__ import annotations
@@ -10,19 +11,27 @@ import collections
 import itertools
 import logging
 import re
-from typing import Callable, Iterator, Optional, Sequence, Set
+from typing import Callable, Iterator, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.collective.row_terms import are_independent
 from tf_strategies.collective.variables.averaged_states import SharedTensors
 from tf_strategies.collective.variables.written_variables import CALLS, DATA, MOST_STEPS, Captures
 
-__all__ = ["MESSAGE", "LossMeans", "what_is_no_mean"]
+__all__ = ["COMPARED_ROWS", "MESSAGE", "LossMeans", "what_is_no_mean"]
 
 MESSAGE = (
     "A loss is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
     "by which a masked mean divides. The losses of the %d replicas are averaged, which is not the loss of one process. Compute "
     "it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+)
+
+COMPARED_ROWS = (
+    "A loss is no mean over rows: what a row adds to %r depends on the other rows of the batch, as in a contrastive loss or a "
+    "layer that compares rows. Each replica has only its own rows, and the losses of the %d replicas are averaged, which is not "
+    "the loss of one process. Compute it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that "
+    "are no means over rows'"
 )
 
 _log = logging.getLogger("tf_strategies")
@@ -52,9 +61,15 @@ class LossMeans:
     ) -> None:
         self._shared, self._replicas, self._is_first = shared, replicas, is_first
         self._warned: Set[str] = set()
+        self._computed: Set[Tuple[str, int]] = set()
 
-    def look_at(self, loss: tf.Tensor) -> None:
-        """Looks at the operations by which a loss is computed. An eager loss has none."""
+    def look_at(self, loss: tf.Tensor, *, may_compare_rows: Callable[[], bool] = lambda: False) -> None:
+        """Looks at the operations by which a loss is computed. An eager loss has none.
+
+        Args:
+            loss: the loss of a replica.
+            may_compare_rows: returns whether code of the user computes it. Then it is also computed, for rows at random.
+        """
         if self._replicas() == 1 or not self._is_first() or hasattr(loss, "numpy"):
             return
         found = what_is_no_mean(loss, self._shared)
@@ -62,6 +77,16 @@ class LossMeans:
         if found is not None and name not in self._warned:
             self._warned.add(name)
             _log.warning(MESSAGE, found.type, found.name, self._replicas())
+        if found is None and not _OF_REPLICA.match(loss.op.name) and may_compare_rows():
+            self._compute(loss)
+
+    def _compute(self, loss: tf.Tensor) -> None:
+        key = loss.op.name, len(loss.graph.get_operations())  # another model may use the name, too
+        if key not in self._computed:
+            self._computed.add(key)
+            if loss.op.name not in self._warned and are_independent(loss, self._shared) is False:
+                self._warned.add(loss.op.name)
+                _log.warning(COMPARED_ROWS, loss.op.name, self._replicas())
 
 
 def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Operation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
 
@@ -136,6 +137,7 @@ class ReplicaRuns:
         *,
         shapes_are_agreed: bool,
         count_rows: Optional[Callable[[tf.Tensor], None]] = None,
+        may_compare_rows: Callable[[], bool] = lambda: False,
         **how: Any,
     ) -> Iterator[None]:
         """Opens a context in which replica functions are steps of Keras.
@@ -144,6 +146,7 @@ class ReplicaRuns:
             shapes_are_agreed: whether batches of a static shape have this shape on all workers.
             count_rows: takes the rows of a step, [] int64, which this worker then takes by itself. None for steps of all
                 workers.
+            may_compare_rows: returns whether code of the user computes the loss.
             how: further arguments of `JointStep`.
         """
 
@@ -154,7 +157,7 @@ class ReplicaRuns:
                 owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
                 local_replica=self.rows.local_replica,
                 is_recording=compat.is_differentiating,
-                look_at_loss=self._losses.look_at,
+                look_at_loss=functools.partial(self._losses.look_at, may_compare_rows=may_compare_rows),
                 trust=self._shared.add,
                 **how,
             )
