@@ -1,4 +1,4 @@
-"""Finds losses of a `train_step` that are no means over rows.
+"""Finds losses of a `train_step`, and numbers that it returns, that are no means over rows.
 
 A masked mean divides the sum over the valid rows by their number; the root of a mean square is a root. The mean of such numbers
 over replicas is not the number of the joint batch: they are not linear in what is added up over the rows. Nor is it for a loss
@@ -22,22 +22,30 @@ from tf_strategies.collective.variables.written_variables import CALLS, DATA, MO
 __all__ = ["COMPARED_ROWS", "MESSAGE", "LossMeans", "what_is_no_mean"]
 
 MESSAGE = (
-    "A loss is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
-    "by which a masked mean divides. The losses of the %d replicas are averaged, which is not the loss of one process. Compute "
+    "%s is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
+    "by which a masked mean divides. The values of the %d replicas are averaged, which is not that of one process. Compute "
     "it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
 )
 
 COMPARED_ROWS = (
-    "A loss is no mean over rows: what a row adds to %r depends on the other rows of the batch, as in a contrastive loss or a "
-    "layer that compares rows. Each replica has only its own rows, and the losses of the %d replicas are averaged, which is not "
-    "the loss of one process. Compute it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that "
+    "%s is no mean over rows: what a row adds to %r depends on the other rows of the batch, as in a contrastive loss or a "
+    "layer that compares rows. Each replica has only its own rows, and the values of the %d replicas are averaged, which is not "
+    "that of one process. Compute it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that "
     "are no means over rows'"
 )
 
+OF_REPLICA = (
+    "train_step returns %r, which each of the %d replicas computes from its own rows. Only floating-point scalars are averaged "
+    "over all of them; of others, the logs show the value of one worker. Compute it from all rows, with tfs.joint_rows; see "
+    "docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+)
+
+_LOSS, _NUMBER = "A loss", "A number that train_step returns"
 _log = logging.getLogger("tf_strategies")
 
 _OF_REPLICA = re.compile(r"\breplica_\d+/")
-_EQUAL = ("Const", "ReadVariableOp", "Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
+_EQUAL = ("Const", "ReadVariableOp", "Rank", "ZerosLike", "OnesLike")
+_COUNTS = ("Shape", "ShapeN", "Size")  # proportional to the rows, for which replicas are weighted
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _NEAR = 10  # the operations between a mean and a mask
 _PRODUCTS = ("Mul", "MulNoNan")
@@ -70,23 +78,41 @@ class LossMeans:
             loss: the loss of a replica.
             may_compare_rows: returns whether code of the user computes it. Then it is also computed, for rows at random.
         """
-        if self._replicas() == 1 or not self._is_first() or hasattr(loss, "numpy"):
+        if self._can_look_at(loss):
+            self._look_at(loss, _LOSS, may_compare_rows)
+
+    def look_at_log(self, value: tf.Tensor, *, may_compare_rows: Callable[[], bool]) -> None:
+        """Looks at a number that a step returns, if code of the user may compute it; arguments as for `look_at`."""
+        if not self._can_look_at(value) or _OF_REPLICA.match(value.op.name) or not may_compare_rows():
             return
+        if value.dtype.is_floating and value.shape.rank == 0:
+            self._look_at(value, _NUMBER, may_compare_rows)
+            return
+        if value.op.name not in self._warned and _depends_on_rows(value, self._shared, Captures(), _EQUAL):
+            self._warned.add(value.op.name)
+            _log.warning(OF_REPLICA, value.op.name, self._replicas())
+
+    def _can_look_at(self, value: tf.Tensor) -> bool:
+        return self._replicas() > 1 and self._is_first() and not hasattr(value, "numpy")
+
+    def _look_at(self, loss: tf.Tensor, what: str, may_compare_rows: Callable[[], bool]) -> None:
         found = what_is_no_mean(loss, self._shared)
         name = "" if found is None else _OF_REPLICA.sub("", found.name)
         if found is not None and name not in self._warned:
             self._warned.add(name)
-            _log.warning(MESSAGE, found.type, found.name, self._replicas())
+            _log.warning(MESSAGE, what, found.type, found.name, self._replicas())
         if found is None and not _OF_REPLICA.match(loss.op.name) and may_compare_rows():
-            self._compute(loss)
+            self._compute(loss, what)
 
-    def _compute(self, loss: tf.Tensor) -> None:
-        key = loss.op.name, len(loss.graph.get_operations())  # another model may use the name, too
-        if key not in self._computed:
-            self._computed.add(key)
-            if loss.op.name not in self._warned and are_independent(loss, self._shared) is False:
-                self._warned.add(loss.op.name)
-                _log.warning(COMPARED_ROWS, loss.op.name, self._replicas())
+    def _compute(self, loss: tf.Tensor, what: str) -> None:
+        size = sum(1 for _ in _operations(loss, self._shared, Captures()))
+        key = loss.op.name, size  # another model may use the name, too
+        if loss.op.name in self._warned or key in self._computed:
+            return
+        self._computed.add(key)
+        if are_independent(loss, self._shared) is False:
+            self._warned.add(loss.op.name)
+            _log.warning(COMPARED_ROWS, what, loss.op.name, self._replicas())
 
 
 def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Operation]:
@@ -120,15 +146,19 @@ def _is_over_chosen_rows(mean: tf.Operation, shared: SharedTensors, captures: Ca
     )
 
 
-def _depends_on_rows(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> bool:
+def _depends_on_rows(
+    value: tf.Tensor, shared: SharedTensors, captures: Captures, equal: Sequence[str] = (*_EQUAL, *_COUNTS)
+) -> bool:
     return any(
         op.type in DATA or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
-        for op in _operations(value, shared, captures)
+        for op in _operations(value, shared, captures, equal)
     )
 
 
-def _operations(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> Iterator[tf.Operation]:
-    """Yields the operations by which a value is computed, without those of values that are the same on all replicas.
+def _operations(
+    value: tf.Tensor, shared: SharedTensors, captures: Captures, equal: Sequence[str] = (*_EQUAL, *_COUNTS)
+) -> Iterator[tf.Operation]:
+    """Yields the operations by which a value is computed, without those of types that are `equal` on all replicas.
 
     A placeholder is yielded if nothing is known of what it stands for.
     """
@@ -136,7 +166,7 @@ def _operations(value: tf.Tensor, shared: SharedTensors, captures: Captures) -> 
     while to_see and len(seen) < MOST_STEPS:
         tensor = to_see.popleft()
         op = tensor.op
-        if tensor in shared or op.type in _EQUAL or (id(op.graph), tensor.name) in seen:
+        if tensor in shared or op.type in equal or (id(op.graph), tensor.name) in seen:
             continue
         seen.add((id(op.graph), tensor.name))
         if op.type == "Placeholder":

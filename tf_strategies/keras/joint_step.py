@@ -44,6 +44,7 @@ class JointStep:
         postpones: whether gradients are added up when the optimizer applies them, and not when the tape
             computes them. This is for gradients that are accumulated or compressed first.
         look_at_loss: is given each loss whose gradients are added up.
+        look_at_log: is given each tensor that a replica returns, unless it is known to be equal on all.
         trust: is given tensors that are computed from the rows of all replicas.
         results: makes the object that knows the results of the model's metrics; None if Keras reads them over all replicas.
     """
@@ -60,6 +61,7 @@ class JointStep:
         sums_logs: bool,
         postpones: bool,
         look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
+        look_at_log: Callable[[tf.Tensor], None] = lambda value: None,
         trust: Callable[[tf.Tensor], None] = lambda tensor: None,
         results: Callable[[], Optional[StepResults]] = lambda: None,
     ) -> None:
@@ -67,6 +69,7 @@ class JointStep:
         self.postpones = postpones
         self.owns = owns
         self.look_at_loss = look_at_loss
+        self._look_at_log = look_at_log
         self.trust = trust
         self._shares = shares
         self._local_replica = local_replica
@@ -187,9 +190,10 @@ class JointStep:
         return [times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
 
     def _as_part_of_logs(self, value: object) -> object:
-        if not isinstance(value, tf.Tensor) or value.shape.rank != 0 or not value.dtype.is_floating:
+        if not isinstance(value, tf.Tensor) or self.replicas == 1 or self._is_agreed(value):
             return value
-        if self.replicas == 1 or self._is_agreed(value):
+        self._look_at_log(value)
+        if value.shape.rank != 0 or not value.dtype.is_floating:
             return value
         share = self.share()
         if share is None:

@@ -61,7 +61,9 @@ LOSSES = [
 WEIGHTS = tf.constant([1.0, 2.0])
 
 
-def model_of(loss_of: Callable[[Any, Any], Any]) -> Any:
+def model_of(
+    loss_of: Callable[[Any, Any], Any], number_of: Callable[[Any], Any] = lambda x: tf.constant(0.0)
+) -> Any:
     class Model(keras.Model):
         def train_step(self, data: tuple) -> dict:
             x, labels, *_ = data
@@ -69,7 +71,7 @@ def model_of(loss_of: Callable[[Any, Any], Any]) -> Any:
                 loss = loss_of(self(x, training=True), labels)
             gradients = tape.gradient(loss, self.trainable_variables)
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-            return {"loss": loss}
+            return {"loss": loss, "number": number_of(x)}
 
     inputs = keras.layers.Input((3,))
     model = Model(inputs, keras.layers.Dense(2)(inputs))
@@ -99,6 +101,35 @@ def test_each_such_loss_is_warned_of(caplog) -> None:
                 model = model_of(loss_of)
             model.train_on_batch(tf.ones([8, 3]), tf.ones([8, 2]))
     assert caplog.text.count(WARNING) == 2
+
+
+RETURNED = {
+    "mean": (lambda x: tf.reduce_mean(x), ""),
+    "step": (lambda x: tf.constant(3), ""),
+    "all rows": (lambda x: tf.reduce_max(tfs.joint_rows(x)), ""),
+    "rows of all": (lambda x: tf.shape(tfs.joint_rows(x))[0], ""),
+    "root": (
+        lambda x: tf.sqrt(tf.reduce_mean(x**2)),
+        "A number that train_step returns is no mean over rows: Sqrt",
+    ),
+    "greatest": (
+        lambda x: tf.reduce_max(x),
+        "A number that train_step returns is no mean over rows: what a row adds",
+    ),
+    "rows": (lambda x: tf.shape(x)[0], "computes from its own rows"),
+    "right": (lambda x: tf.reduce_sum(tf.cast(x > 0, tf.int32)), "computes from its own rows"),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_number_that_a_step_returns_is_warned_of_unless_it_is_a_mean(name: str, caplog) -> None:
+    number_of, warning = RETURNED[name]
+    with tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"]).scope():
+        model = model_of(lambda losses, labels: tf.reduce_mean(losses), number_of)
+    with caplog.at_level(logging.WARNING):
+        model.fit(tf.data.Dataset.from_tensors((tf.ones([3]), tf.ones([2]))).repeat(8).batch(8), verbose=0)
+    warnings = [each for each in caplog.messages if "train_step returns" in each]
+    assert [warning in each for each in warnings] == [True] * bool(warning)
 
 
 def test_one_replica_is_told_nothing(caplog) -> None:
