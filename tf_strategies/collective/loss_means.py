@@ -15,11 +15,16 @@ from typing import Callable, Iterator, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.row_terms import are_independent
+from tf_strategies.collective.row_terms import Kind, kind_of
 from tf_strategies.collective.variables.averaged_states import SharedTensors
-from tf_strategies.collective.variables.written_variables import CALLS, DATA, MOST_STEPS, Captures
+from tf_strategies.collective.variables.written_variables import (
+    CALLS,
+    MOST_STEPS,
+    Captures,
+    gives_rows,
+)
 
-__all__ = ["COMPARED_ROWS", "MESSAGE", "LossMeans", "what_is_no_mean"]
+__all__ = ["COMPARED_ROWS", "MESSAGE", "OF_REPLICA", "SUM_OF_ROWS", "LossMeans", "what_is_no_mean"]
 
 MESSAGE = (
     "%s is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
@@ -34,12 +39,18 @@ COMPARED_ROWS = (
     "are no means over rows'"
 )
 
+SUM_OF_ROWS = (
+    "%s is a sum over rows, or takes one: %r changes if a batch has each row twice. The values of the %d replicas are averaged, "
+    "so that it is smaller than in one process. Divide it by the rows that the step sees, as tf.reduce_mean does, or make the "
+    "strategy with step_losses=\"sum\"; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+)
 OF_REPLICA = (
     "train_step returns %r, which each of the %d replicas computes from its own rows. Only floating-point scalars are averaged "
     "over all of them; of others, the logs show the value of one worker. Compute it from all rows, with tfs.joint_rows; see "
     "docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
 )
 
+_MESSAGES = {Kind.COMPARED: COMPARED_ROWS, Kind.SUM: SUM_OF_ROWS}
 _LOSS, _NUMBER = "A loss", "A number that train_step returns"
 _log = logging.getLogger("tf_strategies")
 
@@ -85,10 +96,12 @@ class LossMeans:
         """Looks at a number that a step returns, if code of the user may compute it; arguments as for `look_at`."""
         if not self._can_look_at(value) or _OF_REPLICA.match(value.op.name) or not may_compare_rows():
             return
+        if any(op.name in self._warned for op in _operations(value, self._shared, Captures())):
+            return  # one warning is enough
         if value.dtype.is_floating and value.shape.rank == 0:
             self._look_at(value, _NUMBER, may_compare_rows)
             return
-        if value.op.name not in self._warned and _depends_on_rows(value, self._shared, Captures(), _EQUAL):
+        if _depends_on_rows(value, self._shared, Captures(), _EQUAL):
             self._warned.add(value.op.name)
             _log.warning(OF_REPLICA, value.op.name, self._replicas())
 
@@ -110,9 +123,10 @@ class LossMeans:
         if loss.op.name in self._warned or key in self._computed:
             return
         self._computed.add(key)
-        if are_independent(loss, self._shared) is False:
+        message = _MESSAGES.get(kind_of(loss, self._shared))
+        if message is not None:
             self._warned.add(loss.op.name)
-            _log.warning(COMPARED_ROWS, what, loss.op.name, self._replicas())
+            _log.warning(message, what, loss.op.name, self._replicas())
 
 
 def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Operation]:
@@ -150,7 +164,7 @@ def _depends_on_rows(
     value: tf.Tensor, shared: SharedTensors, captures: Captures, equal: Sequence[str] = (*_EQUAL, *_COUNTS)
 ) -> bool:
     return any(
-        op.type in DATA or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
+        gives_rows(op) or (op.type == "Placeholder" and _has_rows(op.outputs[0]))
         for op in _operations(value, shared, captures, equal)
     )
 
@@ -181,7 +195,7 @@ def _operations(
 
 
 def _inputs(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
-    if tensor.op.type in CALLS or tensor.op.type in DATA:
+    if tensor.op.type in CALLS or gives_rows(tensor.op):
         return ()
     return [tensor.op.inputs[tensor.value_index]] if tensor.op.type == "IdentityN" else list(tensor.op.inputs)
 

@@ -77,7 +77,7 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
         step = current_step()
         if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
             return loss
-        return loss * tf.cast(step.inverse_weight(), loss.dtype)
+        return _trusted(loss * tf.cast(step.inverse_weight(), loss.dtype))
 
     return call
 

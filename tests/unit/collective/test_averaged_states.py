@@ -99,6 +99,24 @@ def test_a_function_within_the_step_is_looked_through(strategy, caplog) -> None:
     assert "'constants'" not in caplog.text
 
 
+class Total(keras.layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.total = self.add_weight(shape=(2,), initializer="zeros", trainable=False, name="total")
+
+    def call(self, rows: Any) -> Any:
+        self.total.assign(tf.reduce_sum(rows, axis=0))
+        return rows
+
+
+def test_a_layer_is_warned_of_in_fit_with_batches_that_may_be_smaller(strategy, caplog) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((2,)), Total(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    with caplog.at_level(logging.WARNING):
+        model.fit(tf.data.Dataset.from_tensors((tf.ones([2]), tf.ones([1]))).repeat(8).batch(4), verbose=0)
+    assert WARNING in caplog.text
+
+
 def test_layers_of_keras_are_not_warned_of(strategy, caplog) -> None:
     layers = [
         keras.layers.Input((4, 4, 3)),

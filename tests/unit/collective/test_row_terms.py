@@ -68,6 +68,18 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
 }
 
 
+SUMS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "mean": (lambda outputs, labels: tf.reduce_mean(tf.nn.dropout(outputs, 0.3) ** 2) + 0.5, False),
+    "sum": (lambda outputs, labels: tf.reduce_sum(tf.nn.softmax(outputs) * labels), True),
+    "by a constant": (lambda outputs, labels: tf.reduce_sum(outputs * labels) / 8.0, True),
+    "vector": (lambda outputs, labels: tf.reduce_sum(outputs * labels, axis=1), True),
+    "by rows": (
+        lambda outputs, labels: tf.reduce_sum(outputs * labels) / tf.cast(tf.shape(outputs)[0], tf.float32),
+        False,
+    ),
+}
+
+
 class Attention(keras.layers.Layer):
     """Attends to the other rows of the batch."""
 
@@ -88,7 +100,7 @@ def model_of(loss_of: Callable[[Any, Any], Any], *layers: Any) -> Any:
                 loss = loss_of(self(x, training=True), labels)
             gradients = tape.gradient(loss, self.trainable_variables)
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-            return {"loss": loss}
+            return {"loss": tf.reduce_mean(loss)}
 
     return compiled_model(Model, [*layers, keras.layers.Dense(2)])
 
@@ -121,6 +133,25 @@ def test_a_step_that_compares_rows_is_warned_of_once(name: str, strategy, caplog
     with caplog.at_level(logging.WARNING):
         train(model)
     assert caplog.text.count(WARNING) == warns
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_step_that_adds_up_rows_is_warned_of_once(name: str, strategy, caplog) -> None:
+    loss_of, warns = SUMS[name]
+    with strategy.scope():
+        model = model_of(lambda outputs, labels: loss_of(outputs, labels))
+    with caplog.at_level(logging.WARNING):
+        model.fit(tf.data.Dataset.from_tensors((tf.ones([3]), tf.ones([2]))).repeat(8).batch(8), verbose=0)
+    assert caplog.text.count("A loss is a sum over rows") == warns
+
+
+def test_compiled_sums_are_not_warned_of(strategy, caplog) -> None:
+    with strategy.scope():
+        layers = [Scaled(), keras.layers.Dense(2, kernel_regularizer="l2")]
+        model = compiled_model(keras.Model, layers, loss=keras.losses.MeanSquaredError(reduction="sum"))
+    with caplog.at_level(logging.WARNING):
+        model.fit(tf.data.Dataset.from_tensors((tf.ones([3]), tf.ones([2]))).repeat(8).batch(8), verbose=0)
+    assert "over rows" not in caplog.text
 
 
 def test_normalizations_of_a_batch_are_not_warned_of(strategy, caplog) -> None:
@@ -172,7 +203,7 @@ def test_what_keras_computes_alone_is_not_computed_again(strategy, monkeypatch) 
     def refuse(*_: Any) -> None:
         raise AssertionError("computed")
 
-    monkeypatch.setattr("tf_strategies.collective.loss_means.are_independent", refuse)
+    monkeypatch.setattr("tf_strategies.collective.loss_means.kind_of", refuse)
     with strategy.scope():
         model = compiled_model(keras.Model, [keras.layers.Dense(2)], loss="mse")
     train(model)

@@ -11,7 +11,7 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import CALLS, DATA, MOST_STEPS, Write
+from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write, gives_rows
 from tf_strategies.types import Structure
 
 __all__ = ["MESSAGE", "SharedTensors", "rows_in"]
@@ -94,7 +94,7 @@ class _Search:
             if key in self._seen or tensor in self._shared:
                 continue
             self._seen.add(key)
-            if len(self._seen) > MOST_STEPS or op.type in CALLS:
+            if len(self._seen) > MOST_STEPS or (op.type in CALLS and not gives_rows(op)):
                 return None
             if op.type == "Placeholder":
                 outside = self._outside(tensor)
@@ -104,9 +104,9 @@ class _Search:
                 elif hasattr(outside, "op") and not hasattr(outside, "numpy"):
                     to_see.append((outside, reduction, is_divided))
                 continue
-            if op.type in DATA and _may_have_rows(tensor):
+            if gives_rows(op) and _may_have_rows(tensor):
                 return reduction or "its rows"
-            if op.type in _EQUAL or (op.type == "Mean" and _is_over_rows(op)):
+            if op.type in CALLS or op.type in _EQUAL or (op.type == "Mean" and _is_over_rows(op)):
                 continue
             if op.type == "Sum" and is_divided and _is_over_rows(op):
                 continue

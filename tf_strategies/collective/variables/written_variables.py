@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["CALLS", "DATA", "MOST_STEPS", "Captures", "Write", "WrittenVariables"]
+__all__ = ["CALLS", "MOST_STEPS", "Captures", "Write", "WrittenVariables", "gives_rows"]
 
 CALLS = (
     "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
@@ -16,11 +16,20 @@ CALLS = (
 )  # fmt: skip
 """Operations that call functions, into which those who look at a write do not look."""
 
-DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
-"""Operations that give the rows of a batch."""
-
 MOST_STEPS = 1000
 """The most tensors that they look at. What a larger part of the graph computes is unknown."""
+
+
+_DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
+_BRANCHES = ("If", "StatelessIf")
+
+
+def gives_rows(op: tf.Operation) -> bool:
+    """Returns True for an operation that gives the rows of a batch.
+
+    Where a batch may be smaller than others, Keras 2 takes the rows of a replica from a branch: it may have none.
+    """
+    return op.type in _DATA or (op.type in _BRANCHES and any(each.op.type in _DATA for each in op.inputs))
 
 
 class Write(NamedTuple):
