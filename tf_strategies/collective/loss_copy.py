@@ -15,7 +15,10 @@ __all__ = ["LossCopy", "UnknownError"]
 
 _MOST_OPERATIONS = 20_000
 _OWN_OPERATIONS = "TfStrategies>"
-_NOT_COPIED = ("Collective", "Nccl", "PyFunc", "EagerPyFunc", "PyFuncStateless", "RandomShuffle", "Xla")
+_NOT_COPIED = (
+    "Collective", "Nccl", "PyFunc", "EagerPyFunc", "PyFuncStateless", "RandomShuffle", "Xla",
+    "Print", "LogMatrix", "Write",
+)  # fmt: skip
 _RANDOM = (
     "RandomUniform", "RandomStandardNormal", "TruncatedNormal",
     "StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal",
@@ -53,6 +56,7 @@ class LossCopy:
         self._libraries: Dict[int, Dict[str, tf.compat.v1.GraphDef]] = {}
         self._rows: Dict[_Key, tf.Tensor] = {}
         self._in_order: List[tf.Operation] = []
+        self._of_columns = self._means_in_loss()
         self._walk()
 
     @property
@@ -93,6 +97,28 @@ class LossCopy:
             if len(seen) > _MOST_OPERATIONS:
                 raise UnknownError("too many operations")
 
+    def _means_in_loss(self) -> Set[_Key]:
+        """Returns the means over rows that the loss takes as they are, and not to normalize rows."""
+        found: Set[_Key] = set()
+        seen: Set[_Key] = set()
+        to_see = [self._loss]
+        while to_see:
+            tensor = self._outside(to_see.pop())
+            if hasattr(tensor, "numpy") or self._is_shared(tensor) or _has_rows(tensor):
+                continue
+            op = tensor.op
+            if gives_rows(op) or (
+                op.type == "Placeholder" and tensor.dtype != tf.resource and tensor.shape.rank
+            ):
+                return set()  # with a fixed number of rows no shape tells what has rows
+            if _key(op) not in seen:
+                seen.add(_key(op))
+                if _is_mean_over_rows(op):
+                    found.add(_key(op))
+                else:
+                    to_see += op.inputs
+        return found
+
     def _outside(self, tensor: tf.Tensor) -> tf.Tensor:
         return tensor if self._is_shared(tensor) else self._captures.of(tensor)
 
@@ -104,7 +130,11 @@ class LossCopy:
         return True
 
     def _inputs(self, op: tf.Operation) -> Sequence[tf.Tensor]:
-        return () if _is_mean_over_rows(op) else op.inputs
+        return () if self._is_constant(op) else op.inputs
+
+    def _is_constant(self, op: tf.Operation) -> bool:
+        """Returns True for a mean of each column by which rows are normalized."""
+        return _is_mean_over_rows(op) and _key(op) not in self._of_columns
 
     def _made(self, tensor: tf.Tensor, made: Dict[_Key, List[tf.Tensor]]) -> tf.Tensor:
         tensor = self._outside(tensor)
@@ -121,7 +151,7 @@ class LossCopy:
             for name, value in op.node_def.attr.items()
             if name not in ("_class", "_output_shapes")
         }
-        if _is_mean_over_rows(op):
+        if self._is_constant(op):
             return [_constant(op.outputs[0])]
         if op.type.startswith(_RANDOM):
             half = tf.constant(0.5 if op.outputs[0].dtype.is_floating else 0, op.outputs[0].dtype)
@@ -180,8 +210,13 @@ def _constant(tensor: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.fill(tensor.shape, 0.5 if tensor.dtype.is_floating else 1.0), tensor.dtype)
 
 
+def _has_rows(tensor: tf.Tensor) -> bool:
+    """Returns True for a tensor of as many rows as the batch, if the graph leaves that number open."""
+    return tensor.shape.rank is None or (tensor.shape.rank > 0 and tensor.shape[0] is None)
+
+
 def _is_mean_over_rows(op: tf.Operation) -> bool:
-    """Returns True for a mean of each column, as a batch normalization takes it."""
+    """Returns True for a mean of each column."""
     if op.type != "Mean" or not op.outputs[0].shape.rank or not op.outputs[0].shape.is_fully_defined():
         return False
     axes = tf.get_static_value(op.inputs[1])

@@ -33,12 +33,11 @@ MESSAGE = (
 )
 
 COMPARED_ROWS = (
-    "%s is no mean over rows: what a row adds to %r depends on the other rows of the batch, as in a contrastive loss or a "
-    "layer that compares rows. Each replica has only its own rows, and the values of the %d replicas are averaged, which is not "
-    "that of one process. Compute it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that "
+    "%s is no mean over rows: what a row adds to %r depends on the other rows of the batch. It may compare rows or take the "
+    "greatest of them, or a layer may. Each replica has only its own rows, and the values of the %d replicas are averaged, which "
+    "is not that of one process. Compute it from all rows, with tfs.joint_rows; see docs/losses_and_train_steps.md, 'Losses that "
     "are no means over rows'"
 )
-
 SUM_OF_ROWS = (
     "%s is a sum over rows, or takes one: %r changes if a batch has each row twice. The values of the %d replicas are averaged, "
     "so that it is smaller than in one process. Divide it by the rows that the step sees, as tf.reduce_mean does, or make the "
@@ -46,8 +45,8 @@ SUM_OF_ROWS = (
 )
 OF_REPLICA = (
     "train_step returns %r, which each of the %d replicas computes from its own rows. Only floating-point scalars are averaged "
-    "over all of them; of others, the logs show the value of one worker. Compute it from all rows, with tfs.joint_rows; see "
-    "docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+    "over all of them; of others, the logs show the value of one worker. Compute it from all rows, with tfs.joint_rows, or do "
+    "not return it; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
 )
 
 _MESSAGES = {Kind.COMPARED: COMPARED_ROWS, Kind.SUM: SUM_OF_ROWS}
@@ -81,6 +80,7 @@ class LossMeans:
         self._shared, self._replicas, self._is_first = shared, replicas, is_first
         self._warned: Set[str] = set()
         self._computed: Set[Tuple[str, int]] = set()
+        self._in_warned: Set[str] = set()
 
     def look_at(self, loss: tf.Tensor, *, may_compare_rows: Callable[[], bool] = lambda: False) -> None:
         """Looks at the operations by which a loss is computed. An eager loss has none.
@@ -96,13 +96,16 @@ class LossMeans:
         """Looks at a number that a step returns, if code of the user may compute it; arguments as for `look_at`."""
         if not self._can_look_at(value) or _OF_REPLICA.match(value.op.name) or not may_compare_rows():
             return
-        if any(op.name in self._warned for op in _operations(value, self._shared, Captures())):
+        scalars = (
+            op.name for op in _operations(value, self._shared, Captures()) if op.outputs[0].shape.rank == 0
+        )
+        if not self._in_warned.isdisjoint(scalars):
             return  # one warning is enough
         if value.dtype.is_floating and value.shape.rank == 0:
             self._look_at(value, _NUMBER, may_compare_rows)
             return
         if _depends_on_rows(value, self._shared, Captures(), _EQUAL):
-            self._warned.add(value.op.name)
+            self._in_warned.add(value.op.name)
             _log.warning(OF_REPLICA, value.op.name, self._replicas())
 
     def _can_look_at(self, value: tf.Tensor) -> bool:
@@ -113,20 +116,25 @@ class LossMeans:
         name = "" if found is None else _OF_REPLICA.sub("", found.name)
         if found is not None and name not in self._warned:
             self._warned.add(name)
+            self._note(loss)
             _log.warning(MESSAGE, what, found.type, found.name, self._replicas())
         if found is None and not _OF_REPLICA.match(loss.op.name) and may_compare_rows():
             self._compute(loss, what)
 
     def _compute(self, loss: tf.Tensor, what: str) -> None:
-        size = sum(1 for _ in _operations(loss, self._shared, Captures()))
-        key = loss.op.name, size  # another model may use the name, too
-        if loss.op.name in self._warned or key in self._computed:
+        types = tuple(op.type for op in _operations(loss, self._shared, Captures()))
+        key = loss.op.name, hash(types)  # another model may use the name, too
+        if key in self._computed:
             return
         self._computed.add(key)
         message = _MESSAGES.get(kind_of(loss, self._shared))
         if message is not None:
-            self._warned.add(loss.op.name)
+            self._note(loss)
             _log.warning(message, what, loss.op.name, self._replicas())
+
+    def _note(self, loss: tf.Tensor) -> None:
+        """Remembers the numbers that a loss is computed from, for which its warning is enough."""
+        self._in_warned.update(op.name for op in _operations(loss, self._shared, Captures()))
 
 
 def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Operation]:

@@ -24,6 +24,12 @@ _TRIALS = 3  # the greatest rows, for instance, may be in one half by chance
 _MANY_ROWS = 16  # of which one trial is enough
 _TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 2e-2
 
+_MOST_ELEMENTS = 50_000_000  # of a batch
+_FAILURES = (
+    UnknownError, tf.errors.OpError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""A loss that cannot be computed must not end the training."""
+
 _Batch = Sequence[np.ndarray]
 _LossOf = Callable[[_Batch], float]
 
@@ -43,18 +49,22 @@ def kind_of(loss: tf.Tensor, shared: SharedTensors) -> Optional[Kind]:
         loss: the loss, a tensor of a graph that is being built. It is added up if it has several elements.
         shared: the tensors that have the rows of all replicas.
     """
+    if loss.dtype in (tf.float16, tf.bfloat16):
+        return None
     try:
         copy = LossCopy(loss, shared)
         sizes = {each.shape[0] for each in copy.rows if each.shape.rank}
         with tf.init_scope(), tf.device(None):
             return _kind_of(copy, sizes - {None}, can_double=None in sizes)
-    except (UnknownError, tf.errors.OpError, TypeError, ValueError):
+    except _FAILURES:
         return None
 
 
 def _kind_of(copy: LossCopy, sizes: Set[int], *, can_double: bool) -> Optional[Kind]:
     if len(sizes) > 1 or 1 in sizes:
         raise UnknownError("numbers of rows")
+    if sum(np.prod([each or 1 for each in rows.shape]) for rows in copy.rows) > _MOST_ELEMENTS:
+        raise UnknownError("a large batch")
     count = next(iter(sizes), _ROWS)
     tolerance = _TOLERANCE_OF_HALF if copy.has_half_precision else _TOLERANCE
     random = np.random.default_rng(0)
@@ -113,4 +123,4 @@ def _values_like(rows: tf.Tensor, count: int, random: np.random.Generator) -> np
         return np.asarray(random.integers(0, 2, shape)).astype(rows.dtype.as_numpy_dtype)
     if not rows.dtype.is_floating:
         raise UnknownError(rows.dtype.name)
-    return np.asarray(random.standard_normal(shape)).astype(rows.dtype.as_numpy_dtype)
+    return np.asarray(random.standard_normal(shape, np.float32)).astype(rows.dtype.as_numpy_dtype)

@@ -10,25 +10,39 @@ from tf_strategies.keras.types import Model
 
 __all__ = ["has_own_code"]
 
+_FUNCTIONS = ("activation", "activity_regularizer")
+_OPERATIONS = ".tf_op_layer"  # the module of Keras 2 with operations between layers
 _KNOWN = ("keras", "tf_keras", "tensorflow", "tf_strategies")
 
 
 def has_own_code(model: Model) -> bool:
-    """Returns True if the class of a model, of one of its layers, or one of its losses is no part of Keras.
+    """Returns True if the class of a model or of a layer, an activation, regularizer or loss is no part of Keras.
 
-    A `Lambda` layer counts as the user's.
+    `Lambda` layers and operations between layers count as the user's.
     """
     layers = [model, *layers_of(model)]
-    losses = [each for each in tf.nest.flatten(getattr(model, "loss", None)) if callable(each)]
-    return any(map(_is_own_class, layers)) or any(map(_is_own, losses))
+    used = [getattr(layer, name, None) for layer in layers for name in _FUNCTIONS]
+    used += tf.nest.flatten(getattr(model, "loss", None))
+    return (
+        any(map(_is_own_class, layers))
+        or any(_is_own(each) for each in used if callable(each))
+        or any(
+            not isinstance(each, classes_of("layers", "Layer")) for each in getattr(model, "operations", ())
+        )
+    )
 
 
 def _is_own_class(layer: object) -> bool:
-    return isinstance(layer, classes_of("layers", "Lambda")) or _is_elsewhere(type(layer).__module__)
+    module = type(layer).__module__
+    return (
+        isinstance(layer, classes_of("layers", "Lambda"))
+        or _is_elsewhere(module)
+        or module.endswith(_OPERATIONS)
+    )
 
 
-def _is_own(loss: object) -> bool:
-    return _is_elsewhere(getattr(loss, "__module__", None) or type(loss).__module__)
+def _is_own(function: object) -> bool:
+    return _is_elsewhere(getattr(function, "__module__", None) or type(function).__module__)
 
 
 def _is_elsewhere(module: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
+from tf_strategies.collective.row_terms import Kind, kind_of  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
@@ -36,8 +37,22 @@ def of_classes(outputs: Any, labels: Any) -> Any:
     return tf.reduce_mean(tf.math.unsorted_segment_mean(tf.reduce_sum(outputs**2, axis=1), classes, 2))
 
 
+def spread(outputs: Any, labels: Any) -> Any:
+    return tf.reduce_mean(tf.nn.relu(1 - tf.math.reduce_std(outputs, axis=0)))
+
+
 def hardest(outputs: Any, labels: Any) -> Any:
     return tf.reduce_mean(tf.math.top_k(tf.reduce_sum((outputs - labels) ** 2, axis=1), k=2).values)
+
+
+def nested(outputs: Any, labels: Any) -> Any:
+    return tf.reduce_mean(tf.map_fn(lambda row: tf.reduce_sum(tf.abs(row - labels)), outputs))
+
+
+@tf.function
+def printed(outputs: Any, labels: Any) -> Any:
+    tf.print("printed")
+    return tf.reduce_mean(outputs * labels)
 
 
 @tf.function(jit_compile=True)
@@ -64,6 +79,9 @@ LOSSES: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
     "contrastive": (contrastive, True),
     "of classes": (of_classes, True),
     "hardest": (hardest, True),
+    "spread": (spread, True),
+    "nested": (nested, True),
+    "printed": (printed, False),
     "compiled": (compiled, True),
 }
 
@@ -78,6 +96,9 @@ SUMS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
         False,
     ),
 }
+
+
+UNKNOWN = ("all rows", "shuffled", "printed")
 
 
 class Attention(keras.layers.Layer):
@@ -116,8 +137,21 @@ def compiled_model(kind: type, layers: list, **how: Any) -> Any:
 
 def train(model: Any) -> None:
     random = tf.random.Generator.from_seed(1)
-    for rows in (8, 6):
-        model.train_on_batch(random.normal([rows, 3]), random.normal([rows, 2]))
+    dataset = tf.data.Dataset.from_tensor_slices((random.normal([14, 3]), random.normal([14, 2])))
+    model.fit(dataset.batch(8), verbose=0)
+
+
+@pytest.fixture
+def kinds(monkeypatch) -> list:
+    """Returns the list of what is found."""
+    found = []
+
+    def noted(*arguments: Any) -> Any:
+        found.append(kind_of(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr("tf_strategies.collective.loss_means.kind_of", noted)
+    return found
 
 
 @pytest.fixture
@@ -126,13 +160,15 @@ def strategy() -> Any:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_step_that_compares_rows_is_warned_of_once(name: str, strategy, caplog) -> None:
+def test_a_step_that_compares_rows_is_warned_of_once(name: str, strategy, kinds, caplog) -> None:
     loss_of, warns = LOSSES[name]
     with strategy.scope():
         model = model_of(loss_of)
     with caplog.at_level(logging.WARNING):
         train(model)
     assert caplog.text.count(WARNING) == warns
+    expected = None if name in UNKNOWN else Kind.COMPARED if warns else Kind.MEAN
+    assert kinds[0] is expected
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -141,7 +177,7 @@ def test_a_step_that_adds_up_rows_is_warned_of_once(name: str, strategy, caplog)
     with strategy.scope():
         model = model_of(lambda outputs, labels: loss_of(outputs, labels))
     with caplog.at_level(logging.WARNING):
-        model.fit(tf.data.Dataset.from_tensors((tf.ones([3]), tf.ones([2]))).repeat(8).batch(8), verbose=0)
+        train(model)
     assert caplog.text.count("A loss is a sum over rows") == warns
 
 
@@ -150,7 +186,7 @@ def test_compiled_sums_are_not_warned_of(strategy, caplog) -> None:
         layers = [Scaled(), keras.layers.Dense(2, kernel_regularizer="l2")]
         model = compiled_model(keras.Model, layers, loss=keras.losses.MeanSquaredError(reduction="sum"))
     with caplog.at_level(logging.WARNING):
-        model.fit(tf.data.Dataset.from_tensors((tf.ones([3]), tf.ones([2]))).repeat(8).batch(8), verbose=0)
+        train(model)
     assert "over rows" not in caplog.text
 
 
@@ -188,6 +224,7 @@ def test_layers_and_losses_of_the_user_are_looked_at_in_the_step_of_keras(strate
     kinds = [
         ([Scaled()], lambda labels, outputs: tf.reduce_sum((labels - outputs) ** 2, axis=1), 0),
         ([Attention()], "mse", 1),
+        ([keras.layers.Dense(2, activation=lambda rows: tf.nn.softmax(rows, axis=0))], "mse", 1),
         ([], lambda labels, outputs: contrastive_of_rows(outputs, labels), 1),
     ]
     for layers, loss, warnings in kinds:
