@@ -182,8 +182,10 @@ class LossCopy:
         to_see, seen = list(_functions_of(op.node_def)), set()
         while to_see:
             name = to_see.pop()
-            if name in seen or name not in functions:
+            if name in seen:
                 continue
+            if name not in functions:
+                raise UnknownError(name)
             seen.add(name)
             for node in functions[name].node_def:
                 if node.op.startswith((_OWN_OPERATIONS, *_NOT_COPIED)):
