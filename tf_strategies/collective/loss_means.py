@@ -20,6 +20,7 @@ from tf_strategies.collective.variables.averaged_states import SharedTensors
 from tf_strategies.collective.variables.written_variables import (
     CALLS,
     MOST_STEPS,
+    NOT_LINEAR,
     Captures,
     gives_rows,
 )
@@ -59,10 +60,6 @@ _COUNTS = ("Shape", "ShapeN", "Size")  # proportional to the rows, for which rep
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _NEAR = 10  # the operations between a mean and a mask
 _PRODUCTS = ("Mul", "MulNoNan")
-_NOT_LINEAR = (
-    "Sqrt", "Rsqrt", "Square", "Pow", "Log", "Log1p", "Exp", "Expm1", "Sigmoid", "Softplus", "Tanh", "Relu", "Abs",
-    "Maximum", "Minimum", "Reciprocal", "Inv", "SquaredDifference",
-)  # fmt: skip
 
 
 class LossMeans:
@@ -145,7 +142,7 @@ def what_is_no_mean(loss: tf.Tensor, shared: SharedTensors) -> Optional[tf.Opera
             return op
         if op.type in _DIVISIONS:
             operands = op.inputs[1:]
-        elif op.type in (*_PRODUCTS, *_NOT_LINEAR):
+        elif op.type in (*_PRODUCTS, *NOT_LINEAR):
             operands = op.inputs
         else:
             continue

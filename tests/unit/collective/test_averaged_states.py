@@ -53,6 +53,12 @@ WRITES = [
     ("sum of means of rows", lambda old, rows: old + tf.reduce_sum(tf.reduce_mean(rows, axis=1)), True),
     ("greatest", lambda old, rows: tf.maximum(old, tf.reduce_max(rows, axis=0)), True),
     ("of classes", lambda old, rows: 0.9 * old + 0.1 * of_classes(rows), True),
+    (
+        "deviation",
+        lambda old, rows: 0.9 * old + 0.1 * tf.sqrt(tf.reduce_mean(rows**2, axis=0)),
+        True,
+    ),
+    ("greatest mean", lambda old, rows: tf.maximum(old, tf.reduce_mean(rows, axis=0)), True),
     ("queue", lambda old, rows: tf.concat([rows[:, 0], old], 0)[:2], True),
     ("first row", lambda old, rows: rows[0], True),
 ]

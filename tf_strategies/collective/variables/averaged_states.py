@@ -11,7 +11,13 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write, gives_rows
+from tf_strategies.collective.variables.written_variables import (
+    CALLS,
+    MOST_STEPS,
+    NOT_LINEAR,
+    Write,
+    gives_rows,
+)
 from tf_strategies.types import Structure
 
 __all__ = ["MESSAGE", "SharedTensors", "rows_in"]
@@ -82,15 +88,15 @@ class _Search:
 
     def __init__(self, outside: Callable[[tf.Tensor], tf.Tensor], shared: SharedTensors) -> None:
         self._outside, self._shared = outside, shared
-        self._seen: Set[Tuple[int, str, bool]] = set()
+        self._seen: Set[Tuple[int, str, bool, str]] = set()
 
     def rows_in(self, value: tf.Tensor) -> Optional[str]:
         """Does the same as the function of this name, for one tensor."""
-        to_see: List[Tuple[tf.Tensor, str, bool]] = [(value, "", False)]
+        to_see: List[Tuple[tf.Tensor, str, bool, str]] = [(value, "", False, "")]
         while to_see:
-            tensor, reduction, is_divided = to_see.pop()
+            tensor, reduction, is_divided, bent_by = to_see.pop()
             op = tensor.op
-            key = (id(op.graph), tensor.name, is_divided)
+            key = (id(op.graph), tensor.name, is_divided, bent_by)
             if key in self._seen or tensor in self._shared:
                 continue
             self._seen.add(key)
@@ -102,24 +108,28 @@ class _Search:
                     if _may_have_rows(tensor):
                         return reduction or "its rows"
                 elif hasattr(outside, "op") and not hasattr(outside, "numpy"):
-                    to_see.append((outside, reduction, is_divided))
+                    to_see.append((outside, reduction, is_divided, bent_by))
                 continue
             if gives_rows(op) and _may_have_rows(tensor):
                 return reduction or "its rows"
-            if op.type in CALLS or op.type in _EQUAL or (op.type == "Mean" and _is_over_rows(op)):
+            if op.type in CALLS or op.type in _EQUAL:
                 continue
-            if op.type == "Sum" and is_divided and _is_over_rows(op):
+            if (op.type == "Mean" or (op.type == "Sum" and is_divided)) and _is_over_rows(op):
+                if bent_by:
+                    return bent_by
                 continue
+            if op.type in NOT_LINEAR:
+                bent_by = bent_by or str(op.type)
             if op.type in _REDUCTIONS:
                 reduction = reduction or str(op.type)
             if op.type in _DIVISIONS and self._counts(op.inputs[1]):
-                to_see.append((op.inputs[0], reduction, True))
+                to_see.append((op.inputs[0], reduction, True, bent_by))
                 continue
             if op.type == "IdentityN":
-                to_see.append((op.inputs[tensor.value_index], reduction, is_divided))
+                to_see.append((op.inputs[tensor.value_index], reduction, is_divided, bent_by))
             else:
                 first = 1 if op.type in _CHOICES else 0  # the condition is not looked at
-                to_see += [(each, reduction, is_divided) for each in op.inputs[first:]]
+                to_see += [(each, reduction, is_divided, bent_by) for each in op.inputs[first:]]
         return None
 
     def _counts(self, divisor: tf.Tensor) -> bool:

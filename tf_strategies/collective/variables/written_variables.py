@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["CALLS", "MOST_STEPS", "Captures", "Write", "WrittenVariables", "gives_rows"]
+__all__ = ["CALLS", "MOST_STEPS", "NOT_LINEAR", "Captures", "Write", "WrittenVariables", "gives_rows"]
 
 CALLS = (
     "Case", "StatelessCase", "If", "StatelessIf", "While", "StatelessWhile", "Merge",
@@ -19,6 +19,12 @@ CALLS = (
 MOST_STEPS = 1000
 """The most tensors that they look at. What a larger part of the graph computes is unknown."""
 
+
+NOT_LINEAR = (
+    "Sqrt", "Rsqrt", "Square", "Pow", "Log", "Log1p", "Exp", "Expm1", "Sigmoid", "Softplus", "Tanh", "Relu", "Abs",
+    "Maximum", "Minimum", "Reciprocal", "Inv", "SquaredDifference",
+)  # fmt: skip
+"""Operations after which a mean over the rows of a replica is none over the joint batch, when replicas are averaged."""
 
 _DATA = ("IteratorGetNext", "OptionalGetValue", "IteratorGetNextAsOptional")
 _BRANCHES = ("If", "StatelessIf")
