@@ -31,6 +31,7 @@ CORE = $(CORE_IN_JOBS) -j$(JOBS)
 
 # One process each, which may share the cores with other tests, and several, which may not.
 UNITS := tests/unit tests/repo
+TRAINING_UNITS := tests/unit/callbacks tests/unit/collective tests/unit/compression tests/unit/keras
 CLUSTERS := tests/cluster tests/exactness tests/soak
 COMMANDS := tests/cluster/launcher tests/cluster/doctor
 
@@ -51,7 +52,7 @@ SANITIZER_ENVIRON := UCX_MEM_EVENTS=n TSAN_OPTIONS=suppressions=$(CURDIR)/tools/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo setup test test-all test-core test-clang test-aarch64 test-old test-newest test-keras2 test-keras-upstream test-gpu test-matrix test-bazel budgets sanitize fuzz lint format docs wheels chaos soak bench bench-peers tools clean
-.PHONY: units-old units-newest units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
+.PHONY: units-old units-newest units-training units-others units-keras2 waits-old waits-newest waits-commands clusters-old clusters-newest clusters-keras2 quick-newest quick-waits-newest smoke-old smoke-keras2
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -133,7 +134,7 @@ $(PEERS)/.installed: Makefile
 .PHONY: parts-of-test parts-of-test-all rest-side-by-side
 parts-of-test:
 	@$(AGAIN) test-core
-	@$(SIDE_BY_SIDE) quick-waits-newest units-newest smoke-old smoke-keras2
+	@$(SIDE_BY_SIDE) quick-waits-newest units-training units-others smoke-old smoke-keras2
 	@$(AGAIN) quick-newest
 
 parts-of-test-all: parts-of-test
@@ -174,8 +175,13 @@ test-keras2: units-keras2 clusters-keras2 ## those that depend on Keras, again w
 units-old: $(OLD)/.built ## the tests of single processes, on TensorFlow 2.15
 	$(ON_OLD) -m 'not any_line$(BUT_SMOKE)' $(UNITS)
 
-units-newest: $(NEW)/.built ## the tests of single processes, on the newest
-	$(ON_NEWEST) $(UNITS)
+units-newest: units-training units-others ## the tests of single processes, on the newest
+
+units-training: $(NEW)/.built ## those that train most, which take half of the time
+	$(ON_NEWEST) $(TRAINING_UNITS)
+
+units-others: $(NEW)/.built ## the others of them
+	$(ON_NEWEST) $(TRAINING_UNITS:%=--ignore %) $(UNITS)
 
 units-keras2: $(NEW)/.built ## the tests of single processes, on tf_keras
 	$(ON_KERAS2) -m 'keras$(BUT_SMOKE)' $(UNITS)
