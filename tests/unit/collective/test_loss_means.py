@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
+from tests.support.own_steps import model_of  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
@@ -59,24 +60,6 @@ LOSSES = [
     ("product of means", lambda losses, labels: tf.reduce_mean(losses) * tf.reduce_mean(labels), True),
 ]
 WEIGHTS = tf.constant([1.0, 2.0])
-
-
-def model_of(
-    loss_of: Callable[[Any, Any], Any], number_of: Callable[[Any], Any] = lambda x: tf.constant(0.0)
-) -> Any:
-    class Model(keras.Model):
-        def train_step(self, data: tuple) -> dict:
-            x, labels, *_ = data
-            with tf.GradientTape() as tape:
-                loss = loss_of(self(x, training=True), labels)
-            gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-            return {"loss": loss, "number": number_of(x)}
-
-    inputs = keras.layers.Input((3,))
-    model = Model(inputs, keras.layers.Dense(2)(inputs))
-    model.compile("sgd")
-    return model
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
+from tests.support.own_steps import compiled_model, model_of  # noqa: E402
 from tf_strategies.collective.row_terms import Kind, kind_of  # noqa: E402
 
 pytestmark = pytest.mark.keras
@@ -113,28 +114,6 @@ class Scaled(keras.layers.Layer):
         return rows / (1 + tf.reduce_sum(rows**2, axis=1, keepdims=True))
 
 
-def model_of(loss_of: Callable[[Any, Any], Any], *layers: Any) -> Any:
-    class Model(keras.Model):
-        def train_step(self, data: tuple) -> dict:
-            x, labels, *_ = data
-            with tf.GradientTape() as tape:
-                loss = loss_of(self(x, training=True), labels)
-            gradients = tape.gradient(loss, self.trainable_variables)
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-            return {"loss": tf.reduce_mean(loss)}
-
-    return compiled_model(Model, [*layers, keras.layers.Dense(2)])
-
-
-def compiled_model(kind: type, layers: list, **how: Any) -> Any:
-    inputs = outputs = keras.layers.Input((3,))
-    for layer in layers:
-        outputs = layer(outputs)
-    model = kind(inputs, outputs)
-    model.compile("sgd", **how)
-    return model
-
-
 def train(model: Any) -> None:
     random = tf.random.Generator.from_seed(1)
     dataset = tf.data.Dataset.from_tensor_slices((random.normal([14, 3]), random.normal([14, 2])))
@@ -175,7 +154,7 @@ def test_a_step_that_compares_rows_is_warned_of_once(name: str, strategy, kinds,
 def test_a_step_that_adds_up_rows_is_warned_of_once(name: str, strategy, caplog) -> None:
     loss_of, warns = SUMS[name]
     with strategy.scope():
-        model = model_of(lambda outputs, labels: loss_of(outputs, labels))
+        model = model_of(loss_of)
     with caplog.at_level(logging.WARNING):
         train(model)
     assert caplog.text.count("A loss is a sum over rows") == warns
@@ -190,16 +169,17 @@ def test_compiled_sums_are_not_warned_of(strategy, caplog) -> None:
     assert "over rows" not in caplog.text
 
 
-def test_normalizations_of_a_batch_are_not_warned_of(strategy, caplog) -> None:
+def test_normalizations_of_a_batch_are_not_warned_of(strategy, kinds, caplog) -> None:
     with strategy.scope():
         normalizations = [
             keras.layers.BatchNormalization(),
             keras.layers.BatchNormalization(synchronized=True),
         ]
-        model = model_of(LOSSES["squares"][0], *normalizations, keras.layers.Dropout(0.2))
+        model = model_of(LOSSES["squares"][0], layers=[*normalizations, keras.layers.Dropout(0.2)])
     with caplog.at_level(logging.WARNING):
         train(model)
     assert WARNING not in caplog.text
+    assert kinds[0] is Kind.MEAN
 
 
 def test_a_function_that_writes_variables_is_not_called_once_more(strategy) -> None:
