@@ -160,6 +160,9 @@ class Elastic:
             that of the others. None takes only workers of the TF_CONFIG with which the job began.
         arbiter: "host:port" of a `tfs-arbiter`, which decides between two halves of a group. None takes the environment variable
             TF_STRATEGIES_ARBITER, which `tfs-run --min-workers` sets. Without both, the half with rank 0 goes on.
+        batch: "global": the global batch of `fit` stays, so each worker has more rows when others are lost, and fewer when they
+            join. "per_worker": the rows of each worker stay. The global batch and the learning rate are proportional to the
+            number of workers; they are as given for the workers with which the group began.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -174,6 +177,7 @@ class Elastic:
     copy_every: int
     max_workers: int | None
     arbiter: str | None
+    batch: str
 
     def __init__(
         self,
@@ -183,6 +187,7 @@ class Elastic:
         copy_every: int = 1,
         max_workers: int | None = None,
         arbiter: str | None = None,
+        batch: str = "global",
     ) -> None:
         for name, value in (("min_workers", min_workers), ("copy_every", copy_every)):
             number = whole_number(value)
@@ -198,6 +203,7 @@ class Elastic:
             )
         object.__setattr__(self, "max_workers", most)
         object.__setattr__(self, "arbiter", _arbiter(arbiter))
+        object.__setattr__(self, "batch", _choice("batch", batch, ("global", "per_worker")))
 
     def digest_fields(self) -> JsonObject:
         """Returns the options by name. They must agree between the workers of a group."""

@@ -12,6 +12,7 @@ __all__ = [
     "OwnDataset",
     "ask_who_has_data",
     "auto_sharded",
+    "batch_size_before_maps",
     "compute_batch_size",
     "dataset_sources",
     "distribute_dataset",
@@ -19,6 +20,7 @@ __all__ = [
     "element_of",
     "flat_specs",
     "iterator_handles",
+    "number_of_rows",
     "operations_of_functions",
     "optional_batches",
     "own_cardinality",
@@ -207,6 +209,52 @@ def dataset_sources(dataset):
     """Returns the source datasets of a pipeline. The inputs of a dataset are not public."""
     inputs = dataset._inputs()
     return [source for part in inputs for source in dataset_sources(part)] if inputs else [dataset]
+
+
+def batch_size_before_maps(dataset):
+    """Returns what `compute_batch_size` returns, also if the batches are changed after they were made, as by `map`.
+
+    These operations may have changed the number of rows, too.
+    """
+    size, inputs = int(compute_batch_size(dataset)), dataset._inputs()
+    if size >= 0 or len(inputs) != 1 or int(inputs[0].cardinality()) != int(dataset.cardinality()):
+        return size
+    return batch_size_before_maps(inputs[0])
+
+
+def number_of_rows(dataset, batch_size):
+    """Returns the number of rows of a dataset of batches, or None if it is unknown.
+
+    It is known if an operation like `batch`, whose input has a known length, is followed by others that keep the number and the
+    order of the batches, such as `map` and `prefetch`. The inputs of a dataset are not public.
+    """
+    batches = int(dataset.cardinality())
+    specs = tf.nest.flatten(dataset.element_spec)
+    while batches >= 0 and not isinstance(dataset, private._ShuffleDataset):
+        inputs = dataset._inputs()
+        if len(inputs) != 1:
+            return None
+        (before,) = inputs
+        rows, specs_before = int(before.cardinality()), tf.nest.flatten(before.element_spec)
+        if _are_rows_of(specs_before, specs):
+            full = batches * batch_size
+            return min(rows, full) if full - batch_size < rows < full + batch_size else None
+        if rows != batches:
+            return None
+        dataset, specs = before, specs_before
+    return None
+
+
+def _are_rows_of(rows, batches):
+    """Returns True if the specs of batches are those of rows with a dimension before the others."""
+    pairs = list(zip(rows, batches))
+    return len(rows) == len(batches) and all(
+        isinstance(row, tf.TensorSpec)
+        and isinstance(batch, tf.TensorSpec)
+        and batch.shape.rank == (row.shape.rank or 0) + 1
+        and row.dtype == batch.dtype
+        for row, batch in pairs
+    )
 
 
 def shuffle_seeds(dataset):

@@ -133,6 +133,7 @@ class Resuming(Hooks, abc.ABC):
         del logs
         self.epoch, self.batches = epoch + 1, 0
         self._callback_states.epoch_ended()
+        self.running.epoch_ended()
         agree_to_stop(self.model)
         self.stopped = bool(self.model.stop_training)
         self.end_part(saves=self._each_epoch or self._save_at_end or self.stopped)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Callable, ContextManager, Dict, Hashable, Iterator, Optional, Sequence, Set
 
 import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies.collective.exchange.agreement import exchange_texts, require_agreement
+from tf_strategies.collective.input.following import BATCHES, batches_for
 from tf_strategies.collective.local_training import LocalTraining
 from tf_strategies.collective.shared_seed import SharedSeed, draw_seed
 from tf_strategies.elastic import ElasticFits
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
 from tf_strategies.keras.own_code import has_own_code
+from tf_strategies.keras.rate_scale import scaled_rates
 from tf_strategies.keras.types import Optimizer
 from tf_strategies.local_sgd import LocalSGD
 from tf_strategies.native.errors import naming_lost_workers
 from tf_strategies.options import Elastic
 
 __all__ = ["GroupTraining"]
+
+_log = logging.getLogger("tf_strategies")
 
 
 class GroupTraining(LocalTraining):
@@ -38,6 +43,8 @@ class GroupTraining(LocalTraining):
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
         self._runs = ""
+        self.began_with = self.size  # the workers for which the user has chosen the global batch
+        self._as_batches: Callable[[tf.data.Dataset], tf.data.Dataset] = lambda dataset: dataset
 
     def state_of_gradients(self, variables):
         return self.extended.state_of_gradients(variables)
@@ -56,6 +63,13 @@ class GroupTraining(LocalTraining):
 
     @contextlib.contextmanager
     def joint_steps(self, model, data, *, trains, sums_logs):
+        follows = trains and self._batch_follows_group
+        scale = self.size / self.began_with if follows else 1.0
+        with scaled_rates(scale), self._steps_of(model, data, trains=trains, sums_logs=sums_logs):
+            yield
+
+    @contextlib.contextmanager
+    def _steps_of(self, model, data, *, trains, sums_logs):
         if self._step_losses == "sum":
             yield
             return
@@ -119,6 +133,43 @@ class GroupTraining(LocalTraining):
     def keep_fitting(self, model, arguments, fit):
         self.make_equal(model)
         return fit() if self._fits is None else self._fits.keep_fitting(model, arguments, fit)
+
+    @property
+    def batch_is_per_worker(self):
+        return self._fits is not None and self._fits.batch_is_per_worker
+
+    @property
+    def _batch_follows_group(self) -> bool:
+        return self._fits is not None and self._fits.batch_follows_group
+
+    @contextlib.contextmanager
+    def batches_of_fit(self, arrays, steps_per_epoch):
+        if not self._batch_follows_group:
+            yield ()
+            return
+        before, found = self._as_batches, []
+
+        def as_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+            self._as_batches = before
+            found.append(
+                batches_for(
+                    dataset,
+                    arrays(),
+                    steps_per_epoch,
+                    began_with=self.began_with,
+                    workers=self.size,
+                    distribute=self.experimental_distribute_dataset,
+                )
+            )
+            if not found[0].are_as_given and self.rank == 0:
+                _log.warning(BATCHES, found[0].rows, found[0].given, self.size / self.began_with)
+            return found[0].after([], [])
+
+        self._as_batches = as_batches
+        try:
+            yield found
+        finally:
+            self._as_batches = before
 
     @property
     def can_reform(self):

@@ -109,6 +109,11 @@ class CollectiveAllReduceStrategy(
         if elastic is not None and not isinstance(elastic, Elastic):
             raise OptionsError(f"elastic must be a tfs.Elastic; got {elastic!r}")
         _check_local_steps(local_steps, compression=compression, step_losses=step_losses, elastic=elastic)
+        if elastic is not None and elastic.batch == "per_worker" and step_losses == "sum":
+            raise OptionsError(
+                'Elastic(batch="per_worker") cannot be used with step_losses="sum": such losses are divided by the first global '
+                "batch size; return means, and leave step_losses out"
+            )
         self._group = form_group(found, options, elastic)
         extended = CollectiveAllReduceExtended(
             self,
@@ -221,7 +226,7 @@ class CollectiveAllReduceStrategy(
         """
         self._teach_keras()
         with self._naming_lost_workers():
-            return super().experimental_distribute_dataset(dataset, options)
+            return super().experimental_distribute_dataset(self._as_batches(dataset), options)
 
     def gather(self, value: PerReplica, axis: int) -> tf.Tensor:
         """Returns the values of all replicas of all workers, concatenated along an axis.
@@ -281,6 +286,10 @@ def _check_local_steps(
         "elastic and fragments or overlap_steps": (
             elastic is not None and (local_steps.fragments > 1 or local_steps.overlap_steps),
             "after a loss the workers go back to an average of all weights; leave fragments and overlap_steps out",
+        ),
+        'Elastic(batch="per_worker")': (
+            elastic is not None and elastic.batch == "per_worker",
+            "each worker takes its steps with its own rows and learning rate anyway; leave batch out",
         ),
         'step_losses="sum"': (
             step_losses == "sum",

@@ -47,6 +47,7 @@ class Reformable(Leavable, Protocol):
 
     can_reform: bool
     is_newcomer: bool
+    began_with: int
 
     def reform(self) -> Changed:
         """Becomes the strategy of the group that follows."""
@@ -147,6 +148,17 @@ class ElasticFits(Generic[Seed]):
                     self._strategy.abandon(running.obstacle)
                     raise
             reformed = running.reform()
+
+    @property
+    def batch_is_per_worker(self) -> bool:
+        """Whether the global batch of a `fit` follows the number of workers, where the data allow it."""
+        return self._elastic.batch == "per_worker"
+
+    @property
+    def batch_follows_group(self) -> bool:
+        """Whether the running `fit` has batches with a number of rows for each worker."""
+        running = None if self._is_inner else self._running
+        return self.batch_is_per_worker and running is not None and running.can_continue
 
     def callbacks(self) -> List[Callback]:
         """Returns the callbacks of the running `fit`."""
@@ -277,8 +289,10 @@ class _Fit(Generic[Seed]):
         """Compares with the other workers in which `fit` they are, and which seeds each has drawn. Returns the epoch."""
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
         seeds = None if self._is_new else self._seeds
-        facts = of_the_same_call(self._strategy, self._number, [epoch, self._random_state, seeds])
-        epochs, states, drawn = zip(*facts)
+        facts = of_the_same_call(
+            self._strategy, self._number, [epoch, self._random_state, seeds, self._strategy.began_with]
+        )
+        epochs, states, drawn, began_with = zip(*facts)
         if not any(each is not None for each in drawn):
             raise BootstrapError(
                 "no worker is left that has taken a step of this fit; start all workers again"
@@ -286,6 +300,7 @@ class _Fit(Generic[Seed]):
         common = min((each for each in drawn if each is not None), key=len)
         self._seeds = [self._seed_of(fields) for fields in common]
         first = next(rank for rank, each in enumerate(drawn) if each is not None)
+        self._strategy.began_with = began_with[first]
         if (
             self._is_new
             and any(seed.is_seeded for seed in self._seeds)

@@ -79,6 +79,11 @@ class ElasticState:
                 f"strategy must be a CollectiveAllReduceStrategy; got {type(strategy).__name__}"
             )
         self._strategy, self._group = strategy, cast(Reformable, strategy)
+        if strategy.batch_is_per_worker:
+            raise OptionsError(
+                'Elastic(batch="per_worker") is for `fit`; in a loop of your own, make batches of strategy.size times the rows '
+                "of a worker, scale the learning rate, and leave batch out"
+            )
         listed = list(variables)
         self._models: List[Model] = [each for each in listed if hasattr(each, "train_on_batch")]
         self._variables = numbered_variables(each for each in listed if not hasattr(each, "train_on_batch"))

@@ -7,19 +7,21 @@ length.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from tf_strategies.keras.fit_types import Data, DataLoop, Dataset
+from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
+from tf_strategies.keras.fit_types import Data, DataAdapter, DataLoop, Dataset
 from tf_strategies.keras.group_strategy import GroupStrategy
-from tf_strategies.keras.running_fit import note_loop
+from tf_strategies.keras.running_fit import awaits_loop, note_loop
 from tf_strategies.keras.shuffling import one_order
 from tf_strategies.keras.worker_strategy import WorkerStrategy
-from tf_strategies.types import Structure
+from tf_strategies.types import Result, Structure
 
 __all__ = [
     "accept_distributed_data",
@@ -43,13 +45,19 @@ def init_iterator_keras3(made: Callable[..., None], keras: ModuleType) -> Callab
         **kwargs: Any,
     ) -> None:
         dealt = _deals_batches(distribute_strategy)
-        with one_order(distribute_strategy, kwargs.get("shuffle", False)):
+        given = kwargs.get("steps_per_epoch")
+        following = _following(distribute_strategy, lambda: self.data_adapter, given)
+        with one_order(distribute_strategy, kwargs.get("shuffle", False)), following as batches:
             made(self, distribute_strategy, *args, **kwargs)
-        if _is_shared(distribute_strategy):
+        if batches and given is not None:
+            self.steps_per_epoch = batches[0].steps([])
+        if batches and not batches[0].are_as_given:
+            self._num_batches = self._steps = batches[0].steps([]) if given is None else None
+        elif _is_shared(distribute_strategy):
             own = None if _is_dataset(kwargs.get("x")) else self.data_adapter.num_batches
             self._steps = _steps(distribute_strategy, self._distributed_dataset, own, dealt)
             self._num_batches = self._steps
-        note_loop(self)
+        note_loop(self, *batches)
 
     return init
 
@@ -86,7 +94,7 @@ def init_handler_keras2(made: Callable[..., None], keras: ModuleType) -> Callabl
     def init(self: DataLoop, *args: Any, **kwargs: Any) -> None:
         with one_order(tf.distribute.get_strategy(), kwargs.get("shuffle", False)):
             made(self, *args, **kwargs)
-        note_loop(self)
+        note_loop(self, *getattr(self, "_batches_of_fit", ()))
 
     return init
 
@@ -108,14 +116,20 @@ def configure_steps_keras2(configure: Callable[..., None], keras: ModuleType) ->
             configure(self, strategy, x, steps_per_epoch, class_weight, distribute)
             return
         self._dealt = _deals_batches(strategy)
+        self._batches_of_fit: Sequence[FitBatches] = ()
         dataset = self._adapter.get_dataset()
         if isinstance(dataset, tf.data.Dataset):
             if class_weight:
                 dataset = dataset.map(with_class_weights._make_class_weight_map_fn(class_weight))
-            dataset = strategy.experimental_distribute_dataset(dataset)
+            following = _following(strategy, lambda: self._adapter, steps_per_epoch)
+            with following as self._batches_of_fit:
+                dataset = strategy.experimental_distribute_dataset(dataset)
         own = None if _is_dataset(x) else self._adapter.get_size()
-        steps = _steps(strategy, dataset, own, self._dealt)
-        given = steps_per_epoch is not None
+        if changed := [each for each in self._batches_of_fit if not each.are_as_given]:
+            steps = changed[0].steps([])
+        else:
+            steps = _steps(strategy, dataset, own, self._dealt)
+        given = steps_per_epoch is not None and not changed
         self._inferred_steps = self._infer_steps(steps_per_epoch, dataset) if given else steps
         self._dataset = dataset
         self._validate_data_handler()
@@ -179,12 +193,39 @@ def _turns(strategy: WorkerStrategy, epoch: int, batches: int) -> int:
     return until((epoch + 1) * batches) - until(epoch * batches)
 
 
+def _following(
+    strategy: Optional[tf.distribute.Strategy],
+    adapter: Callable[[], DataAdapter],
+    steps_per_epoch: Optional[int],
+) -> ContextManager[Sequence[FitBatches]]:
+    """Opens the context in which a data loop splits its data. Yields the batches of `fit` if they follow the workers."""
+    if isinstance(strategy, GroupStrategy) and awaits_loop():
+        return strategy.batches_of_fit(lambda: _rows_of_arrays(adapter()), steps_per_epoch)
+    return contextlib.nullcontext(())
+
+
+def _rows_of_arrays(adapter: DataAdapter) -> Optional[ArrayRows]:
+    """Returns the rows of arrays; None for other data."""
+    has_partial, size = _called(adapter.has_partial_batch), _called(adapter.batch_size)
+    if has_partial is None or size is None:
+        return None
+    batches = adapter.num_batches if hasattr(adapter, "num_batches") else adapter.get_size()
+    last = _called(adapter.partial_batch_size) if has_partial else size
+    goes_on = not getattr(adapter, "should_recreate_iterator", lambda: True)()
+    return ArrayRows(size, (batches - 1) * size + last, batches if goes_on else None)
+
+
+def _called(value: Union[Result, Callable[[], Result]]) -> Result:
+    """Returns a property of Keras 3, or the result of the method that Keras 2 has instead."""
+    return value() if callable(value) else value
+
+
 def _deals_batches(strategy: Optional[tf.distribute.Strategy]) -> bool:
     return _is_shared(strategy) and strategy.deals_batches
 
 
 def _is_shared(strategy: Optional[tf.distribute.Strategy]) -> bool:
-    return isinstance(strategy, WorkerStrategy) and strategy.size > 1
+    return isinstance(strategy, WorkerStrategy) and strategy.may_have_others
 
 
 def _is_dataset(data: Data) -> bool:

@@ -24,6 +24,8 @@ __all__ = [
     "Keras2DataAdapter",
     "Logs",
     "ModelCheckpoint",
+    "Params",
+    "PropertyOrMethod",
     "StepFunction",
 ]
 
@@ -40,6 +42,12 @@ DataLoop = Any
 """The object that goes through the data of `fit`: EpochIterator in Keras 3, DataHandler in Keras 2. They have no common
 attributes."""
 
+Params = Dict[str, Any]
+"""What callbacks are told of a `fit`: the number of its epochs, of the steps of an epoch, and so on."""
+
+PropertyOrMethod = Any
+"""A property of Keras 3 that is a method of Keras 2."""
+
 StepFunction = Callable[..., Structure]
 """The function that runs steps of `fit`, `evaluate` or `predict` on an iterator, and returns logs or predictions."""
 
@@ -48,6 +56,9 @@ class DataAdapter(Protocol):
     """The object behind a data loop that makes batches of arrays, generators or datasets."""
 
     on_epoch_end: Callable[[], None]
+    has_partial_batch: PropertyOrMethod
+    batch_size: PropertyOrMethod
+    partial_batch_size: PropertyOrMethod
 
 
 class Keras2DataAdapter(DataAdapter, Protocol):
@@ -88,6 +99,10 @@ class CallbackList(Protocol):
     """The callbacks of one call of `fit`, `evaluate` or `predict`."""
 
     callbacks: List[Callback]
+    params: Optional[Params]
+
+    def set_params(self, params: Params) -> None:
+        """Tells the callbacks the number of epochs, and of the steps of an epoch."""
 
 
 Callbacks = Union[Callback, List[Callback], Tuple[Callback, ...], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Callable, ContextManager, List, Optional, Sequence
 
+from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
 from tf_strategies.keras.fit_types import Dataset
 from tf_strategies.keras.types import Model, Variable
 from tf_strategies.keras.worker_strategy import WorkerStrategy
@@ -25,6 +26,11 @@ class GroupStrategy(WorkerStrategy):
     def replicas(self) -> int:
         """The number of replicas of all workers. Within a step of `fit`, `num_replicas_in_sync` is 1 instead."""
         return int(self.extended._num_replicas_in_sync)
+
+    @property
+    def batch_is_per_worker(self) -> bool:
+        """Whether the global batch of a `fit` follows the number of workers."""
+        return False
 
     @property
     def variables_made(self) -> int:
@@ -117,6 +123,20 @@ class GroupStrategy(WorkerStrategy):
         It yields a function that works as `stops_training` does. All workers must open such contexts in the same order.
         """
         return contextlib.nullcontext(bool)
+
+    def batches_of_fit(
+        self, arrays: Callable[[], Optional[ArrayRows]], steps_per_epoch: Optional[int]
+    ) -> ContextManager[Sequence[FitBatches]]:
+        """Opens a context in which `fit` splits its data between the workers.
+
+        Yields the batches, once the data are split, if their size follows the number of workers.
+
+        Args:
+            arrays: returns the rows of the data, if they are arrays.
+            steps_per_epoch: the argument of `fit`.
+        """
+        del arrays, steps_per_epoch
+        return contextlib.nullcontext(())
 
     def require_agreement(self, what: str, text: str) -> None:
         """Raises ValueError on all workers if their texts about `what` differ. A collective."""

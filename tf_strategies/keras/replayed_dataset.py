@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
+from tf_strategies.keras.fit_types import Dataset
 from tf_strategies.types import BatchIterator
 
 __all__ = ["ReplayedDataset"]
@@ -19,35 +20,36 @@ class ReplayedDataset:
         taken: the number of batches that training took from the last iterator, as reported by `fit`.
     """
 
-    def __init__(self, dataset: tf.data.Dataset) -> None:
+    def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self.created = 0
         self.taken = 0
-        self._goal: Optional[tuple] = None
+        self._goal: Optional[Tuple[int, int, int, Dataset]] = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
 
-    def begin_at(self, number: int, taken: int, *, after: int = 0) -> None:
+    def begin_at(self, number: int, taken: int, *, after: int = 0, rest: Optional[Dataset] = None) -> None:
         """Makes a later iterator the one with this number (from 1), after `taken` of its batches.
 
         Args:
             number: the number among all iterators that the loop makes.
             taken: the number of batches to read and drop.
             after: the number of iterators that the loop makes before, without using them.
+            rest: the data of this iterator; None for those of all others.
         """
-        self._goal = (number, taken, after)
+        self._goal = (number, taken, after, self._dataset if rest is None else rest)
 
     def __iter__(self) -> BatchIterator:
         if self._goal is None:
             return self._make()
-        number, taken, after = self._goal
+        number, taken, after, rest = self._goal
         while self.created + 1 < number - after:
             self._make()
-        iterator = self._make()
         if after:
-            self._goal = (number, taken, after - 1)
-            return iterator
+            self._goal = (number, taken, after - 1, rest)
+            return self._make()
+        iterator = self._make(rest)
         self._goal = None
         if taken:
             # A function of its own: a new trace has the collectives of the group that reads now.
@@ -55,10 +57,10 @@ class ReplayedDataset:
             self.taken = taken
         return iterator
 
-    def _make(self) -> BatchIterator:
+    def _make(self, dataset: Optional[Dataset] = None) -> BatchIterator:
         self.created += 1
         self.taken = 0
-        return iter(self._dataset)
+        return iter(self._dataset if dataset is None else dataset)
 
 
 def _drop(iterator: BatchIterator, count: tf.Tensor) -> None:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from typing import Iterator, List, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Iterator, List, Optional, Sequence, Tuple, TypedDict, Union, cast
 
+from tf_strategies.errors import OptionsError
+from tf_strategies.keras.fit_batches import FitBatches, Parts, add_part
 from tf_strategies.keras.fit_types import (
     Callback,
     CallbackList,
@@ -30,6 +32,7 @@ from tf_strategies.types import Structure
 __all__ = [
     "Place",
     "RunningFit",
+    "awaits_loop",
     "fit_runs",
     "note_callbacks",
     "note_loop",
@@ -40,7 +43,12 @@ __all__ = [
 _this_thread = threading.local()
 
 
-class Place(TypedDict):
+class _PartsTaken(TypedDict, total=False):
+    earlier: Parts
+    parts: Parts
+
+
+class Place(_PartsTaken):
     """A position of training in its data, as plain data.
 
     Attributes:
@@ -48,6 +56,8 @@ class Place(TypedDict):
         taken: the number of batches that were taken from it.
         epoch_ends: the number of times that the data were told of the end of an epoch.
         steps: the number of batches of an epoch, or None if it is unknown.
+        earlier: if batches follow the number of workers, the parts of earlier epochs that were taken from this iterator.
+        parts: the same of this epoch.
     """
 
     iterator: int
@@ -65,13 +75,18 @@ class RunningFit(abc.ABC):
     """
 
     def __init__(self, parts: _Parts, adapter: DataAdapter, dataset: Dataset) -> None:
-        self.callbacks: List[Callback] = parts.callbacks.callbacks  # type: ignore[union-attr]  # it is known
+        self._list = cast(CallbackList, parts.callbacks)
+        self.callbacks: List[Callback] = self._list.callbacks
         self.contexts = parts.contexts
         self._model = parts.model
         self._epochs = parts.epochs
         self._adapter = adapter
         self._dataset = ReplayedDataset(dataset)
         self._epoch_ends = 0
+        self._batches = parts.batches
+        self._earlier: Parts = []
+        self._parts: Parts = []
+        self._steps_of_epochs: Optional[Tuple[Optional[int]]] = None  # if those of this epoch are others
         on_epoch_end = adapter.on_epoch_end
 
         def counted() -> None:
@@ -88,6 +103,23 @@ class RunningFit(abc.ABC):
     def took(self, batches: int) -> None:
         """Records that training took batches."""
         self._dataset.taken += batches
+        if self._batches is not None:
+            add_part(self._parts, self._batches.rows, batches)
+
+    def epoch_ended(self) -> None:
+        """Records the end of an epoch."""
+        if self._batches is not None:
+            if not self._keeps_iterator():
+                self._earlier = []
+            elif self._batches.per_epoch is not None:
+                add_part(self._earlier, self._batches.given, self._batches.per_epoch)
+            else:
+                for rows, batches in self._parts:
+                    add_part(self._earlier, rows, batches)
+            self._parts = []
+        if self._steps_of_epochs is not None:
+            self._show_steps(*self._steps_of_epochs)
+            self._steps_of_epochs = None
 
     def is_last(self, batches: int) -> bool:
         """Returns True if the epoch is known to end after this number of batches."""
@@ -101,12 +133,16 @@ class RunningFit(abc.ABC):
             batches: the number of finished batches of this epoch; 0 at its end.
         """
         continues = bool(batches) or self._keeps_iterator()
-        return {
+        place: Place = {
             "iterator": self._dataset.created + (not continues),
             "taken": self._dataset.taken if continues else 0,
             "epoch_ends": self._epoch_ends,
             "steps": self._steps(),
         }
+        if self._batches is not None:
+            place["earlier"] = [list(each) for each in self._earlier] if continues else []
+            place["parts"] = [list(each) for each in self._parts] if continues else []
+        return place
 
     def go_to(self, epoch: int, batches: int, place: Place) -> None:
         """Makes `fit` continue in an epoch (from 0), after a number of its batches.
@@ -116,7 +152,28 @@ class RunningFit(abc.ABC):
         """
         while self._epoch_ends < place["epoch_ends"]:
             self._adapter.on_epoch_end()
-        self._start(epoch, batches, place)
+        if self._batches is None:
+            sizes = {rows for rows, _ in (*place.get("earlier", []), *place.get("parts", []))}
+            if len(sizes) > 1:
+                raise OptionsError(
+                    f"fit was saved in an epoch with batches of {' and '.join(map(str, sorted(sizes)))} rows, as with "
+                    'Elastic(batch="per_worker"), and can only continue with it'
+                )
+            self._start(epoch, batches, place, None)
+            return
+        earlier = place["taken"] - batches if batches else place["taken"]
+        given = self._batches.given
+        self._earlier = place.get("earlier", [[given, earlier]] if earlier else [])
+        self._parts = place.get("parts", [[given, batches]] if batches else [])
+        rest = None
+        if self._parts or self._earlier:
+            rest = self._batches.distributed(self._earlier, self._parts)
+            place = {**place, "taken": 0}
+        if self._parts:
+            self._steps_of_epochs = (self._steps(),)
+            place = {**place, "steps": self._batches.steps(self._parts)}
+            self._show_steps(place["steps"])
+        self._start(epoch, batches, place, rest)
 
     def end_now(self) -> None:
         """Makes `fit` end without training."""
@@ -135,8 +192,18 @@ class RunningFit(abc.ABC):
         """Returns True if the next epoch continues with the iterator of this one."""
 
     @abc.abstractmethod
-    def _start(self, epoch: int, batches: int, place: Place) -> None:
-        """Does the same as `go_to`, and reports the ends of the earlier epochs to the data."""
+    def _start(self, epoch: int, batches: int, place: Place, rest: Optional[Dataset]) -> None:
+        """Does the same as `go_to`, but does not tell the data of the ends of epochs; `rest` as for `ReplayedDataset`."""
+
+    def _show_steps(self, steps: Optional[int]) -> None:
+        """Sets the number of batches of the next epoch, also for callbacks."""
+        self._set_steps(steps)
+        if self._list.params:
+            self._list.set_params({**self._list.params, "steps": steps})
+
+    @abc.abstractmethod
+    def _set_steps(self, steps: Optional[int]) -> None:
+        """Sets the number of batches of the next epoch; None if it is unknown."""
 
     @abc.abstractmethod
     def _set_epoch(self, epoch: int, batches: int) -> None:
@@ -174,9 +241,16 @@ class _Keras3Fit(RunningFit):
     def _set_epoch(self, epoch: int, batches: int) -> None:
         self._model._initial_epoch = epoch
 
-    def _start(self, epoch: int, batches: int, place: Place) -> None:
+    def _set_steps(self, steps: Optional[int]) -> None:
+        self._has_unknown_length = steps is None
+        if self._epoch_iterator.steps_per_epoch is not None:
+            self._epoch_iterator.steps_per_epoch = steps
+        else:
+            self._epoch_iterator._num_batches = steps
+
+    def _start(self, epoch: int, batches: int, place: Place, rest: Optional[Dataset]) -> None:
         self._set_epoch(epoch, batches)
-        self._dataset.begin_at(place["iterator"], place["taken"])
+        self._dataset.begin_at(place["iterator"], place["taken"], rest=rest)
         loop = self._epoch_iterator
         if loop.steps_per_epoch is None and place["steps"] is not None:
             loop._num_batches = place["steps"]
@@ -217,11 +291,15 @@ class _Keras2Fit(RunningFit):
     def _set_epoch(self, epoch: int, batches: int) -> None:
         self._model._training_state = _Counters(epoch, batches)
 
-    def _start(self, epoch: int, batches: int, place: Place) -> None:
+    def _set_steps(self, steps: Optional[int]) -> None:
+        self._handler._inferred_steps = steps
+
+    def _start(self, epoch: int, batches: int, place: Place, rest: Optional[Dataset]) -> None:
         self._set_epoch(epoch, batches)
         if self._handler._inferred_steps is None:
             self._handler._inferred_steps = place["steps"]
-        self._dataset.begin_at(place["iterator"], place["taken"], after=0 if self._keeps_iterator() else 1)
+        after = 0 if self._keeps_iterator() else 1
+        self._dataset.begin_at(place["iterator"], place["taken"], after=after, rest=rest)
 
 
 class _Counters:
@@ -245,6 +323,7 @@ class _Parts:
         epochs: the number of the last epoch.
         callbacks: its list of callbacks.
         loop: the data loop.
+        batches: those of the loop, if they follow the number of workers.
         contexts: those that end with it.
     """
 
@@ -253,6 +332,7 @@ class _Parts:
         self.epochs = epochs
         self.callbacks: Optional[CallbackList] = callbacks if hasattr(callbacks, "callbacks") else None  # type: ignore[assignment]
         self.loop: DataLoop = None
+        self.batches: Optional[FitBatches] = None
         self.contexts = contextlib.ExitStack()
 
 
@@ -275,10 +355,16 @@ def fit_runs(model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList
         stack.pop()
 
 
-def note_loop(loop: DataLoop) -> None:
-    """Records a data loop. The first one that a `fit` makes goes through its training data."""
-    for parts in _stack()[-1:]:
-        parts.loop = loop if parts.loop is None else parts.loop
+def awaits_loop() -> bool:
+    """Returns True if the next data loop goes through the training data of a `fit`."""
+    return any(parts.loop is None for parts in _stack()[-1:])
+
+
+def note_loop(loop: DataLoop, batches: Optional[FitBatches] = None) -> None:
+    """Records a data loop, and its batches if they follow the number of workers."""
+    if awaits_loop():
+        parts = _stack()[-1]
+        parts.loop, parts.batches = loop, batches
 
 
 def note_callbacks(callbacks: CallbackList, model: Optional[Model]) -> None:

@@ -1,6 +1,7 @@
 """One worker of test_growth.py: `fit` in a group that grows, given as JSON.
 
-    {"folder": PATH, "meetings": [[FIRST, LAST, SIZE], ...], "faults": {"TASK": [["kill" | "terminate", BATCH], ...]}}
+    {"folder": PATH, "meetings": [[FIRST, LAST, SIZE], ...], "faults": {"TASK": [["kill" | "terminate", BATCH], ...]},
+     "batch": "global" | "per_worker"}
 
 From batch FIRST to LAST of `fit`, from 1, the workers wait until they are SIZE. A worker "worker 2" brings about the first of its
 faults in its first process, and so on: a further process has the argument "again", once for each before it. Prints the results
@@ -57,7 +58,9 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     del again
     tf.keras.utils.set_random_seed(1)
     options = tfs.CommunicationOptions(timeout=60)
-    strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic(max_workers=3))
+    strategy = tfs.CollectiveAllReduceStrategy(
+        options, elastic=tfs.Elastic(max_workers=3, batch=plan["batch"])
+    )
     if strategy.size == 1:
         require_scope()
     with strategy.scope():

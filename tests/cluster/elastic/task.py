@@ -10,6 +10,7 @@ import tensorflow as tf
 BATCH, EPOCHS = 24, 3
 ROWS = 200
 BATCHES = -(-ROWS // BATCH)  # of an epoch
+STEPS = 7  # of an epoch of data that repeat
 FIT = {"batch_size": BATCH, "shuffle": False, "epochs": EPOCHS, "verbose": 0}  # arguments of `fit`
 
 

@@ -32,6 +32,7 @@ def test_a_new_worker_trains_as_the_others(tmp_path: Path) -> None:
     """Two of them join a first one, and one is lost, comes back, meets a worker with a shorter list, and trains alone at last."""
     plan: Dict[str, Any] = {
         "folder": str(tmp_path),
+        "batch": "global",
         "meetings": [[4, 7, 3], [11, 13, 3], [17, 19, 3], [22, 27, 3]],
         "faults": {
             "worker 2": [["kill", 8]],

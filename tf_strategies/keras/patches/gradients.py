@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Tuple
 
-from tf_strategies.keras import accumulation, joint_gradients, loss_scale, summed_gradients
+from tf_strategies.keras import accumulation, joint_gradients, loss_scale, rate_scale, summed_gradients
 from tf_strategies.keras.patches.patch import KERAS3, Patch
 
 __all__ = ["GRADIENTS", "OF_TENSORFLOW"]
@@ -19,6 +19,19 @@ GRADIENTS: Tuple[Patch, ...] = (
         summed_gradients.apply,
         "names gradients by their variables, and refuses unsupported options",
         KERAS3,
+    ),
+    Patch(
+        "optimizers.Optimizer",
+        "learning_rate",
+        rate_scale.learning_rate,
+        "follows the global batch, if that follows the number of workers",
+    ),
+    Patch(
+        "optimizers.legacy.Optimizer",
+        "_get_hyper",
+        rate_scale.hyperparameter_keras2,
+        "follows the global batch, if that follows the number of workers",
+        until=KERAS3,
     ),
     Patch(
         "optimizers.Optimizer",
