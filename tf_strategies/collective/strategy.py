@@ -57,7 +57,7 @@ class CollectiveAllReduceStrategy(
         devices: this worker's devices; the same number on each worker. By default all its GPUs, or else its CPU.
         cluster: the workers, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
         elastic: a `tfs.Elastic` lets `fit` go on in the same processes when workers are lost. The global batch, and so the
-            result, stays as it was. See docs/elastic.md.
+            result, stays as it was, or the batch follows the workers. See docs/elastic.md.
         local_steps: a `tfs.LocalSGD` or `tfs.DiLoCo` lets each worker take several steps of `fit` by itself, after which the
             workers average their weights. Far fewer bytes are sent, and the result is that of another algorithm. See
             docs/local_steps.md.

@@ -94,7 +94,7 @@ def init_handler_keras2(made: Callable[..., None], keras: ModuleType) -> Callabl
     def init(self: DataLoop, *args: Any, **kwargs: Any) -> None:
         with one_order(tf.distribute.get_strategy(), kwargs.get("shuffle", False)):
             made(self, *args, **kwargs)
-        note_loop(self, *getattr(self, "_batches_of_fit", ()))
+        note_loop(self, *getattr(self, "batches_of_fit", ()))
 
     return init
 
@@ -116,16 +116,16 @@ def configure_steps_keras2(configure: Callable[..., None], keras: ModuleType) ->
             configure(self, strategy, x, steps_per_epoch, class_weight, distribute)
             return
         self._dealt = _deals_batches(strategy)
-        self._batches_of_fit: Sequence[FitBatches] = ()
+        self.batches_of_fit: Sequence[FitBatches] = ()
         dataset = self._adapter.get_dataset()
         if isinstance(dataset, tf.data.Dataset):
             if class_weight:
                 dataset = dataset.map(with_class_weights._make_class_weight_map_fn(class_weight))
             following = _following(strategy, lambda: self._adapter, steps_per_epoch)
-            with following as self._batches_of_fit:
+            with following as self.batches_of_fit:
                 dataset = strategy.experimental_distribute_dataset(dataset)
         own = None if _is_dataset(x) else self._adapter.get_size()
-        if changed := [each for each in self._batches_of_fit if not each.are_as_given]:
+        if changed := [each for each in self.batches_of_fit if not each.are_as_given]:
             steps = changed[0].steps([])
         else:
             steps = _steps(strategy, dataset, own, self._dealt)

@@ -71,7 +71,7 @@ def objects() -> Iterator[Tuple[type, Any]]:
     yield fit_types.Callback, KERAS.callbacks.Callback()
     yield fit_types.ModelCheckpoint, KERAS.callbacks.ModelCheckpoint("model.keras")
     yield fit_types.CSVLogger, KERAS.callbacks.CSVLogger("log.csv")
-    yield fit_types.CallbackList, KERAS.callbacks.CallbackList([])
+    yield fit_types.CallbackList, KERAS.callbacks.CallbackList([], epochs=1)
     yield fit_types.DataAdapter, adapter_of_arrays()
     yield types.LearningRateSchedule, KERAS.optimizers.schedules.ExponentialDecay(0.1, 1, 0.9)
 
