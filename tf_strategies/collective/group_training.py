@@ -36,9 +36,10 @@ class GroupTraining(LocalTraining):
     ) -> None:
         self._step_losses = step_losses
         self._init_local_steps(local_steps)
-        self._fits: Optional[ElasticFits[SharedSeed]] = (
-            None if elastic is None else ElasticFits(self, elastic, lambda seed: SharedSeed(*seed))
-        )
+        self._fits: Optional[ElasticFits[SharedSeed]] = None
+        if elastic is not None and self._group.generation is not None:
+            self._fits = ElasticFits(self, elastic, lambda seed: SharedSeed(*seed))
+        self._batch_is_per_worker = elastic is not None and elastic.batch == "per_worker"
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
@@ -136,11 +137,12 @@ class GroupTraining(LocalTraining):
 
     @property
     def batch_is_per_worker(self):
-        return self._fits is not None and self._fits.batch_is_per_worker
+        return self._batch_is_per_worker
 
     @property
     def _batch_follows_group(self) -> bool:
-        return self._fits is not None and self._fits.batch_follows_group
+        """Whether the running `fit` has batches with a number of rows for each worker."""
+        return self._batch_is_per_worker and (self._fits is None or self._fits.can_continue)
 
     @contextlib.contextmanager
     def batches_of_fit(self, arrays, steps_per_epoch):
@@ -151,8 +153,8 @@ class GroupTraining(LocalTraining):
 
         def as_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
             self._as_batches = before
-            found.append(
-                batches_for(
+            try:
+                batches = batches_for(
                     dataset,
                     arrays(),
                     steps_per_epoch,
@@ -160,10 +162,14 @@ class GroupTraining(LocalTraining):
                     workers=self.size,
                     distribute=self.experimental_distribute_dataset,
                 )
-            )
-            if not found[0].are_as_given and self.rank == 0:
-                _log.warning(BATCHES, found[0].rows, found[0].given, self.size / self.began_with)
-            return found[0].after([], [])
+            except ValueError:
+                if self._fits is None:
+                    return dataset  # the only worker, of which there will never be more
+                raise
+            found.append(batches)
+            if not batches.are_as_given and self.rank == 0:
+                _log.warning(BATCHES, batches.rows, batches.given, self.size / self.began_with)
+            return batches.after([], [])
 
         self._as_batches = as_batches
         try:

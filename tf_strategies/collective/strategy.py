@@ -127,7 +127,7 @@ class CollectiveAllReduceStrategy(
         self._compression = compression
         tf.distribute.Strategy.__init__(self, extended)
         self._group.join(self)
-        self._init_training(step_losses, elastic if self._group.generation is not None else None, local_steps)
+        self._init_training(step_losses, elastic, local_steps)
         self._require_equal_replicas()
         settings = f"compression={compression!r}, step_losses={step_losses!r}, local_steps={local_steps!r}"
         require_agreement(self._group, "CollectiveAllReduceStrategy", settings)

@@ -150,15 +150,9 @@ class ElasticFits(Generic[Seed]):
             reformed = running.reform()
 
     @property
-    def batch_is_per_worker(self) -> bool:
-        """Whether the global batch of a `fit` follows the number of workers, where the data allow it."""
-        return self._elastic.batch == "per_worker"
-
-    @property
-    def batch_follows_group(self) -> bool:
-        """Whether the running `fit` has batches with a number of rows for each worker."""
-        running = None if self._is_inner else self._running
-        return self.batch_is_per_worker and running is not None and running.can_continue
+    def can_continue(self) -> bool:
+        """Whether a `fit` runs that goes on when workers are lost or join."""
+        return self._running is not None and not self._is_inner and self._running.can_continue
 
     def callbacks(self) -> List[Callback]:
         """Returns the callbacks of the running `fit`."""

@@ -112,7 +112,7 @@ def configure_steps_keras2(configure: Callable[..., None], keras: ModuleType) ->
         class_weight: Optional[Dict[int, float]],
         distribute: bool,
     ) -> None:
-        if not (distribute and _is_shared(strategy)):
+        if not (distribute and (_is_shared(strategy) or _may_follow(strategy))):
             configure(self, strategy, x, steps_per_epoch, class_weight, distribute)
             return
         self._dealt = _deals_batches(strategy)
@@ -199,9 +199,13 @@ def _following(
     steps_per_epoch: Optional[int],
 ) -> ContextManager[Sequence[FitBatches]]:
     """Opens the context in which a data loop splits its data. Yields the batches of `fit` if they follow the workers."""
-    if isinstance(strategy, GroupStrategy) and awaits_loop():
+    if _may_follow(strategy):
         return strategy.batches_of_fit(lambda: _rows_of_arrays(adapter()), steps_per_epoch)
     return contextlib.nullcontext(())
+
+
+def _may_follow(strategy: Optional[tf.distribute.Strategy]) -> bool:
+    return isinstance(strategy, GroupStrategy) and strategy.batch_is_per_worker and awaits_loop()
 
 
 def _rows_of_arrays(adapter: DataAdapter) -> Optional[ArrayRows]:

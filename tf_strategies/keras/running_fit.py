@@ -153,11 +153,10 @@ class RunningFit(abc.ABC):
         while self._epoch_ends < place["epoch_ends"]:
             self._adapter.on_epoch_end()
         if self._batches is None:
-            sizes = {rows for rows, _ in (*place.get("earlier", []), *place.get("parts", []))}
-            if len(sizes) > 1:
+            if place.get("parts") or place.get("earlier"):
                 raise OptionsError(
-                    f"fit was saved in an epoch with batches of {' and '.join(map(str, sorted(sizes)))} rows, as with "
-                    'Elastic(batch="per_worker"), and can only continue with it'
+                    "the place of fit that was saved was reached with batches that follow the number of workers; make the "
+                    'strategy with Elastic(batch="per_worker"), as before, and give fit data with a known batch size'
                 )
             self._start(epoch, batches, place, None)
             return

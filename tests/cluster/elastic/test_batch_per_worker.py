@@ -103,14 +103,14 @@ def test_batches_and_rates_follow_the_workers(
 
 @pytest.mark.any_line
 def test_a_backup_has_the_place_whatever_the_batches(tmp_path: Path) -> None:
-    """All workers are lost in an epoch that has had batches of two sizes."""
+    """All workers are lost in an epoch that has had batches of two sizes. One worker begins again, with batches as given."""
     backup = str(tmp_path / "backup")
     folders = [tmp_path / "1", tmp_path / "2"]
     for folder in folders:
         folder.mkdir()
     faults = {1: ["kill", 12], **{rank: ["kill", 16] for rank in (0, 2)}}
     lost = Job(folders[0], 3, "dataset", faults, worker=_WORKER, backup=backup, save_freq=2).run()
-    job = Job(folders[1], 3, "dataset", {}, worker=_WORKER, backup=backup, save_freq=2)
+    job = Job(folders[1], 1, "dataset", {}, worker=_WORKER, backup=backup, save_freq=2)
     workers = job.run()
     (result, *_) = job.results(workers)
     places = re.findall(r"^at epoch (\d+) batch (\d+)$", workers[0].log(), re.M)
