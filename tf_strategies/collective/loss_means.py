@@ -1,4 +1,4 @@
-"""Finds losses of a `train_step`, and numbers that it returns, that are no means over rows.
+"""Finds losses of a `train_step`, and numbers that it returns or gives to metrics, that are no means over rows.
 
 A masked mean divides the sum over the valid rows by their number; the root of a mean square is a root. The mean of such numbers
 over replicas is not the number of the joint batch: they are not linear in what is added up over the rows. Nor is it for a loss
@@ -25,7 +25,15 @@ from tf_strategies.collective.variables.written_variables import (
     gives_rows,
 )
 
-__all__ = ["COMPARED_ROWS", "MESSAGE", "OF_REPLICA", "SUM_OF_ROWS", "LossMeans", "what_is_no_mean"]
+__all__ = [
+    "COMPARED_ROWS",
+    "MESSAGE",
+    "OF_METRIC",
+    "OF_REPLICA",
+    "SUM_OF_ROWS",
+    "LossMeans",
+    "what_is_no_mean",
+]
 
 MESSAGE = (
     "%s is no mean over rows: %s %r takes a number that depends on all rows of the replica, such as the number of valid rows "
@@ -48,6 +56,12 @@ OF_REPLICA = (
     "train_step returns %r, which each of the %d replicas computes from its own rows. Only floating-point scalars are averaged "
     "over all of them; of others, the logs show the value of one worker. Compute it from all rows, with tfs.joint_rows, or do "
     "not return it; see docs/losses_and_train_steps.md, 'Losses that are no means over rows'"
+)
+OF_METRIC = (
+    "%s is given a number for each batch that is no mean over rows (%s), so that the logs show the mean of what the %d replicas "
+    "compute from their own rows, which is not that of one process. Give it one number for each row, or compute the number from "
+    "all rows, with tfs.joint_rows, or use a Metric class that adds up sums over rows; see docs/losses_and_train_steps.md, "
+    "'Losses that are no means over rows'"
 )
 
 _MESSAGES = {Kind.COMPARED: COMPARED_ROWS, Kind.SUM: SUM_OF_ROWS}
@@ -78,6 +92,7 @@ class LossMeans:
         self._warned: Set[str] = set()
         self._computed: Set[Tuple[str, int]] = set()
         self._in_warned: Set[str] = set()
+        self._of_metrics: Set[str] = set()
 
     def look_at(self, loss: tf.Tensor, *, may_compare_rows: Callable[[], bool] = lambda: False) -> None:
         """Looks at the operations by which a loss is computed. An eager loss has none.
@@ -93,10 +108,7 @@ class LossMeans:
         """Looks at a number that a step returns, if code of the user may compute it; arguments as for `look_at`."""
         if not self._can_look_at(value) or _OF_REPLICA.match(value.op.name) or not may_compare_rows():
             return
-        scalars = (
-            op.name for op in _operations(value, self._shared, Captures()) if op.outputs[0].shape.rank == 0
-        )
-        if not self._in_warned.isdisjoint(scalars):
+        if self._takes_one_of(self._in_warned | self._of_metrics, value):
             return  # one warning is enough
         if value.dtype.is_floating and value.shape.rank == 0:
             self._look_at(value, _NUMBER, may_compare_rows)
@@ -104,6 +116,29 @@ class LossMeans:
         if _depends_on_rows(value, self._shared, Captures(), _EQUAL):
             self._in_warned.add(value.op.name)
             _log.warning(OF_REPLICA, value.op.name, self._replicas())
+
+    def look_at_metric(self, name: str, value: tf.Tensor) -> None:
+        """Looks at a scalar of which a metric takes the mean over batches; call it after the losses have been looked at.
+
+        Args:
+            name: the name of the metric, of which one warning is given.
+            value: the scalar.
+        """
+        what = f"Metric {name!r}"
+        if not self._can_look_at(value) or _OF_REPLICA.match(value.op.name) or what in self._warned:
+            return
+        if self._takes_one_of(self._in_warned, value):
+            return
+        found = what_is_no_mean(value, self._shared)
+        if found is None:
+            kind = self._new_kind_of(value)
+            why = kind.value if kind in _MESSAGES else ""
+        else:
+            why = f"{found.type} {found.name!r} takes one that depends on all rows"
+        if why:
+            self._warned.add(what)
+            self._of_metrics.add(value.op.name)
+            _log.warning(OF_METRIC, what, why, self._replicas())
 
     def _can_look_at(self, value: tf.Tensor) -> bool:
         return self._replicas() > 1 and self._is_first() and not hasattr(value, "numpy")
@@ -119,15 +154,24 @@ class LossMeans:
             self._compute(loss, what)
 
     def _compute(self, loss: tf.Tensor, what: str) -> None:
-        types = tuple(op.type for op in _operations(loss, self._shared, Captures()))
-        key = loss.op.name, hash(types)  # another model may use the name, too
-        if key in self._computed:
-            return
-        self._computed.add(key)
-        message = _MESSAGES.get(kind_of(loss, self._shared))
+        message = _MESSAGES.get(self._new_kind_of(loss))
         if message is not None:
             self._note(loss)
             _log.warning(message, what, loss.op.name, self._replicas())
+
+    def _new_kind_of(self, value: tf.Tensor) -> Optional[Kind]:
+        """Returns what a loss or number makes of rows; None if it cannot be told, or has been computed before."""
+        types = tuple(op.type for op in _operations(value, self._shared, Captures()))
+        key = value.op.name, hash(types)  # another model may use the name, too
+        if key in self._computed:
+            return None
+        self._computed.add(key)
+        return kind_of(value, self._shared)
+
+    def _takes_one_of(self, names: Set[str], value: tf.Tensor) -> bool:
+        """Returns True for a number that is computed from a scalar of one of these names."""
+        operations = _operations(value, self._shared, Captures())
+        return not names.isdisjoint(op.name for op in operations if op.outputs[0].shape.rank == 0)
 
     def _note(self, loss: tf.Tensor) -> None:
         """Remembers the numbers that a loss is computed from, for which its warning is enough."""

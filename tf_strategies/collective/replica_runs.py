@@ -159,6 +159,7 @@ class ReplicaRuns:
                 is_recording=compat.is_differentiating,
                 look_at_loss=functools.partial(self._losses.look_at, may_compare_rows=may_compare_rows),
                 look_at_log=functools.partial(self._losses.look_at_log, may_compare_rows=may_compare_rows),
+                look_at_metric=self._losses.look_at_metric,
                 trust=self._shared.add,
                 **how,
             )

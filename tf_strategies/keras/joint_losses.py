@@ -143,7 +143,7 @@ def apply_valid_mask_keras2(
         losses: tf.Tensor, sw: Optional[tf.Tensor], mask: Optional[tf.Tensor], reduction: Optional[str]
     ) -> tf.Tensor:
         weights = original(losses, sw, mask, reduction)
-        if _strategy() is not None:
+        if _strategy() is not None and reduction in (*_MEANS, *_NO_MEANS):  # metrics have others
             _warn_of_scalar(_strategy(), losses)
         if mask is None or str(reduction) not in _MEANS or _strategy() is None:
             return weights
@@ -240,6 +240,8 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
     def update_state(self: Metric, values: TensorLike, sample_weight: Optional[TensorLike] = None) -> Result:
         step = current_step()
         if step is not None and _strategy() is not None and sample_weight is None and _is_scalar(values):
+            if isinstance(values, tf.Tensor) and getattr(_this_thread, "depth", None) is None:
+                step.note_metric(self.name, values)  # those of compiled losses are not the user's
             sample_weight = step.weight()
         return original(self, values, sample_weight=sample_weight)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -45,6 +45,7 @@ class JointStep:
             computes them. This is for gradients that are accumulated or compressed first.
         look_at_loss: is given each loss whose gradients are added up.
         look_at_log: is given each tensor that a replica returns, unless it is known to be equal on all.
+        look_at_metric: is given the name of a metric and a scalar of which it takes the mean, at the end of the step.
         trust: is given tensors that are computed from the rows of all replicas.
         results: makes the object that knows the results of the model's metrics; None if Keras reads them over all replicas.
     """
@@ -62,6 +63,7 @@ class JointStep:
         postpones: bool,
         look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
         look_at_log: Callable[[tf.Tensor], None] = lambda value: None,
+        look_at_metric: Callable[[str, tf.Tensor], None] = lambda name, value: None,
         trust: Callable[[tf.Tensor], None] = lambda tensor: None,
         results: Callable[[], Optional[StepResults]] = lambda: None,
     ) -> None:
@@ -70,6 +72,7 @@ class JointStep:
         self.owns = owns
         self.look_at_loss = look_at_loss
         self._look_at_log = look_at_log
+        self._look_at_metric = look_at_metric
         self.trust = trust
         self._shares = shares
         self._local_replica = local_replica
@@ -79,6 +82,7 @@ class JointStep:
         self._results = results() if replicas > 1 else None
         self._joint: Dict[int, tf.Tensor] = {}
         self._weighted: Dict[int, tf.Variable] = {}
+        self._given: List[Tuple[str, tf.Tensor]] = []
         self._adding = False
         self._of_replicas: Dict[int, PostponedGradients] = {}
 
@@ -94,6 +98,8 @@ class JointStep:
             _this_thread.step = self
             try:
                 logs = self._logs_of(fn, args, kwargs)
+                while self._given:
+                    self._look_at_metric(*self._given.pop(0))
                 if self.postpones and self.replicas > 1:
                     self._postponed().warn_of(tf.nest.flatten(logs), "a number that it returns", _rank())
                 return tf.nest.map_structure(self._as_part_of_logs, logs)
@@ -108,6 +114,10 @@ class JointStep:
         with self._results.noted():
             logs = fn(*args, **kwargs)
         return self._results.of_all_replicas(logs)
+
+    def note_metric(self, name: str, value: tf.Tensor) -> None:
+        """Notes a scalar that is given to a metric, which is looked at when the losses are known."""
+        self._given.append((name, value))
 
     def share(self) -> Optional[tf.Tensor]:
         """Returns the weight of the calling replica times the number of replicas, [] float64; None where it is always 1."""
