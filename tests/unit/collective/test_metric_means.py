@@ -84,6 +84,7 @@ NO_MEANS = [root, greatest, f1, pearson, r2, right]
 
 @pytest.fixture
 def strategy() -> Any:
+    keras.utils.set_random_seed(1)  # a greatest error is found with all but a few weights
     return tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
 
 
