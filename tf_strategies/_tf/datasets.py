@@ -212,14 +212,19 @@ def dataset_sources(dataset):
 
 
 def batch_size_before_maps(dataset):
-    """Returns what `compute_batch_size` returns, also if the batches are changed after they were made, as by `map`.
+    """Returns what `compute_batch_size` returns, also if the batches are changed after they were made, as by `map` and `filter`.
 
     These operations may have changed the number of rows, too.
     """
     size, inputs = int(compute_batch_size(dataset)), dataset._inputs()
-    if size >= 0 or len(inputs) != 1 or int(inputs[0].cardinality()) != int(dataset.cardinality()):
+    if size >= 0 or len(inputs) != 1:
         return size
-    return batch_size_before_maps(inputs[0])
+    keeps_number = int(inputs[0].cardinality()) == int(dataset.cardinality())
+    filters = (
+        int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY
+        and inputs[0].element_spec == dataset.element_spec
+    )
+    return batch_size_before_maps(inputs[0]) if keeps_number or filters else size
 
 
 def number_of_rows(dataset, batch_size):

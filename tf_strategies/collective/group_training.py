@@ -128,6 +128,10 @@ class GroupTraining(LocalTraining):
         return self.extended.variables_made
 
     @property
+    def generation(self):
+        return self._group.generation
+
+    @property
     def is_elastic(self):
         return self._fits is not None
 

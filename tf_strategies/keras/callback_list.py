@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Optional
 from tf_strategies.errors import OptionsError
 from tf_strategies.keras.fit_types import Callback, CallbackList, Callbacks
 from tf_strategies.keras.group_strategy import group_of
-from tf_strategies.keras.running_fit import note_callbacks
+from tf_strategies.keras.running_fit import calls_callbacks, note_callbacks
 from tf_strategies.keras.stopping import agree_after_callbacks
 from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import workers_of
@@ -55,7 +55,8 @@ def init(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
             callbacks = [
                 kept for each in given for kept in [_adapted(keras, each, adapt)] if kept is not None
             ]
-            callbacks.extend(strategy.own_callbacks())
+            if not calls_callbacks():
+                callbacks.extend(strategy.own_callbacks())
             add_progbar = add_progbar and strategy.rank == 0
         made(self, callbacks, add_history, add_progbar, model, **params)
         note_callbacks(self, model)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.fit_types import StepFunction
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.model_state import forget_loops
 from tf_strategies.keras.running_fit import fit_runs
 from tf_strategies.keras.single_batch import as_dataset, own_rows
 from tf_strategies.keras.types import Model
@@ -122,8 +123,10 @@ def _called_by_strategy(
 ) -> Callable[..., Optional[StepFunction]]:
     @functools.wraps(original)
     def make(self: Model, *args: Any, **kwargs: Any) -> Optional[StepFunction]:
+        strategy = self.distribute_strategy
+        _forget_loops_of_another_group(self, strategy)
         made = original(self, *args, **kwargs)
-        function, strategy = getattr(self, name), self.distribute_strategy
+        function = getattr(self, name)
         if isinstance(strategy, WorkerStrategy) and not getattr(function, "called_by_strategy", False):
             function = _by(strategy, self, function, name)
             setattr(self, name, function)
@@ -151,7 +154,16 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
         return result
 
     call.called_by_strategy = True  # type: ignore[attr-defined]
+    call.generation = strategy.generation  # type: ignore[attr-defined]
     return call
+
+
+def _forget_loops_of_another_group(model: Model, strategy: tf.distribute.Strategy) -> None:
+    """Forgets functions that were traced for a group which has changed since."""
+    now = getattr(strategy, "generation", None)
+    functions = (model.train_function, model.test_function, model.predict_function)
+    if any(getattr(each, "generation", now) != now for each in functions):
+        forget_loops(model)
 
 
 def _sums_logs(model: Model) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "Place",
     "RunningFit",
     "awaits_loop",
+    "calls_callbacks",
     "fit_runs",
     "note_callbacks",
     "note_loop",
@@ -153,6 +154,8 @@ class RunningFit(abc.ABC):
         while self._epoch_ends < place["epoch_ends"]:
             self._adapter.on_epoch_end()
         if self._batches is None:
+            if "parts" in place:
+                place = {**place, "steps": None}  # they may have been those of other batches
             if place.get("parts") or place.get("earlier"):
                 raise OptionsError(
                     "the place of fit that was saved was reached with batches that follow the number of workers; make the "
@@ -164,15 +167,14 @@ class RunningFit(abc.ABC):
         given = self._batches.given
         self._earlier = place.get("earlier", [[given, earlier]] if earlier else [])
         self._parts = place.get("parts", [[given, batches]] if batches else [])
-        rest = None
+        rest, steps = None, None
         if self._parts or self._earlier:
             rest = self._batches.distributed(self._earlier, self._parts)
-            place = {**place, "taken": 0}
         if self._parts:
             self._steps_of_epochs = (self._steps(),)
-            place = {**place, "steps": self._batches.steps(self._parts)}
-            self._show_steps(place["steps"])
-        self._start(epoch, batches, place, rest)
+            steps = self._batches.steps(self._parts)
+            self._show_steps(steps)
+        self._start(epoch, batches, {**place, "taken": 0, "steps": steps}, rest)
 
     def end_now(self) -> None:
         """Makes `fit` end without training."""
@@ -357,6 +359,11 @@ def fit_runs(model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList
 def awaits_loop() -> bool:
     """Returns True if the next data loop goes through the training data of a `fit`."""
     return any(parts.loop is None for parts in _stack()[-1:])
+
+
+def calls_callbacks() -> bool:
+    """Returns True within a `fit` that has its list of callbacks, as in `evaluate` that a callback calls."""
+    return any(parts.callbacks is not None for parts in _stack()[-1:])
 
 
 def note_loop(loop: DataLoop, batches: Optional[FitBatches] = None) -> None:

@@ -19,6 +19,7 @@ from tf_strategies.keras import loss_scale
 from tf_strategies.keras.accumulation import SINCE, apply_together, has_several_replicas, is_possible
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.joint_step import current_step
+from tf_strategies.keras.rate_scale import updating
 from tf_strategies.keras.refusals import refuse_accumulation, refuse_kept_gradients, refuse_optimizer
 from tf_strategies.keras.types import (
     Gradients,
@@ -69,7 +70,8 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
             refuse_kept_gradients(grads, variables)
             refuse_optimizer(strategy, self)
             strategy.name_variables(variables)
-        return original(self, grads, trainable_variables)
+        with updating():
+            return original(self, grads, trainable_variables)
 
     return apply_noted
 
@@ -206,7 +208,8 @@ def apply_gradients(original: Callable[..., Result], keras: ModuleType) -> Calla
             step.look_at_gradients([grad for grad, _ in pairs])
         if pairs and loss_scale.strategy_of_servers() is not None:
             refuse_kept_gradients(*zip(*pairs))
-        return original(self, pairs, *args, **kwargs)
+        with updating():
+            return original(self, pairs, *args, **kwargs)
 
     return tf.autograph.experimental.do_not_convert(apply_new)
 

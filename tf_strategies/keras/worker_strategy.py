@@ -39,6 +39,11 @@ class WorkerStrategy:
     _compression: Optional[Compression] = None
 
     @property
+    def generation(self) -> Optional[int]:
+        """The number of the group of workers, which changes when workers are lost or join; None if it never does."""
+        return None
+
+    @property
     def may_have_others(self) -> bool:
         """Whether there are other workers, or others may join later."""
         return self.size > 1 or self.is_elastic

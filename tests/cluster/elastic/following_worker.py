@@ -3,7 +3,8 @@
 {"data": "arrays" | "dataset" | "unknown" | "repeated", "faults": {"RANK": ["kill", BATCH]}, "meet": BATCH or 0,
      "backup": PATH or "", "save_freq": BATCHES, ...}
 
-Prints the place of each batch beside what fit_worker.py prints.
+Prints the place of each batch beside what fit_worker.py prints. With "unknown" data, a callback evaluates the model and trains
+another one after each epoch.
 """
 
 from __future__ import annotations
@@ -33,6 +34,19 @@ class Places(tf.keras.callbacks.Callback):
         print("at epoch", self._epoch, "batch", batch, flush=True)
 
 
+class UsesModels(tf.keras.callbacks.Callback):
+    """Evaluates the model that is trained, and trains another one."""
+
+    def __init__(self, other: tf.keras.Model) -> None:
+        super().__init__()
+        self._other = other
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        x, y = make_rows()
+        self.model.evaluate(x, y, batch_size=BATCH, verbose=0)
+        self._other.fit(x[:BATCH], y[:BATCH], batch_size=BATCH, verbose=0)
+
+
 def data(kind: str) -> Dict[str, Any]:
     x, y = make_rows()
     if kind == "arrays":
@@ -51,7 +65,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     elastic = tfs.Elastic(batch="per_worker")
     strategy = tfs.CollectiveAllReduceStrategy(tfs.CommunicationOptions(timeout=60), elastic=elastic)
     with strategy.scope():
-        model = make_model()
+        model, other = make_model(), make_model()
     kind, moment = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
     callbacks = [
         Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}")),
@@ -61,6 +75,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     ]
     if plan["backup"]:
         callbacks.append(tfs.callbacks.BackupAndRestore(plan["backup"], save_freq=plan["save_freq"]))
+    if plan["data"] == "unknown":
+        callbacks.append(UsesModels(other))
     validation = make_rows()
     history = model.fit(
         epochs=EPOCHS, verbose=2, callbacks=callbacks, validation_data=validation, **data(plan["data"])

@@ -12,6 +12,7 @@ import tf_strategies as tfs
 from tf_strategies._tf import compat
 from tf_strategies.collective.input.following import batches_for
 from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
+from tf_strategies.keras.rate_scale import scaled_rates
 
 _ROWS = tf.data.Dataset.from_tensor_slices((np.ones([50, 3], np.float32), np.arange(50)))
 
@@ -84,6 +85,26 @@ def test_batches_may_be_mapped_if_their_rows_stay(factor: float, is_right: bool)
         return
     with pytest.raises(tf.errors.InvalidArgumentError, match="call `batch` after this operation"):
         list(made.after([], []))
+
+
+def test_the_replicas_of_a_worker_update_with_the_scaled_rate() -> None:
+    strategy = tfs.CollectiveAllReduceStrategy(devices=["CPU:0", "CPU:1"])
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Input([3]), tf.keras.layers.Dense(1, use_bias=False)])
+        optimizer = tf.keras.optimizers.AdamW(0.1, weight_decay=0.5)
+        optimizer.build(model.trainable_variables)
+    told = []
+
+    def update() -> None:
+        told.append(optimizer.learning_rate)
+        optimizer.apply_gradients([(tf.ones([3, 1]), model.trainable_variables[0])])
+
+    before = model.get_weights()[0]
+    with scaled_rates(0.25):
+        strategy.run(update)
+    rate = 0.025
+    np.testing.assert_allclose(model.get_weights()[0], before * (1 - 0.5 * rate) - rate, rtol=1e-4)
+    assert [float(tf.convert_to_tensor(each)) for each in told] == pytest.approx([0.1, 0.1])
 
 
 def test_it_is_refused_where_it_would_have_no_effect() -> None:

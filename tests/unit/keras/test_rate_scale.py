@@ -1,4 +1,4 @@
-"""Optimizers use a multiple of their learning rates in steps, and tell the rate that was set outside of them."""
+"""Optimizers update with a multiple of their learning rates. Other code reads and sets the rate that was chosen."""
 
 from __future__ import annotations
 
@@ -65,12 +65,15 @@ def test_a_step_takes_a_multiple_of_the_rate(kind: str, rate: str) -> None:
     assert np.abs(scaled - _trained(make(_RATES[rate](1.0)), 1.0)).max() > 1e-3
 
 
-def test_the_rate_that_was_set_is_told_outside_of_steps() -> None:
+@pytest.mark.parametrize("kind", ["momentum", *(["legacy"] if not KERAS3 else [])])
+def test_a_step_can_read_and_set_the_rate(kind: str) -> None:
     bridge.install()
-    optimizer = tf.keras.optimizers.SGD(0.5)
+    optimizer = _OPTIMIZERS[kind](0.5)
+    variable = tf.keras.Variable(1.0) if KERAS3 else tf.Variable(1.0)
     with scaled_rates(_SCALE):
-        assert float(optimizer.learning_rate) == 0.375
-    optimizer.learning_rate.assign(0.25)
-    assert float(optimizer.learning_rate) == 0.25
-    optimizer.learning_rate = 0.125
+        assert float(optimizer.learning_rate) == 0.5
+        optimizer.learning_rate.assign(0.25)
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        np.testing.assert_allclose(float(np.asarray(variable)), 1 - 0.25 * _SCALE)
+        optimizer.learning_rate = optimizer.learning_rate * 0.5
     assert float(optimizer.learning_rate) == 0.125

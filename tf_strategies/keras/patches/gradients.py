@@ -28,8 +28,15 @@ GRADIENTS: Tuple[Patch, ...] = (
     ),
     Patch(
         "optimizers.legacy.Optimizer",
+        "apply_gradients",
+        rate_scale.apply_legacy,
+        "tells when it updates, for the learning rate",
+        until=KERAS3,
+    ),
+    Patch(
+        "optimizers.legacy.Optimizer",
         "_get_hyper",
-        rate_scale.hyperparameter_keras2,
+        rate_scale.hyperparameter_legacy,
         "follows the global batch, if that follows the number of workers",
         until=KERAS3,
     ),
