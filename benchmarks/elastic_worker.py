@@ -13,24 +13,29 @@ import tensorflow as tf
 
 import tf_strategies as tfs
 
-_ROWS_A_WORKER = 8
+ROWS_A_WORKER = 8
 _RARELY = 10
 
 
 class Steps(tf.keras.callbacks.Callback):
-    """Writes "step time" for each step. Kills this process at a step, once in the job."""
+    """Writes "step time" for each step. Kills this process at a step, once in the job.
+
+    Attributes:
+        first: the number of the first step of this call of `fit`.
+    """
 
     def __init__(self, file: Path, kill_at: int, marker: Path) -> None:
         super().__init__()
         self._file, self._kill_at, self._marker = file.open("a", buffering=1), kill_at, marker
+        self.first = 0
 
     def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        if batch == self._kill_at and not self._marker.exists():
+        if self.first + batch == self._kill_at and not self._marker.exists():
             self._marker.write_text(str(time.monotonic()))
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._file.write(f"{batch} {time.monotonic()}\n")
+        self._file.write(f"{self.first + batch} {time.monotonic()}\n")
 
 
 def main() -> None:
@@ -47,7 +52,7 @@ def main() -> None:
     copy_every = {"elastic": 1, "rarely": _RARELY}.get(given.way)
     elastic = None if copy_every is None else tfs.Elastic(copy_every=copy_every)
     strategy = tfs.CollectiveAllReduceStrategy(elastic=elastic)
-    rank, rows = strategy.rank, _ROWS_A_WORKER * strategy.size
+    rank, rows = strategy.rank, ROWS_A_WORKER * strategy.size
     with strategy.scope():
         dense = [tf.keras.layers.Dense(given.width, activation="relu") for _ in range(2)]
         model = tf.keras.Sequential([tf.keras.layers.Input([given.width]), *dense, tf.keras.layers.Dense(10)])
