@@ -17,6 +17,7 @@ __all__ = [
     "is_mirrored",
     "is_sync_on_read_variable",
     "record_read",
+    "renew_handle",
     "variable_accessed",
     "variable_handle",
     "whole_variable",
@@ -66,6 +67,11 @@ def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None)
     data = private.create_handle_data(tf.TensorShape(shape), dtype)
     private.set_handle_data(handle, data)
     return handle
+
+
+def renew_handle(variable, handle):
+    """Makes a variable use another handle of the same name, because its server has started again."""
+    variable._handle = handle
 
 
 def record_read(variable, forward, backward):

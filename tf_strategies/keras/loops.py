@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from types import ModuleType
 from typing import Any, Callable, Iterator, Optional
 
@@ -29,6 +30,9 @@ __all__ = [
     "train_function",
 ]
 
+_log = logging.getLogger("tf_strategies")
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
 _ONLY_IN_KERAS2 = "_validate_and_get_metrics_result"
 
 
@@ -140,6 +144,17 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
 
     @functools.wraps(function)
     def call(*args: Any) -> Structure:
+        try:
+            return attempt(*args)
+        except Exception as error:
+            if not _can_go_on(name, args[0]) or not strategy.recover(error):
+                raise
+        if name != "predict_function":
+            _log.warning("the batches of the step that was cut off are left out of this epoch")
+        _trace_again(model)
+        return getattr(model, name)(*args)
+
+    def attempt(*args: Any) -> Structure:
         if not trains:
             strategy.evaluates(model)
         if name == "predict_function":
@@ -156,6 +171,21 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
     call.called_by_strategy = True  # type: ignore[attr-defined]
     call.generation = strategy.generation  # type: ignore[attr-defined]
     return call
+
+
+def _can_go_on(name: str, data: object) -> bool:
+    """Returns True if a loop may call its function again: with further batches, or with the same ones to predict."""
+    is_iterator = isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator))
+    return is_iterator == (name != "predict_function")
+
+
+def _trace_again(model: Model) -> None:
+    """Makes the functions of the model again, also those of a loop that waits for another one."""
+    names = [each for each in _FUNCTIONS if getattr(model, each) is not None]
+    for each in names:
+        setattr(model, each, None)
+    for each in names:
+        getattr(model, f"make_{each}")()
 
 
 def _forget_loops_of_another_group(model: Model, strategy: tf.distribute.Strategy) -> None:

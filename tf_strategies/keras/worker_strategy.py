@@ -170,6 +170,14 @@ class WorkerStrategy:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 
+    def recover(self, error: Exception) -> bool:
+        """Waits until lost variables have come back, if they were the cause of an error of `call`.
+
+        The functions of the model must then be traced again.
+        """
+        del error
+        return False
+
     def whole_data(self) -> ContextManager[None]:
         """Opens a context in which workers that keep their own pace see all data.
 

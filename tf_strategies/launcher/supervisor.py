@@ -363,27 +363,36 @@ class Supervisor:
             self._end_after(self._patience.grace)
 
     def _others_go_on(self, failed: LaunchedProcess) -> bool:
-        """Returns True if enough training processes are left, and says so."""
+        """Returns True if enough training processes are left, and a lost server starts again. It says so."""
         training = self._training()
         left = [process for process in training if process.running or process.status == 0]
-        if self._min_workers is None or failed not in training or len(left) < self._min_workers:
+        if self._min_workers is None or len(left) < self._min_workers:
             return False
         running = sum(process.running for process in left)
-        remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
         job = self._jobs[self._processes.index(failed)]
         may_start = running > 0 and job.start_again is not None and self.restarts_left > len(self._due)
-        if may_start and not self._has_place(job):
-            self._without_place.append(job)
-            remark += ", and it does not start again, because it has no place"
-        elif may_start:
-            before = min(self._restarted + len(self._due), 10)
-            wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
-            self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
-            remark += (
-                f", and it starts again in {wait:g} s (restarts left: {self.restarts_left - len(self._due)})"
+        if job.role == "ps" and may_start:
+            remark = (
+                f"the workers may wait for it (--min-workers {self._min_workers}){self._starts_later(job)}"
             )
+        elif failed not in training:
+            return False
+        else:
+            remark = f"{running} of {len(training)} go on (--min-workers {self._min_workers})"
+            if may_start and not self._has_place(job):
+                self._without_place.append(job)
+                remark += ", and it does not start again, because it has no place"
+            elif may_start:
+                remark += self._starts_later(job)
         say(f"{failed.name} {failed.describe_end()}; {remark}")
         return True
+
+    def _starts_later(self, job: Job) -> str:
+        """Plans the next start of a job, after longer and longer waits. Returns what is to be said of it."""
+        before = min(self._restarted + len(self._due), 10)
+        wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
+        self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
+        return f", and it starts again in {wait:g} s (restarts left: {self.restarts_left - len(self._due)})"
 
     def _training(self) -> list[LaunchedProcess]:
         """Returns the processes that train, each as it was started last."""

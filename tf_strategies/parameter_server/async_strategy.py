@@ -44,6 +44,8 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         compensation: the strength of "compensate", lambda in the paper; 0 or more. None means 0.04, the paper's first value.
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends.
+        replicas: in how many places variables are held, 1 or 2. With 2 the next server has a copy of the variables of each, which
+            is less than a second old. `fit` goes on when a lost server has started again.
         options: the placement of variables, the transport and the timeout.
         cluster: the tasks, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 
@@ -73,21 +75,25 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         damping: Optional[str] = None,
         compensation: Optional[float] = None,
         compression: Optional[Compressor] = None,
+        replicas: int = 1,
         options: Optional[ParameterServerOptions] = None,
         cluster: Optional[ClusterOrResolver] = None,
     ) -> None:
         max_staleness = _staleness(max_staleness)
         rule = _damping(damping, compensation)
+        if whole_number(replicas) not in (1, 2):
+            raise OptionsError(f"replicas must be 1 or 2; got {replicas!r}")
         super().__init__(
             "AsyncParameterServerStrategy",
             lambda servers, compressed: AsynchronousUpdates(
                 servers.membership, max_staleness=max_staleness, damping=rule, compressed=compressed
             ),
             Pace.OWN,
-            f"max_staleness={max_staleness}, damping={damping}, compensation={compensation}",
+            f"max_staleness={max_staleness}, damping={damping}, compensation={compensation}, replicas={replicas}",
             compression,
             options,
             cluster,
+            replicas,
         )
 
     def _begin_training(self) -> None:

@@ -54,6 +54,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         compression: the compressor of gradients.
         options: the options of the servers.
         cluster: the cluster, instead of that of TF_CONFIG.
+        replicas: in how many places variables are held.
     """
 
     sums_when_applied = True
@@ -67,6 +68,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         compression: Optional[Compressor],
         options: Optional[ParameterServerOptions],
         cluster: Optional[ClusterOrResolver],
+        replicas: int = 1,
     ) -> None:
         options = ParameterServerOptions() if options is None else options
         if not isinstance(options, ParameterServerOptions):
@@ -78,7 +80,9 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
                 f"{type(compression).__name__} does not work with parameter servers, which add up what each worker has sent; use "
                 "tfs.CollectiveAllReduceStrategy, or another compressor such as tfs.compression.TopK(0.01)"
             )
-        self._servers = _servers_of(found, kind, f"{described}, compression={compression!r}", options)
+        self._servers = _servers_of(
+            found, kind, f"{described}, compression={compression!r}", options, replicas
+        )
         self._compressed: Optional[CompressedPushes] = None
         if compression is not None:
             workers = self._servers.size if pace is not Pace.OWN else 1
@@ -158,6 +162,11 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def _coordinated_scope(self) -> Iterator[tf.distribute.Strategy]:
         """Opens the outermost scope, in which Estimator builds the graph and trains."""
+        if self._servers.generation is not None:
+            raise OptionsError(
+                "replicas=2 is for Keras: graphs that sessions run do not go on after a server was lost; leave replicas out with "
+                "Estimator, whose checkpoints continue training"
+            )
         with contextlib.ExitStack() as stack:
             stack.enter_context(carried_through())
             stack.enter_context(self._servers.detecting_failures())
@@ -240,7 +249,14 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         return self.extended.alone()
 
     def call(self, function, *args):
-        return self._servers.call(function, *args)
+        return self._servers.attempt(function, *args)
+
+    @property
+    def generation(self):
+        return self._servers.generation
+
+    def recover(self, error):
+        return self._servers.recover(error)
 
     @contextlib.contextmanager
     def one_op_seed(self) -> Iterator[int]:
@@ -258,19 +274,25 @@ def _assign(variables: Sequence[tf.Variable], values: Sequence[TensorLike]) -> N
 
 
 def _servers_of(
-    cluster: Optional[Cluster], kind: str, described: str, options: ParameterServerOptions
+    cluster: Optional[Cluster], kind: str, described: str, options: ParameterServerOptions, replicas: int
 ) -> Servers:
     name = f"{kind}/{next(_made)}"
     if cluster is None or cluster.task.role == "evaluator":
         return LocalServers(name)
     if "ps" not in cluster.addresses:
         raise ClusterConfigError(f"TF_CONFIG names no parameter server, which {kind} needs; {_REMEDY}")
+    if replicas > len(cluster.addresses["ps"]):
+        raise ClusterConfigError(
+            "replicas=2 keeps the copy of a server on another one, and TF_CONFIG names only one; list at least two "
+            '"ps" in the cluster'
+        )
     if cluster.task.role == "ps":
-        serve(cluster, options.timeout)
+        serve(cluster, options.timeout, replicas)
     return ConnectedServers(
         cluster,
         name,
         f"{kind}({described}), {options.describe()}",
         transport=options.transport,
         timeout=options.timeout,
+        replicas=replicas,
     )

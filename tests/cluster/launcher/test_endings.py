@@ -218,6 +218,24 @@ while not (folder / "again").exists():
     assert len(re.findall(r"worker 1 \(\S+\) ended with status 0", log)) == 1
 
 
+def test_a_server_that_is_lost_starts_again_while_workers_run(launcher):
+    code = """
+if role == "ps" and "TF_STRATEGIES_RESTARTED" not in os.environ:
+    sys.exit(9)
+if role == "ps":
+    (folder / "again").touch()
+while not (folder / "again").exists():
+    time.sleep(0.02)
+"""
+    options = ("--workers", "1", "--ps", "1", "--min-workers", "1", "--restarts", "1")
+    status, log = launcher.run(*options, code=code)
+    assert status == 0, log
+    assert re.search(
+        r"ps 0 ended with status 9 after .* s; the workers may wait for it \(--min-workers 1\), and it starts again in 1 s",
+        log,
+    )
+
+
 def test_a_job_that_outlives_workers_has_an_arbiter(launcher):
     code = """
 from tf_strategies.arbiter.asking import Arbiter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -144,6 +145,20 @@ def test_a_bad_last_step_is_refused(value) -> None:
 def test_a_bad_bound_on_staleness_is_refused(value) -> None:
     with pytest.raises(tfs.OptionsError, match=f"max_staleness .* got {value!r}"):
         tfs.AsyncParameterServerStrategy(max_staleness=value)
+
+
+@pytest.mark.parametrize("value", [0, 3, 1.5, "2", True])
+def test_a_bad_number_of_replicas_is_refused(value) -> None:
+    with pytest.raises(tfs.OptionsError, match=f"replicas must be 1 or 2; got {value!r}"):
+        tfs.AsyncParameterServerStrategy(replicas=value)
+
+
+@pytest.mark.parametrize("role", ["ps", "worker"])
+def test_a_copy_needs_another_server(role) -> None:
+    tasks = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+    cluster = Cluster.from_tf_config(json.dumps({"cluster": tasks, "task": {"type": role, "index": 0}}))
+    with pytest.raises(tfs.ClusterConfigError, match=r"replicas=2 keeps the copy .* list at least two"):
+        tfs.AsyncParameterServerStrategy(replicas=2, cluster=cluster)
 
 
 @pytest.mark.parametrize(

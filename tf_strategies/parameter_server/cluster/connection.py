@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Callable, ContextManager, Dict, Optional, Tuple
+import time
+import weakref
+from typing import Callable, ContextManager, Dict, Optional, Set, Tuple
 
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies import at_exit
+from tf_strategies._tf import compat
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import BootstrapError, ClusterConfigError
+from tf_strategies.native.channel import Channel
 from tf_strategies.parameter_server.cluster import heartbeat
 from tf_strategies.parameter_server.cluster.failure_detector import FailureDetector
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.servers import Servers
-from tf_strategies.parameter_server.cluster.transport import connect_transport
+from tf_strategies.parameter_server.cluster.standby import list_name
+from tf_strategies.parameter_server.cluster.transport import open_channels, transport_of
+from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.types import Result, Structure
 
 __all__ = ["ConnectedServers"]
+
+_RETRY_SECONDS = 0.5
+_REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
+_START_AGAIN = f", and its variables are lost. Look at its log, then {_REMEDY}"
+_WAITS = (
+    ". Look at its log, and start it again within {timeout:g} s: `fit` then goes on with the copy of its variables that the next "
+    f"server has. Loops of your own, and Estimator, end: for them {_REMEDY}"
+)
 
 
 class ConnectedServers(Servers):
@@ -32,20 +47,26 @@ class ConnectedServers(Servers):
         options: the options that must be equal on all workers, as text.
         transport: the transport of variables and gradients, as in ParameterServerOptions.
         timeout: seconds to wait for the servers, and for other workers later.
+        replicas: in how many places variables are held. With 2, training goes on when a lost server has started again.
 
     Raises:
         BootstrapError: a server does not answer, this task's address cannot be used, or another worker has other options.
     """
 
-    def __init__(self, cluster: Cluster, name: str, options: str, *, transport: str, timeout: float) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, options: str, *, transport: str, timeout: float, replicas: int
+    ) -> None:
         self.name = name
+        self._cluster, self._transport_option, self._replicas = cluster, transport, replicas
+        self._returns = 0
+        self._used = [_Used() for _ in cluster.addresses["ps"]]
         self.rank = cluster.rank or 0
         self.size = cluster.size
         self.timeout = timeout
         self._tasks = [Task("ps", index) for index in range(len(cluster.addresses["ps"]))]
         self._worker_names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.server_names = [cluster.name_of(task) for task in self._tasks]
-        protection = _connect(cluster, timeout)
+        protection = self._protection = _connect(cluster, timeout)
         own = cluster.task
         self.session_target = f"grpc://{cluster.address_of(own)}"
         self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
@@ -56,19 +77,12 @@ class ConnectedServers(Servers):
             )
         except tf.errors.InvalidArgumentError as error:
             raise BootstrapError(error.message) from None
-        self.transport = connect_transport(
-            self.device,
-            list(zip(self.server_names, cluster.addresses["ps"], self.devices)),
-            own=cluster.name_of(own),
-            my_host=split_address(cluster.address_of(own))[0],
-            transport=transport,
-            timeout=timeout,
-            protection=protection,
-        )
+        self.transport = transport_of(self.device, self._open_channels())
         self._failure_detector = FailureDetector(
             list(zip(self.server_names, cluster.addresses["ps"])),
             self.transport.fail,
             through_proxy=protection.has_gateway,
+            remedy=_START_AGAIN if replicas == 1 else _WAITS.format(timeout=timeout),
         )
         self._closed = False
         at_exit.register(self._leave_at_exit)
@@ -76,9 +90,105 @@ class ConnectedServers(Servers):
     def detecting_failures(self) -> ContextManager[None]:
         return self._failure_detector.watch()
 
+    def _open_channels(self) -> Optional[Dict[str, Channel]]:
+        cluster, own = self._cluster, self._cluster.task
+        return open_channels(
+            list(zip(self.server_names, cluster.addresses["ps"], self.devices)),
+            own=cluster.name_of(own),
+            my_host=split_address(cluster.address_of(own))[0],
+            transport=self._transport_option,
+            timeout=self.timeout,
+            protection=self._protection,
+        )
+
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
+        while True:
+            try:
+                return self.attempt(function, *args)
+            except ServerLostError as error:
+                if not self.recover(error):
+                    raise
+
+    def attempt(self, function: Callable[..., Result], *args: Structure) -> Result:
         with self._failure_detector.watch():
+            self._list_used()
             return self._failure_detector.call(function, *args)
+
+    @property
+    def generation(self) -> Optional[int]:
+        return None if self._replicas == 1 else self._returns
+
+    def recover(self, error: Exception) -> bool:
+        if self._replicas == 1 or not isinstance(error, tf.errors.OpError):
+            return False
+        lost = self._failure_detector.find_lost()
+        if not lost:
+            return False
+        own = self._cluster.name_of(self._cluster.task)
+        logging.warning("%s: %s", own, lost)
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                self._connect_again(lost, own, deadline)
+                break
+            except (tf.errors.UnavailableError, tf.errors.AbortedError, RuntimeError) as failure:
+                if isinstance(failure, ServerLostError) or time.monotonic() > deadline:
+                    raise
+                logging.warning("%s could not connect to its servers again, and retries: %s", own, failure)
+                time.sleep(_RETRY_SECONDS)
+        self._failure_detector.begin_again()
+        self._returns += 1
+        logging.warning("%s: all servers answer again", own)
+        return True
+
+    def _connect_again(self, lost: str, own: str, deadline: float) -> None:
+        servers = list(zip(self.server_names, self._cluster.addresses["ps"]))
+        try:
+            heartbeat.wait_until_all_are_ready(
+                own, servers, max(0.0, deadline - time.monotonic()), self._protection
+            )
+        except BootstrapError as error:
+            raise ServerLostError(f"{lost}. {error}") from error
+        _join_cluster(self._cluster)
+        for server, used in enumerate(self._used):
+            for name, (dtype, shape) in used.kinds.items():
+                variable = used.variables[name]()
+                if variable is not None:
+                    compat.renew_handle(variable, self._handle(server, name, shape, dtype))
+            if used.list is not None:
+                compat.renew_handle(
+                    used.list, self._handle(server, list_name(self.rank), tf.TensorShape([]), tf.string)
+                )
+                if not used.has_come_back():
+                    raise ServerLostError(
+                        f"{self.server_names[server]} came back without its variables, because no other server had "
+                        f"a whole copy of them; {_REMEDY}"
+                    )
+        self.membership.join()
+        channels = self._open_channels()
+        if channels is not None:
+            self.transport.renew(channels)
+
+    def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
+        variable = super().shared_variable(server, name, initial)
+        self._used[server].with_value.add(name)
+        return variable
+
+    def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
+        variable = super().named_variable(server, name, shape, dtype)
+        if self._replicas > 1:
+            self._used[server].add(name, variable)
+        return variable
+
+    def _list_used(self) -> None:
+        """Tells servers which variables this worker uses, so that they copy them."""
+        for server, used in enumerate(self._used):
+            if used.has_further:
+                used.has_further = False
+                if used.list is None:
+                    name = list_name(self.rank)
+                    used.list = super().named_variable(server, name, tf.TensorShape([]), tf.string)
+                used.list.assign(used.described())
 
     def require_all(self) -> None:
         self._failure_detector.require_all()
@@ -120,6 +230,40 @@ class ConnectedServers(Servers):
             )
 
 
+class _Used:
+    """The variables of a server that this worker uses.
+
+    Attributes:
+        kinds: the dtype and shape of each, by name.
+        variables: references to them, by name.
+        with_value: the names of those that have a value from the start.
+        list: the variable that lists them on the server; None before there are any.
+        has_further: whether some are not in the list yet.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: Dict[str, Tuple[tf.DType, tf.TensorShape]] = {}
+        self.variables: Dict[str, weakref.ref[tf.Variable]] = {}
+        self.with_value: Set[str] = set()
+        self.list: Optional[tf.Variable] = None
+        self.has_further = False
+
+    def add(self, name: str, variable: tf.Variable) -> None:
+        self.has_further = self.has_further or name not in self.kinds
+        self.kinds[name] = variable.dtype, variable.shape
+        self.variables[name] = weakref.ref(variable)
+
+    def has_come_back(self) -> bool:
+        """Returns True if the server has the variables that had values."""
+        expected = [self.list, *(self.variables[name]() for name in self.with_value)]
+        return all(bool(each.is_initialized()) for each in expected if each is not None)
+
+    def described(self) -> str:
+        return json.dumps(
+            {name: [dtype.name, shape.as_list()] for name, (dtype, shape) in self.kinds.items()}
+        )
+
+
 _connected: Optional[Tuple[Cluster, Protection]] = None
 
 
@@ -151,22 +295,27 @@ def _connect_tensorflow(cluster: Cluster, timeout: float, protection: Protection
         (cluster.name_of(Task("ps", index)), address) for index, address in enumerate(cluster.addresses["ps"])
     ]
     heartbeat.wait_until_all_are_ready(own, servers, timeout, protection)
-    jobs: Dict[str, object] = {
-        "ps": list(cluster.addresses["ps"]),
-        cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},
-    }
     protection.begin()
     try:
-        tf.config.experimental_connect_to_cluster(
-            tf.train.ClusterSpec(jobs),
-            job_name=cluster.task.role,
-            task_index=cluster.task.index,
-            protocol="grpc",
-            make_master_device_default=False,
-        )
+        _join_cluster(cluster)
         tf.config.list_logical_devices()  # starts the server of this task
     except (tf.errors.OpError, RuntimeError) as error:
         raise BootstrapError(
             f"{own} could not connect to its servers: {error}; check that no other process listens on its "
             f"address, and make the strategy before any other use of TensorFlow"
         ) from error
+
+
+def _join_cluster(cluster: Cluster) -> None:
+    """Connects TensorFlow to the servers as they are now. The server of this task starts at the first time."""
+    jobs: Dict[str, object] = {
+        "ps": list(cluster.addresses["ps"]),
+        cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},
+    }
+    tf.config.experimental_connect_to_cluster(
+        tf.train.ClusterSpec(jobs),
+        job_name=cluster.task.role,
+        task_index=cluster.task.index,
+        protocol="grpc",
+        make_master_device_default=False,
+    )

@@ -35,6 +35,7 @@ class FailureDetector:
         servers: (name, address) of each.
         on_lost: called once, with the reason.
         through_proxy: whether the addresses are those of gateways.
+        remedy: what happens, and what a user should do, after a loss.
     """
 
     def __init__(
@@ -43,23 +44,40 @@ class FailureDetector:
         on_lost: Callable[[str], None],
         *,
         through_proxy: bool,
+        remedy: str,
     ) -> None:
-        self._through_proxy = through_proxy
+        self._through_proxy, self._remedy = through_proxy, remedy
         self._servers = list(servers)
         self._tell = on_lost
         self._lock = threading.Lock()
-        self._lost = ""
+        self._lost, self._losses = "", 0
         self._open: List[compat.CancellationManager] = []
         self._watched: List[int] = []
-        self._heartbeats = [
+        self._heartbeats = self._begin_heartbeats()
+
+    def _begin_heartbeats(self) -> List[Heartbeat]:
+        return [
             Heartbeat(
                 name,
                 address,
                 lambda reason, name=name: self._on_lost(name, reason),
-                through_proxy=through_proxy,
+                through_proxy=self._through_proxy,
             )
             for name, address in self._servers
         ]
+
+    def find_lost(self) -> str:
+        """Returns what is to be said of the first server that was lost; "" if none is."""
+        if not self._lost:
+            self._find_lost()
+        return self._lost
+
+    def begin_again(self) -> None:
+        """Watches all servers anew, after the lost one has come back."""
+        self.stop()
+        with self._lock:
+            self._lost, self._losses = "", self._losses + 1
+        self._heartbeats = self._begin_heartbeats()
 
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         """Calls a tf.function. The call ends when a server is lost.
@@ -136,11 +154,8 @@ class FailureDetector:
         with self._lock:
             if self._lost:
                 return
-            self._lost = (
-                f"{name} no longer answers ({reason}), and its variables are lost. Look at its log, then "
-                f"start all servers and workers again. If there is a checkpoint, training continues from it"
-            )
-            waiting = list(self._open)
+            self._lost = f"{name} no longer answers ({reason}){self._remedy}"
+            waiting, losses = list(self._open), self._losses
         for manager in waiting:
             manager.start_cancel()
         try:
@@ -149,12 +164,12 @@ class FailureDetector:
             _log.exception("the loss of %s could not be reported to all calls that wait for it", name)
         threading.Thread(
             target=self._end_stuck,
-            args=(waiting, _is_silence(reason)),
+            args=(waiting, _is_silence(reason), losses),
             name="tf_strategies last resort",
             daemon=True,
         ).start()
 
-    def _end_stuck(self, waiting: List[compat.CancellationManager], hangs: bool) -> None:
+    def _end_stuck(self, waiting: List[compat.CancellationManager], hangs: bool, losses: int) -> None:
         """Ends this process if a call waits for a server that hangs, but keeps its connections open.
 
         TensorFlow cannot cancel such a call.
@@ -166,6 +181,8 @@ class FailureDetector:
         pause.wait(_CANCELLED_WITHIN_SECONDS)
         while True:
             with self._lock:
+                if self._losses != losses:
+                    return
                 watched = list(self._watched)
                 stuck = any(manager in self._open for manager in waiting)
             if stuck or (hangs and any(map(_is_in_tensorflow, watched))):

@@ -41,9 +41,14 @@ class Membership:
         self.size = len(names)
         self.timeout = timeout
         self.caller = ledger.Caller(name, rank, secrets.randbits(62))
+        self._names, self._options = list(names), options
+        self.join()
+
+    def join(self) -> None:
+        """Joins the ledgers of all servers, also again after one was lost."""
         for device in self.devices:
             with tf.device(device):
-                ledger.join(self.caller, names=names, options=options)
+                ledger.join(self.caller, names=self._names, options=self._options)
 
     def agree(self, what: str, text: str) -> None:
         """Raises InvalidArgumentError if another worker has given a different text for the same subject."""

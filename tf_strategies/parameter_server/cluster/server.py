@@ -16,6 +16,7 @@ from tf_strategies.native import channel, ledger_core, loader
 from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.readiness import make_ready
+from tf_strategies.parameter_server.cluster.standby import Standby
 
 __all__ = ["serve"]
 
@@ -25,7 +26,7 @@ _HERE = ("training", "idle")
 _ORDER = ("expected", "finished", "lost", "idle", "training")
 
 
-def serve(cluster: Cluster, timeout: float) -> NoReturn:
+def serve(cluster: Cluster, timeout: float, replicas: int) -> NoReturn:
     """Serves as a `ps` task, and then ends the process.
 
     The exit status is 0 if all workers have finished. It is 1, with the reason on standard error, if no
@@ -34,6 +35,8 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
     Args:
         cluster: the cluster of TF_CONFIG.
         timeout: the number of seconds to wait for missing workers.
+        replicas: in how many places variables are held. With 2, the next server has a copy of those of this one, which takes
+            them over when it starts again.
 
     Raises:
         BootstrapError: the address cannot be used.
@@ -43,6 +46,7 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
     protection = Protection(cluster)
     protection.accept_channels()
     protection.begin()
+    standby: Optional[Standby] = None
     try:
         server = tf.distribute.Server(
             _all_but_evaluators(cluster),
@@ -52,6 +56,10 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
             config=_threads(),
         )
         protection.cover()
+        if replicas > 1:
+            standby = Standby(server, cluster, protection)
+            if standby.take_over(timeout):
+                print(f"{own} has its variables back", flush=True)
         make_ready(server, cluster.address_of(cluster.task), through_proxy=protection.has_gateway)
     except BootstrapError:
         protection.close()
@@ -63,7 +71,12 @@ def serve(cluster: Cluster, timeout: float) -> NoReturn:
             f"other process listens on it"
         ) from error
     print(f"{own} serves {cluster.size} workers", flush=True)
-    reason = _Attendance(cluster, timeout, through_proxy=protection.has_gateway).wait_until_over()
+    if standby is not None:
+        standby.start()
+    attendance = _Attendance(cluster, timeout, standby, through_proxy=protection.has_gateway)
+    reason = attendance.wait_until_over()
+    if standby is not None:
+        standby.stop()
     time.sleep(_GOODBYE_SECONDS)
     if reason:
         print(f"{own} ends: {reason}", file=sys.stderr, flush=True)
@@ -91,8 +104,10 @@ def _threads() -> tf.compat.v1.ConfigProto:
 class _Attendance:
     """Watches the workers that have joined a ledger of this process."""
 
-    def __init__(self, cluster: Cluster, timeout: float, *, through_proxy: bool) -> None:
-        self._through_proxy = through_proxy
+    def __init__(
+        self, cluster: Cluster, timeout: float, standby: Optional[Standby], *, through_proxy: bool
+    ) -> None:
+        self._through_proxy, self._standby = through_proxy, standby
         self._tasks = cluster.worker_tasks
         self._addresses = [cluster.address_of(task) for task in self._tasks]
         self._names = [cluster.name_of(task) for task in self._tasks]
@@ -123,7 +138,12 @@ class _Attendance:
         """Returns the status of each worker, by rank. With several ledgers, the least advanced status counts."""
         found = ["expected"] * len(self._tasks)
         for name in ledger_core.names():
+            finished = set() if self._standby is None else self._standby.finished(name)
             for rank, member in enumerate(ledger_core.members(name)):
+                if rank in finished and member.incarnation == 0:
+                    ledger_core.mark_lost(name, rank, 0)  # nobody waits for it
+                    found[rank] = max(found[rank], "finished", key=_ORDER.index)
+                    continue
                 found[rank] = max(found[rank], member.status, key=_ORDER.index)
                 key = rank, member.incarnation
                 if member.status in _HERE and key not in self._heartbeats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from typing import Callable, ContextManager, List
+from typing import Callable, ContextManager, List, Optional
 
 import tensorflow as tf
 
@@ -62,6 +62,27 @@ class Servers(abc.ABC):
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         """Calls a tf.function that uses the servers."""
 
+    def attempt(self, function: Callable[..., Result], *args: Structure) -> Result:
+        """Does the same as `call`, but does not call the function again after a lost server has come back."""
+        return self.call(function, *args)
+
+    @property
+    def generation(self) -> Optional[int]:
+        """The number of times that lost servers have come back, after which functions are traced again; None: they never do."""
+        return None
+
+    def recover(self, error: Exception) -> bool:
+        """Waits until a lost server has come back, if it was the cause of an error.
+
+        Returns:
+            False if the error has another cause, or the variables of the server are lost.
+
+        Raises:
+            ServerLostError: the server has not come back in time, or without its variables.
+        """
+        del error
+        return False
+
     @abc.abstractmethod
     def require_all(self) -> None:
         """Raises ServerLostError if a server is lost."""
@@ -84,17 +105,20 @@ class Servers(abc.ABC):
     def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
         """Does the same as `shared_variable`, but it has no value until a worker assigns one."""
         with tf.device(self.devices[server]):
-            handle = compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
             return compat.BaseResourceVariable(
                 trainable=False,
                 shape=shape,
                 dtype=dtype,
-                handle=handle,
+                handle=self._handle(server, name, shape, dtype),
                 name=name,
                 handle_name=name,
                 unique_id=f"{self.name}/{name}",
                 in_graph_mode=False,
             )
+
+    def _handle(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+        with tf.device(self.devices[server]):
+            return compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
 
     def _initialize(self, variable: tf.Variable, initial: tf.Tensor, name: str) -> None:
         deadline = time.monotonic() + self.timeout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 from absl import logging
@@ -11,7 +11,7 @@ from tf_strategies.errors import BootstrapError
 from tf_strategies.native.channel import Channel
 from tf_strategies.parameter_server.cluster.protection import Protection
 
-__all__ = ["ChannelTransport", "Transport", "connect_transport"]
+__all__ = ["ChannelTransport", "Transport", "open_channels", "transport_of"]
 
 _LARGE_BYTES = 256 << 10  # the size from which channels are faster, as measured (benchmarks/NOTES.md)
 
@@ -39,6 +39,10 @@ class Transport:
 
     def fail(self, reason: str) -> None:
         """Ends all waits for tensors of a lost server. With gRPC, TensorFlow ends them itself."""
+
+    def renew(self, channels: Dict[str, Channel]) -> None:
+        """Takes new channels to the servers, after one was lost. With gRPC there are none."""
+        del channels
 
     def close(self) -> None:
         """Closes the transport. With gRPC there is nothing to close."""
@@ -68,6 +72,10 @@ class ChannelTransport(Transport):
         for channel in self._channels.values():
             channel.fail(reason)
 
+    def renew(self, channels: Dict[str, Channel]) -> None:
+        self.close()
+        self._channels = channels
+
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
@@ -89,8 +97,12 @@ def _is_large(tensor: tf.Tensor) -> bool:
     return elements * tensor.dtype.size >= _LARGE_BYTES
 
 
-def connect_transport(
-    device: str,
+def transport_of(device: str, channels: Optional[Dict[str, Channel]]) -> Transport:
+    """Returns the transport with these channels, by device; None: without channels."""
+    return Transport(device) if channels is None else ChannelTransport(device, channels)
+
+
+def open_channels(
     servers: Sequence[Tuple[str, str, str]],
     *,
     own: str,
@@ -98,11 +110,10 @@ def connect_transport(
     transport: str,
     timeout: float,
     protection: Protection,
-) -> Transport:
-    """Opens the transport that `ParameterServerOptions.transport` names.
+) -> Optional[Dict[str, Channel]]:
+    """Opens the channels of the transport that `ParameterServerOptions.transport` names.
 
     Args:
-        device: where this worker computes.
         servers: (name, address, device) of each.
         own: the name of this worker in messages.
         my_host: the host of this worker's address.
@@ -110,11 +121,14 @@ def connect_transport(
         timeout: the number of seconds that a tensor may take.
         protection: of this task.
 
+    Returns:
+        The channels by device of the server; None if TensorFlow's gRPC carries everything.
+
     Raises:
         BootstrapError: a channel cannot be opened, and `transport` is not "auto".
     """
     if transport == "grpc":
-        return Transport(device)
+        return None
     channels: Dict[str, Channel] = {}
     try:
         for name, address, place in servers:
@@ -133,5 +147,5 @@ def connect_transport(
         if transport != "auto":
             raise
         logging.warning("%s; gRPC, which is slower, carries variables and gradients instead", error)
-        return Transport(device)
-    return ChannelTransport(device, channels)
+        return None
+    return channels

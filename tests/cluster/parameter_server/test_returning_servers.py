@@ -1,0 +1,81 @@
+"""Servers of `AsyncParameterServerStrategy(replicas=2)` that are killed and start again while workers train."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Process, wait_until
+from tests.support.servers import ServerCluster
+
+_WORKER = "tests.cluster.parameter_server.returning_server_worker"
+_STEPS = 100
+_WORKERS = 2
+_END_SECONDS = 120
+_RESUMED_SECONDS = 10.0  # of which the new process takes most to start
+
+
+def ends_of_steps(worker: Process) -> list[float]:
+    return [float(at) for at in re.findall(r"^step \d+ at (\S+)", worker.log(), re.M)]
+
+
+def start_and_wait(cluster: ServerCluster, *arguments: str) -> list[Process]:
+    """Starts a cluster. Returns its workers when they have taken most steps of the first epoch."""
+    cluster.start(str(_STEPS), *arguments)
+    workers = [cluster[f"worker{index}"] for index in range(_WORKERS)]
+    most = _STEPS * 3 // 4
+    wait_until(lambda: all(len(ends_of_steps(each)) >= most for each in workers), _END_SECONDS, "the steps")
+    return workers
+
+
+@pytest.mark.parametrize(
+    ("killed", "optimizer", "transport"),
+    [
+        pytest.param(0, "adam", "auto", marks=pytest.mark.keras),
+        pytest.param(1, "adam", "grpc", marks=pytest.mark.any_line),
+    ],
+)
+def test_fit_goes_on_with_the_copy_when_a_killed_server_has_started_again(
+    killed: int, optimizer: str, transport: str, tmp_path: Path
+) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=_WORKERS) as cluster:
+        workers = start_and_wait(cluster, optimizer, transport)
+        cluster[f"ps{killed}"].kill()
+        at = time.monotonic()
+        again = cluster.start_one("ps", killed, str(_STEPS), optimizer, transport, again=" again")
+        for each in workers:
+            assert each.wait(_END_SECONDS) == 0
+            ends = ends_of_steps(each)
+            assert next(end for end in ends if end > at + 0.5) < at + _RESUMED_SECONDS
+            (end,) = re.findall(r"^ended with (\d+) updates, losses (.*)$", each.log(), re.M)
+            slowest = max(sum(at - 1.5 < end < at for end in ends_of_steps(worker)) for worker in workers)
+            assert int(end[0]) >= _WORKERS * (2 * _STEPS - 1 - slowest)
+            first, second = map(float, end[1].split())
+            assert (
+                second < first / 10
+            )  # an untrained server would begin the second epoch with a loss as at first
+        assert "has its variables back" in again.log()
+        for server in (again, cluster[f"ps{1 - killed}"]):
+            assert server.wait(20) == 0
+
+
+@pytest.mark.any_line
+def test_a_server_without_a_copy_ends_training(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _WORKER, servers=2, workers=_WORKERS) as cluster:
+        workers = start_and_wait(cluster, "adam", "grpc")
+        for index in (0, 1):
+            cluster[f"ps{index}"].kill()
+        again = [
+            cluster.start_one("ps", index, str(_STEPS), "adam", "grpc", again=" again") for index in (0, 1)
+        ]
+        for each in workers:
+            assert each.wait(_END_SECONDS) != 0
+            assert re.search(
+                r"ServerLostError: ps \d \(.*\) came back without its variables.* start all servers",
+                each.log(),
+            )
+        for each in again:
+            each.kill()  # it would wait for its workers
