@@ -146,6 +146,7 @@ ATTRIBUTES = {
     },
     "tf.Variable": {
         "_distributed_container": "the distributed variable that it is a part of",
+        "_handle": "the handle, which is another one when the server of the variable has started again",
         "_variable": "the variable that an AutoCastVariable of Keras 2 casts",
     },
     "Context": {

@@ -140,14 +140,14 @@ def _called_by_strategy(
 
 
 def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: str) -> StepFunction:
-    trains = name == "train_function"
+    trains, generation = name == "train_function", strategy.generation
 
     @functools.wraps(function)
     def call(*args: Any) -> Structure:
         try:
             return attempt(*args)
         except Exception as error:
-            if not _can_go_on(name, args[0]) or not strategy.recover(error):
+            if not _can_go_on(name, args[0]) or not strategy.recover(error, generation):
                 raise
         if name != "predict_function":
             _log.warning("the batches of the step that was cut off are left out of this epoch")
@@ -169,7 +169,7 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
         return result
 
     call.called_by_strategy = True  # type: ignore[attr-defined]
-    call.generation = strategy.generation  # type: ignore[attr-defined]
+    call.generation = generation  # type: ignore[attr-defined]
     return call
 
 

@@ -170,12 +170,16 @@ class WorkerStrategy:
         """Calls the function that runs the steps of `fit`, `evaluate` and `predict`."""
         return function(*args)
 
-    def recover(self, error: Exception) -> bool:
+    def recover(self, error: Exception, generation: Optional[int]) -> bool:
         """Waits until lost variables have come back, if they were the cause of an error of `call`.
 
         The functions of the model must then be traced again.
+
+        Args:
+            error: the error.
+            generation: the `generation` for which the function of the call was traced.
         """
-        del error
+        del error, generation
         return False
 
     def whole_data(self) -> ContextManager[None]:

@@ -255,8 +255,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def generation(self):
         return self._servers.generation
 
-    def recover(self, error):
-        return self._servers.recover(error)
+    def recover(self, error, generation):
+        return self._servers.recover(error, generation)
 
     @contextlib.contextmanager
     def one_op_seed(self) -> Iterator[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 import weakref
 from typing import Callable, ContextManager, Dict, Optional, Set, Tuple
@@ -58,7 +59,7 @@ class ConnectedServers(Servers):
     ) -> None:
         self.name = name
         self._cluster, self._transport_option, self._replicas = cluster, transport, replicas
-        self._returns = 0
+        self._returns, self._recovery = 0, threading.Lock()
         self._used = [_Used() for _ in cluster.addresses["ps"]]
         self.rank = cluster.rank or 0
         self.size = cluster.size
@@ -103,10 +104,11 @@ class ConnectedServers(Servers):
 
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
         while True:
+            generation = self.generation
             try:
                 return self.attempt(function, *args)
             except ServerLostError as error:
-                if not self.recover(error):
+                if not self.recover(error, generation):
                     raise
 
     def attempt(self, function: Callable[..., Result], *args: Structure) -> Result:
@@ -118,9 +120,13 @@ class ConnectedServers(Servers):
     def generation(self) -> Optional[int]:
         return None if self._replicas == 1 else self._returns
 
-    def recover(self, error: Exception) -> bool:
-        if self._replicas == 1 or not isinstance(error, tf.errors.OpError):
+    def recover(self, error: Exception, generation: Optional[int]) -> bool:
+        if generation is None or not isinstance(error, tf.errors.OpError):
             return False
+        with self._recovery:
+            return generation != self._returns or self._recover()
+
+    def _recover(self) -> bool:
         lost = self._failure_detector.find_lost()
         if not lost:
             return False
@@ -165,9 +171,7 @@ class ConnectedServers(Servers):
                         f"a whole copy of them; {_REMEDY}"
                     )
         self.membership.join()
-        channels = self._open_channels()
-        if channels is not None:
-            self.transport.renew(channels)
+        self.transport.renew(self._open_channels() or {})
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
         variable = super().shared_variable(server, name, initial)

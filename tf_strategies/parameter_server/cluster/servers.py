@@ -71,8 +71,12 @@ class Servers(abc.ABC):
         """The number of times that lost servers have come back, after which functions are traced again; None: they never do."""
         return None
 
-    def recover(self, error: Exception) -> bool:
+    def recover(self, error: Exception, generation: Optional[int]) -> bool:
         """Waits until a lost server has come back, if it was the cause of an error.
+
+        Args:
+            error: the error of a call.
+            generation: the `generation` when the call began.
 
         Returns:
             False if the error has another cause, or the variables of the server are lost.
@@ -80,7 +84,7 @@ class Servers(abc.ABC):
         Raises:
             ServerLostError: the server has not come back in time, or without its variables.
         """
-        del error
+        del error, generation
         return False
 
     @abc.abstractmethod

@@ -63,10 +63,16 @@ class ChannelTransport(Transport):
         self._channels = channels
 
     def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        return self._channels[server].pull(tensor) if _is_large(tensor) else super().pull(tensor, server)
+        channel = self._channel_for(tensor, server)
+        return super().pull(tensor, server) if channel is None else channel.pull(tensor)
 
     def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        return self._channels[server].push(tensor) if _is_large(tensor) else super().push(tensor, server)
+        channel = self._channel_for(tensor, server)
+        return super().push(tensor, server) if channel is None else channel.push(tensor)
+
+    def _channel_for(self, tensor: tf.Tensor, server: str) -> Optional[Channel]:
+        """Returns the channel if it is faster than gRPC. After a server was lost there may be none any more."""
+        return self._channels.get(server) if _is_large(tensor) else None
 
     def fail(self, reason: str) -> None:
         for channel in self._channels.values():
