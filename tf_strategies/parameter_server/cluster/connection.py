@@ -170,6 +170,7 @@ class ConnectedServers(Servers):
                         f"{self.server_names[server]} came back without its variables, because no other server had "
                         f"a whole copy of them; {_REMEDY}"
                     )
+                used.has_further = True  # the list may be that of a moment before
         self.membership.join()
         self.transport.renew(self._open_channels() or {})
 
@@ -188,11 +189,11 @@ class ConnectedServers(Servers):
         """Tells servers which variables this worker uses, so that they copy them."""
         for server, used in enumerate(self._used):
             if used.has_further:
-                used.has_further = False
                 if used.list is None:
                     name = list_name(self.rank)
                     used.list = super().named_variable(server, name, tf.TensorShape([]), tf.string)
                 used.list.assign(used.described())
+                used.has_further = False
 
     def require_all(self) -> None:
         self._failure_detector.require_all()

@@ -67,7 +67,6 @@ class Standby:
         self._here, self._there = f"/job:ps/task:{own}", f"/job:ps/task:{following.index}"
         self._container = f"copy of ps {own}"
         self._target = server.target
-        self._copier: Optional[_Copier] = None
         self._stopped = threading.Event()
         self._finished: Dict[str, Set[int]] = {}
 
@@ -129,7 +128,7 @@ class Standby:
                 session = session or self._session()
                 self._copy(session)
                 copied, warned = time.monotonic(), False
-            except tf.errors.OpError as error:
+            except Exception as error:  # a copy that stops must be noticed, whatever the reason
                 if session is not None:
                     session.close()
                     session = None
@@ -141,7 +140,7 @@ class Standby:
                         self._name,
                         self._following,
                         silent,
-                        error.message.splitlines()[0][:200],
+                        str(error).partition("\n")[0][:200],
                     )
             pause = max(_LEAST_PAUSE_SECONDS, _COPY_EVERY_SECONDS - (time.monotonic() - began))
 
