@@ -51,10 +51,15 @@ class Job:
             numbers = ["-np", str(self._workers), "--min-np", "1", "--max-np", str(self._workers)]
             gloo = ["--gloo", "--network-interfaces", "lo", "--host-discovery-script", str(hosts)]
             worker = [str(program.parent / "python"), "-m", "benchmarks.horovod_elastic_worker"]
-            return self._run([str(program), *numbers, *gloo, *worker], fault)
+            return self._run([str(program), *numbers, *gloo, *worker], fault, may_fail=fault)
 
-    def _run(self, command: list[str], fault: bool) -> tuple[float, float]:
+    def _run(self, command: list[str], fault: bool, *, may_fail: bool = False) -> tuple[float, float]:
         """Runs a job. Returns the median of a step of rank 0 in seconds, and the time lost by the fault, or 0.
+
+        Args:
+            command: starts the job.
+            fault: whether a worker kills itself.
+            may_fail: whether the job may report the lost worker as its failure, although the others went on.
 
         Raises:
             RuntimeError: the job failed; its output is in the message.
@@ -69,7 +74,7 @@ class Job:
                 command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_JOB
             )
             ends = [(int(step), float(at)) for step, at in _lines(folder / "steps0")]
-            if done.returncode and not (fault and ends and ends[-1][0] > self._kill_at):
+            if done.returncode and not (may_fail and ends and ends[-1][0] > self._kill_at):
                 raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
             seconds = [after - at for (_, at), (_, after) in zip(ends[5:], ends[6:])]
             if not fault:

@@ -30,6 +30,7 @@ __all__ = [
     "init_handler_keras2",
     "init_iterator_keras3",
     "reset_iterator_keras3",
+    "wait_for_steps",
 ]
 
 
@@ -84,6 +85,22 @@ def reset_iterator_keras3(reset: Callable[..., None], keras: ModuleType) -> Call
             self._num_batches = self._steps
 
     return reset_steps
+
+
+def wait_for_steps(wait: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
+    """Returns the method that waits for the steps of an epoch, changed to wait for lost variables that come back, too."""
+    del keras
+
+    @functools.wraps(wait)
+    def wait_or_recover(self: DataLoop) -> None:
+        strategy = getattr(self, "_distribute_strategy", None) or tf.distribute.get_strategy()
+        try:
+            wait(self)
+        except tf.errors.OpError as error:
+            if not isinstance(strategy, WorkerStrategy) or not strategy.recover(error, strategy.generation):
+                raise
+
+    return wait_or_recover
 
 
 def init_handler_keras2(made: Callable[..., None], keras: ModuleType) -> Callable[..., None]:

@@ -14,7 +14,7 @@ from tf_strategies.keras import prediction_order, refusals
 from tf_strategies.keras.fit_types import StepFunction
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import forget_loops
-from tf_strategies.keras.running_fit import fit_runs
+from tf_strategies.keras.running_fit import fit_runs, is_fitting
 from tf_strategies.keras.single_batch import as_dataset, own_rows
 from tf_strategies.keras.types import Model
 from tf_strategies.keras.worker_strategy import WorkerStrategy
@@ -63,14 +63,14 @@ def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Res
 def evaluate(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.evaluate`, which tells the strategy that the model is only evaluated."""
     del keras
-    return _within(refusals.before_testing(original), "whole_data")
+    return _begun_again(_within(refusals.before_testing(original), "whole_data"))
 
 
 def predict(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
     """Returns `Model.predict`, which does the same, and returns rows in the order of the dataset."""
     # Keras 2 keeps the order itself.
     in_order = prediction_order.in_order if hasattr(keras, "random") else lambda found: found
-    return in_order(_within(original, "whole_data"))
+    return _begun_again(in_order(_within(original, "whole_data")))
 
 
 def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
@@ -122,6 +122,27 @@ def _within(original: Callable[..., Result], context: str) -> Callable[..., Resu
     return loop
 
 
+def _begun_again(loop: Callable[..., Result]) -> Callable[..., Result]:
+    """Returns a loop that begins again from the start when lost variables have come back, if its data can be read again."""
+
+    @functools.wraps(loop)
+    def call(self: Model, *args: Any, **kwargs: Any) -> Result:
+        strategy = self.distribute_strategy
+        if not isinstance(strategy, WorkerStrategy):
+            return loop(self, *args, **kwargs)
+        data = args[0] if args else kwargs.get("x")
+        while True:
+            generation = strategy.generation
+            try:
+                return loop(self, *args, **kwargs)
+            except Exception as error:
+                if hasattr(data, "__next__") or not strategy.recover(error, generation):
+                    raise
+            _log.warning("%s begins again", loop.__name__)
+
+    return call
+
+
 def _called_by_strategy(
     original: Callable[..., Optional[StepFunction]], name: str
 ) -> Callable[..., Optional[StepFunction]]:
@@ -144,15 +165,16 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
 
     @functools.wraps(function)
     def call(*args: Any) -> Structure:
+        if strategy.generation != generation and not isinstance(strategy, GroupStrategy):
+            _forget_loops_of_another_group(model, strategy)
+            return getattr(model, name)(*args)
         try:
             return attempt(*args)
         except Exception as error:
-            if not _can_go_on(name, args[0]) or not strategy.recover(error, generation):
+            if not (trains and is_fitting(model)) or not strategy.recover(error, generation):
                 raise
-        if name != "predict_function":
-            _log.warning("the batches of the step that was cut off are left out of this epoch")
-        _trace_again(model)
-        return getattr(model, name)(*args)
+        _log.warning("the batches of the step that was cut off are left out of this epoch")
+        return call(*args)
 
     def attempt(*args: Any) -> Structure:
         if not trains:
@@ -173,12 +195,6 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
     return call
 
 
-def _can_go_on(name: str, data: object) -> bool:
-    """Returns True if a loop may call its function again: with further batches, or with the same ones to predict."""
-    is_iterator = isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator))
-    return is_iterator == (name != "predict_function")
-
-
 def _trace_again(model: Model) -> None:
     """Makes the functions of the model again, also those of a loop that waits for another one."""
     names = [each for each in _FUNCTIONS if getattr(model, each) is not None]
@@ -189,11 +205,15 @@ def _trace_again(model: Model) -> None:
 
 
 def _forget_loops_of_another_group(model: Model, strategy: tf.distribute.Strategy) -> None:
-    """Forgets functions that were traced for a group which has changed since."""
+    """Forgets functions that were traced for a group which has changed since, or for servers that have come back since."""
     now = getattr(strategy, "generation", None)
     functions = (model.train_function, model.test_function, model.predict_function)
-    if any(getattr(each, "generation", now) != now for each in functions):
+    if not any(getattr(each, "generation", now) != now for each in functions):
+        return
+    if isinstance(strategy, GroupStrategy):
         forget_loops(model)
+    else:
+        _trace_again(model)  # its loops may be running
 
 
 def _sums_logs(model: Model) -> bool:

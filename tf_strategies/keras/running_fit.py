@@ -35,6 +35,7 @@ __all__ = [
     "awaits_loop",
     "calls_callbacks",
     "fit_runs",
+    "is_fitting",
     "note_callbacks",
     "note_loop",
     "running_callbacks",
@@ -354,6 +355,11 @@ def fit_runs(model: Model, epochs: int, callbacks: Union[Callbacks, CallbackList
             yield
     finally:
         stack.pop()
+
+
+def is_fitting(model: Model) -> bool:
+    """Returns True within a `fit` of the model on this thread."""
+    return any(parts.model is model for parts in _stack())
 
 
 def awaits_loop() -> bool:

@@ -171,13 +171,13 @@ class WorkerStrategy:
         return function(*args)
 
     def recover(self, error: Exception, generation: Optional[int]) -> bool:
-        """Waits until lost variables have come back, if they were the cause of an error of `call`.
+        """Waits until lost variables have come back, if they were the cause of an error.
 
-        The functions of the model must then be traced again.
+        The functions of the model must then be traced again. Returns False if the error had another cause.
 
         Args:
             error: the error.
-            generation: the `generation` for which the function of the call was traced.
+            generation: the `generation` when the call began that failed.
         """
         del error, generation
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Callable, ContextManager, Dict, Hashable, Iterable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -119,6 +120,7 @@ class ServerAccess:
         """
         results = []
         step = current_step()
+        may_repeat = how == "assign" and step is None and tf.executing_eagerly()
         if step is not None:
             step.settle()
             step.forget(variable)
@@ -126,8 +128,9 @@ class ServerAccess:
             if step is not None:
                 step.require_on_server(part.device)
                 step.forget(part.variable)
+            write = functools.partial(getattr(part.variable, how), piece, **kwargs)
             with tf.device(part.device):
-                results.append(getattr(part.variable, how)(piece, **kwargs))
+                results.append(self._call(write) if may_repeat else write())
         return results
 
     def to_server(self, device: str, value: Value) -> Value:

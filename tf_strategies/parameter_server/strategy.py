@@ -83,6 +83,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         self._servers = _servers_of(
             found, kind, f"{described}, compression={compression!r}", options, replicas
         )
+        self._has_copies = replicas > 1
         self._compressed: Optional[CompressedPushes] = None
         if compression is not None:
             workers = self._servers.size if pace is not Pace.OWN else 1
@@ -162,7 +163,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def _coordinated_scope(self) -> Iterator[tf.distribute.Strategy]:
         """Opens the outermost scope, in which Estimator builds the graph and trains."""
-        if self._servers.generation is not None:
+        if self._has_copies:
             raise OptionsError(
                 "replicas=2 is for Keras: graphs that sessions run do not go on after a server was lost; leave replicas out with "
                 "Estimator, whose checkpoints continue training"

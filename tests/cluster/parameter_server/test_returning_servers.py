@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.parameter_server.returning_server_loops import LOOPS
 from tests.support.processes import Process, wait_until
 from tests.support.servers import ServerCluster
 
 _WORKER = "tests.cluster.parameter_server.returning_server_worker"
+_LOOPS = "tests.cluster.parameter_server.returning_server_loops"
 _STEPS = 100
 _WORKERS = 2
 _END_SECONDS = 120
@@ -79,3 +81,24 @@ def test_a_server_without_a_copy_ends_training(tmp_path: Path) -> None:
             )
         for each in again:
             each.kill()  # it would wait for its workers
+
+
+def test_loops_begin_again_or_end_when_a_server_is_killed(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _LOOPS, servers=2, workers=1) as cluster:
+        cluster.start(str(tmp_path))
+        worker = cluster["worker0"]
+        servers = {index: cluster[f"ps{index}"] for index in (0, 1)}
+        for loop, index in LOOPS.items():
+            worker.wait_for_text(f"in {loop}: kill ps {index}", _END_SECONDS)
+            servers[index].kill()
+            (tmp_path / f"killed in {loop}").touch()
+            if loop == "train_on_batch":
+                worker.wait_for_text(r"train_on_batch ended with ps 1 .* Other loops end", _END_SECONDS)
+            servers[index] = cluster.start_one("ps", index, str(tmp_path), again=f" after {loop}")
+        assert worker.wait(_END_SECONDS) == 0
+        after, before = map(
+            float, re.search(r"^trained with a loss of (.*), before (.*)$", worker.log(), re.M).groups()
+        )
+        assert after <= before  # an untrained model would have a greater one
+        for server in servers.values():
+            assert server.wait(20) == 0

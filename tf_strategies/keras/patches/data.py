@@ -28,6 +28,8 @@ DATA: Tuple[Patch, ...] = (
         KERAS3,
         "3.9",
     ),
+    Patch(_ITERATOR, "tf_sync", data_loop.wait_for_steps, "goes on when lost variables come back", KERAS3),
+    Patch(_HANDLER, "sync", data_loop.wait_for_steps, "goes on when lost variables come back", until=KERAS3),
     Patch(_ITERATOR, "reset", data_loop.reset_iterator_keras3, "keeps the count of steps", "3.7"),
     Patch(
         "Model",

@@ -24,7 +24,7 @@ from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.cluster.standby import list_name
-from tf_strategies.parameter_server.cluster.transport import open_channels, transport_of
+from tf_strategies.parameter_server.cluster.transport import Transport, open_channels
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.types import Result, Structure
 
@@ -34,8 +34,8 @@ _RETRY_SECONDS = 0.5
 _REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
 _START_AGAIN = f", and its variables are lost. Look at its log, then {_REMEDY}"
 _WAITS = (
-    ". Look at its log, and start it again within {timeout:g} s: `fit` then goes on with the copy of its variables that the next "
-    f"server has. Loops of your own, and Estimator, end: for them {_REMEDY}"
+    ". Look at its log, and start it again within {timeout:g} s: `fit`, `evaluate` and `predict` then go on with the copy of its "
+    f"variables that the next server has. Other loops end: for them {_REMEDY}"
 )
 
 
@@ -78,7 +78,7 @@ class ConnectedServers(Servers):
             )
         except tf.errors.InvalidArgumentError as error:
             raise BootstrapError(error.message) from None
-        self.transport = transport_of(self.device, self._open_channels())
+        self.transport = Transport(self.device, self._open_channels())
         self._failure_detector = FailureDetector(
             list(zip(self.server_names, cluster.addresses["ps"])),
             self.transport.fail,
@@ -89,9 +89,12 @@ class ConnectedServers(Servers):
         at_exit.register(self._leave_at_exit)
 
     def detecting_failures(self) -> ContextManager[None]:
+        if self._replicas > 1 and self._failure_detector.has_lost:
+            with self._recovery:
+                self._recover()
         return self._failure_detector.watch()
 
-    def _open_channels(self) -> Optional[Dict[str, Channel]]:
+    def _open_channels(self) -> Dict[str, Channel]:
         cluster, own = self._cluster, self._cluster.task
         return open_channels(
             list(zip(self.server_names, cluster.addresses["ps"], self.devices)),
@@ -123,6 +126,8 @@ class ConnectedServers(Servers):
     def recover(self, error: Exception, generation: Optional[int]) -> bool:
         if generation is None or not isinstance(error, tf.errors.OpError):
             return False
+        if isinstance(error, tf.errors.OutOfRangeError):  # the data have ended
+            return False
         with self._recovery:
             return generation != self._returns or self._recover()
 
@@ -138,8 +143,12 @@ class ConnectedServers(Servers):
                 self._connect_again(lost, own, deadline)
                 break
             except (tf.errors.UnavailableError, tf.errors.AbortedError, RuntimeError) as failure:
-                if isinstance(failure, ServerLostError) or time.monotonic() > deadline:
+                if isinstance(failure, ServerLostError):
                     raise
+                if time.monotonic() > deadline:
+                    raise ServerLostError(
+                        f"{lost}. {own} could not connect to it again: {failure}"
+                    ) from failure
                 logging.warning("%s could not connect to its servers again, and retries: %s", own, failure)
                 time.sleep(_RETRY_SECONDS)
         self._failure_detector.begin_again()
@@ -172,11 +181,12 @@ class ConnectedServers(Servers):
                     )
                 used.has_further = True  # the list may be that of a moment before
         self.membership.join()
-        self.transport.renew(self._open_channels() or {})
+        self.transport.renew(self._open_channels())
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
         variable = super().shared_variable(server, name, initial)
-        self._used[server].with_value.add(name)
+        if self._replicas > 1:
+            self._used[server].with_value.add(name)
         return variable
 
     def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:

@@ -66,6 +66,11 @@ class FailureDetector:
             for name, address in self._servers
         ]
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether a server is known to be lost."""
+        return bool(self._lost)
+
     def find_lost(self) -> str:
         """Returns what is to be said of the first server that was lost; "" if none is."""
         if not self._lost:

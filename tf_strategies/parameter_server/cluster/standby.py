@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Hashable, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies.cluster import Cluster, Task
+from tf_strategies.errors import BootstrapError
 from tf_strategies.native import ledger, ledger_core
 from tf_strategies.parameter_server.cluster import heartbeat
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.texts import utf8
-from tf_strategies.types import JsonObject
+from tf_strategies.types import JsonObject, Result, Unchecked
 
 __all__ = ["Standby", "list_name"]
 
@@ -51,7 +52,7 @@ class _Kind(NamedTuple):
 
 
 class Standby:
-    """Copies this server to the next one, about once a second, and takes the copy over when this server starts.
+    """Copies this server to the next one every 0.7 seconds, and takes the copy over when this server starts.
 
     Args:
         server: the TensorFlow server of this process.
@@ -80,13 +81,26 @@ class Standby:
             False if the next server has no copy, as at the start of training.
 
         Raises:
-            tf.errors.OpError: the next server was lost meanwhile.
+            BootstrapError: the copy could not be read.
         """
-        deadline = time.monotonic() + timeout
+        try:
+            return self._take_over(timeout)
+        except tf.errors.OpError as error:
+            raise BootstrapError(
+                f"{self._name} could not take its variables over from {self._following}: {error.message}; start {self._name} "
+                f"again when {self._following} runs"
+            ) from error
+
+    def _take_over(self, timeout: float) -> bool:
+        began, said = time.monotonic(), False
         while reason := heartbeat.error_of_request(
             self._address, _ASK_SECONDS, through_proxy=self._through_proxy
         ):
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > _SILENT_SECONDS and not said:
+                said = True
+                print(f"{self._name} waits for {self._following} ({reason})", flush=True)
+            if waited > timeout:
                 logging.warning(
                     "%s begins without a copy: %s does not answer (%s)", self._name, self._following, reason
                 )
@@ -150,12 +164,12 @@ class Standby:
             members = ledger_core.members(name)
             kinds = session.listed(name, range(len(members)))
             step = session.step(name)
-            copied = session.copy(kinds)
+            session.copy(kinds)
             finished = {rank for rank, member in enumerate(members) if member.status == "finished"}
             state[name] = {
                 "step": step,
                 "finished": sorted(finished | self.finished(name)),
-                "variables": [[key[1], kind.dtype, list(kind.shape)] for key, kind in copied.items()],
+                "variables": [[key[1], kind.dtype, list(kind.shape)] for key, kind in kinds.items()],
             }
         if state:
             session.set_state(state)
@@ -178,7 +192,7 @@ class _Copier:
         )
         self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
         self._options = tf.compat.v1.RunOptions(timeout_in_ms=int(1e3 * _RUN_SECONDS))
-        self._made: Dict[object, object] = {}
+        self._made: Dict[Hashable, Unchecked] = {}
 
     def __enter__(self) -> _Copier:
         return self
@@ -204,10 +218,9 @@ class _Copier:
             kinds.update({(name, variable): _Kind(dtype, tuple(shape)) for variable, (dtype, shape) in used})
         return {key: kinds[key] for key in self._with_values(kinds)}
 
-    def copy(self, kinds: Dict[Key, _Kind]) -> Dict[Key, _Kind]:
-        """Copies variables to the next server. Returns them."""
+    def copy(self, kinds: Dict[Key, _Kind]) -> None:
+        """Copies variables to the next server."""
         self._run([self._move(key, kind, out=True) for key, kind in kinds.items()])
-        return kinds
 
     def take_over(self, kinds: Dict[Key, _Kind]) -> None:
         """Copies variables back from the next server."""
@@ -285,16 +298,17 @@ class _Copier:
 
         return self._once(("handle", device, container, name, kind), handle)
 
-    def _on_here(self, build):
+    def _on_here(self, build: Callable[[], Result]) -> Result:
         with tf.device(self._here):
             return build()
 
-    def _once(self, key: object, make):
+    def _once(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """Returns what `make` has added to the graph when it was first called for the key."""
         if key not in self._made:
             with self._graph.as_default():
                 self._made[key] = make()
-        return self._made[key]
+        made: Result = self._made[key]
+        return made
 
     def _run(self, fetches: Sequence[object]) -> list:
         return self._session.run(list(fetches), options=self._options) if fetches else []

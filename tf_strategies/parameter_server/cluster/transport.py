@@ -11,78 +11,51 @@ from tf_strategies.errors import BootstrapError
 from tf_strategies.native.channel import Channel
 from tf_strategies.parameter_server.cluster.protection import Protection
 
-__all__ = ["ChannelTransport", "Transport", "open_channels", "transport_of"]
+__all__ = ["Transport", "open_channels"]
 
 _LARGE_BYTES = 256 << 10  # the size from which channels are faster, as measured (benchmarks/NOTES.md)
 
 
 class Transport:
-    """Carries tensors by TensorFlow's gRPC: an operation gets its inputs from other devices.
+    """Carries large tensors by channels, within functions, and all others by TensorFlow's gRPC.
+
+    Small tensors, and tensors outside of functions, go by gRPC: an operation gets its inputs from other devices.
 
     Args:
         device: where this worker computes.
+        channels: the channels by device of the server; none if gRPC carries everything.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, channels: Optional[Dict[str, Channel]] = None) -> None:
         self.device = device
+        self._channels = channels or {}
 
     def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
         """Returns a server's tensor on this worker."""
-        del server
+        if server in self._channels and _is_large(tensor):
+            return self._channels[server].pull(tensor)
         with tf.device(self.device):
             return tf.identity(tensor)
 
     def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
         """Returns this worker's tensor on a server."""
+        if server in self._channels and _is_large(tensor):
+            return self._channels[server].push(tensor)
         with tf.device(server):
             return tf.identity(tensor)
 
     def fail(self, reason: str) -> None:
         """Ends all waits for tensors of a lost server. With gRPC, TensorFlow ends them itself."""
-
-    def renew(self, channels: Dict[str, Channel]) -> None:
-        """Takes new channels to the servers, after one was lost. With gRPC there are none."""
-        del channels
-
-    def close(self) -> None:
-        """Closes the transport. With gRPC there is nothing to close."""
-
-
-class ChannelTransport(Transport):
-    """Carries large tensors by channels, within functions.
-
-    Small tensors, and tensors outside of functions, go by gRPC.
-
-    Args:
-        device: where this worker computes.
-        channels: the channels by device of the server.
-    """
-
-    def __init__(self, device: str, channels: Dict[str, Channel]) -> None:
-        super().__init__(device)
-        self._channels = channels
-
-    def pull(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        channel = self._channel_for(tensor, server)
-        return super().pull(tensor, server) if channel is None else channel.pull(tensor)
-
-    def push(self, tensor: tf.Tensor, server: str) -> tf.Tensor:
-        channel = self._channel_for(tensor, server)
-        return super().push(tensor, server) if channel is None else channel.push(tensor)
-
-    def _channel_for(self, tensor: tf.Tensor, server: str) -> Optional[Channel]:
-        """Returns the channel if it is faster than gRPC. After a server was lost there may be none any more."""
-        return self._channels.get(server) if _is_large(tensor) else None
-
-    def fail(self, reason: str) -> None:
         for channel in self._channels.values():
             channel.fail(reason)
 
     def renew(self, channels: Dict[str, Channel]) -> None:
+        """Takes new channels to the servers, after one was lost."""
         self.close()
         self._channels = channels
 
     def close(self) -> None:
+        """Closes the channels."""
         for channel in self._channels.values():
             channel.close()
 
@@ -103,11 +76,6 @@ def _is_large(tensor: tf.Tensor) -> bool:
     return elements * tensor.dtype.size >= _LARGE_BYTES
 
 
-def transport_of(device: str, channels: Optional[Dict[str, Channel]]) -> Transport:
-    """Returns the transport with these channels, by device; None: without channels."""
-    return Transport(device) if channels is None else ChannelTransport(device, channels)
-
-
 def open_channels(
     servers: Sequence[Tuple[str, str, str]],
     *,
@@ -116,7 +84,7 @@ def open_channels(
     transport: str,
     timeout: float,
     protection: Protection,
-) -> Optional[Dict[str, Channel]]:
+) -> Dict[str, Channel]:
     """Opens the channels of the transport that `ParameterServerOptions.transport` names.
 
     Args:
@@ -128,13 +96,13 @@ def open_channels(
         protection: of this task.
 
     Returns:
-        The channels by device of the server; None if TensorFlow's gRPC carries everything.
+        The channels by device of the server; none if TensorFlow's gRPC carries everything.
 
     Raises:
         BootstrapError: a channel cannot be opened, and `transport` is not "auto".
     """
     if transport == "grpc":
-        return None
+        return {}
     channels: Dict[str, Channel] = {}
     try:
         for name, address, place in servers:
@@ -153,5 +121,5 @@ def open_channels(
         if transport != "auto":
             raise
         logging.warning("%s; gRPC, which is slower, carries variables and gradients instead", error)
-        return None
+        return {}
     return channels
