@@ -45,7 +45,7 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends.
         replicas: in how many places variables are held, 1 or 2. With 2 the next server has a copy of the variables of each, which
-            is less than a second old. `fit` goes on when a lost server has started again.
+            is made every 0.7 seconds. `fit` goes on when a lost server has started again.
         options: the placement of variables, the transport and the timeout.
         cluster: the tasks, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 

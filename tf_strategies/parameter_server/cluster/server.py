@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from typing import Dict, List, NoReturn, Optional, Tuple
@@ -58,8 +59,10 @@ def serve(cluster: Cluster, timeout: float, replicas: int) -> NoReturn:
         protection.cover()
         if replicas > 1:
             standby = Standby(server, cluster, protection)
-            if standby.take_over(timeout):
-                print(f"{own} has its variables back", flush=True)
+            at = standby.take_over(timeout)
+            if at is not None:
+                when = datetime.datetime.fromtimestamp(at).isoformat(" ", "milliseconds")
+                print(f"{own} has its variables back, as they were at {when}", flush=True)
         make_ready(server, cluster.address_of(cluster.task), through_proxy=protection.has_gateway)
     except BootstrapError:
         protection.close()

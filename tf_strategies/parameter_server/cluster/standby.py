@@ -71,14 +71,14 @@ class Standby:
         self._stopped = threading.Event()
         self._finished: Dict[str, Set[int]] = {}
 
-    def take_over(self, timeout: float) -> bool:
+    def take_over(self, timeout: float) -> Optional[float]:
         """Gives this server what an earlier process of it held, before any worker connects.
 
         Args:
             timeout: the number of seconds to wait for the next server.
 
         Returns:
-            False if the next server has no copy, as at the start of training.
+            When the copy was begun, in seconds since the epoch; None if the next server has no copy, as at the start of training.
 
         Raises:
             BootstrapError: the copy could not be read.
@@ -91,7 +91,7 @@ class Standby:
                 f"again when {self._following} runs"
             ) from error
 
-    def _take_over(self, timeout: float) -> bool:
+    def _take_over(self, timeout: float) -> Optional[float]:
         began, said = time.monotonic(), False
         while reason := heartbeat.error_of_request(
             self._address, _ASK_SECONDS, through_proxy=self._through_proxy
@@ -104,18 +104,18 @@ class Standby:
                 logging.warning(
                     "%s begins without a copy: %s does not answer (%s)", self._name, self._following, reason
                 )
-                return False
+                return None
             time.sleep(_RETRY_SECONDS)
         with self._session() as session:
             state = session.state()
             if state is None:
-                return False
-            for name, kept in state.items():
+                return None
+            for name, kept in state["ledgers"].items():
                 kinds = {(name, each): _Kind(dtype, tuple(shape)) for each, dtype, shape in kept["variables"]}
                 session.take_over(kinds)
                 session.set_step(name, kept["step"])
                 self._finished[name] = set(kept["finished"])
-        return True
+        return float(state["at"])
 
     def finished(self, name: str) -> Set[int]:
         """Returns the workers that had finished with a ledger before this process began."""
@@ -159,20 +159,21 @@ class Standby:
             pause = max(_LEAST_PAUSE_SECONDS, _COPY_EVERY_SECONDS - (time.monotonic() - began))
 
     def _copy(self, session: _Copier) -> None:
-        state: JsonObject = {}
+        ledgers: JsonObject = {}
+        at = time.time()
         for name in ledger_core.names():
             members = ledger_core.members(name)
             kinds = session.listed(name, range(len(members)))
             step = session.step(name)
             session.copy(kinds)
             finished = {rank for rank, member in enumerate(members) if member.status == "finished"}
-            state[name] = {
+            ledgers[name] = {
                 "step": step,
                 "finished": sorted(finished | self.finished(name)),
                 "variables": [[key[1], kind.dtype, list(kind.shape)] for key, kind in kinds.items()],
             }
-        if state:
-            session.set_state(state)
+        if ledgers:
+            session.set_state({"at": at, "ledgers": ledgers})
 
 
 class _Copier:
