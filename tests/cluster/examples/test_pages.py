@@ -62,9 +62,9 @@ def test_python_blocks_run_on_two_workers(tmp_path: Path) -> None:
     programs_of([DOCUMENTS / name for name in WITH_SERVERS]),
     ids=lambda text: text if text in WITH_SERVERS else "",
 )
-def test_a_python_block_runs_on_two_workers_and_a_server(name: str, program: str, tmp_path: Path) -> None:
+def test_a_python_block_runs_on_two_workers_and_servers(name: str, program: str, tmp_path: Path) -> None:
     text = f"{program}print('ran', {name!r}, flush=True)\n"
-    log = run_with_tfs_run(tmp_path, text, "--workers", "2", "--ps", "1")
+    log = run_with_tfs_run(tmp_path, text, "--workers", "2", "--ps", "2")
     assert log.count(f"ran {name}") == 2
 
 
