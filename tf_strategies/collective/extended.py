@@ -22,6 +22,7 @@ from tf_strategies.collective.sessions.session_input import EndsTogether
 from tf_strategies.collective.variables.embedding_table import look_up_in_place
 from tf_strategies.collective.variables.initial_value import initial_value_from_first_worker
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
+from tf_strategies.collective.variables.out_of_place import add_out_of_place
 from tf_strategies.collective.variables.worker_variable import keep_saving_local
 from tf_strategies.collective.worker_group import WorkerGroup
 from tf_strategies.collective.workers_of_step import WorkersOfStep
@@ -178,6 +179,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         if not belongs_to_another:
             self._runs.statistics.adopt(variable)
             look_up_in_place(variable)
+        if self._container_strategy().is_elastic:
+            add_out_of_place(variable)
         if _is_metric(variable):
             self._runs.keep_metric(variable)
         return variable

@@ -1,7 +1,7 @@
 """The state of training at one moment: the values of variables, and facts. Workers take over that of the one that is farthest.
 
-The values are tensors that share the memory of the variables. TensorFlow copies a variable before it next changes it, so a
-worker has one copy of what a step changes.
+The values are tensors that share the memory of the variables. When a variable next changes, it takes other memory: see
+collective/variables/out_of_place.py. So a worker has one copy of what a step changes.
 """
 
 from __future__ import annotations
