@@ -20,10 +20,17 @@ SERVER_TRANSPORTS = ("auto", "grpc", "shared_memory", "tcp")
 ARBITER = "TF_STRATEGIES_ARBITER"  # the environment variable
 MOST_WORKERS = 4096  # of a group that grows, with those that are lost
 
+HEARTBEAT_TIMEOUT = 10.0
+"""The number of seconds after which a silent process counts as lost, if this ends training."""
+
+ELASTIC_HEARTBEAT_TIMEOUT = 3.0
+"""The same if the others go on."""
+
 _KIB = 1 << 10
 _MIB = 1 << 20
 _PACK_RANGE = (1, 1 << 40)
 _CHUNK_RANGE = (_KIB, 1 << 30)
+_HEARTBEAT_RANGE = (3, 30)
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -39,6 +46,9 @@ class CommunicationOptions:
         chunk_bytes: messages are sent and reduced in chunks of this many bytes, 1 KiB to 1 GiB. By default 256 KiB in shared
             memory and 1 MiB over a network.
         timeout: the number of seconds that a collective, or the start of the group, waits for other workers.
+        heartbeat_timeout: the number of seconds, 3 to 30, without a sign of life after which another worker counts as lost,
+            although its connections are open: it hangs, or the network is cut. A process that ends is noticed at once. By default
+            10, and 3 with `elastic=`. Give a larger number where networks or virtual machines may stand still for longer.
         transport: "auto" uses shared memory between workers of one host, and TCP connections otherwise. "shared_memory" uses that
             alone, "tcp" TCP alone. The connections are made when the group starts, and both ends prove that they belong to it.
             "ucx" lets UCX choose, also between hosts: RDMA, TCP of its own, or what UCX_TLS names. It has no authentication:
@@ -61,6 +71,7 @@ class CommunicationOptions:
     bytes_per_pack: int
     chunk_bytes: int | None
     timeout: float
+    heartbeat_timeout: float | None
     transport: str
     security: str
 
@@ -71,6 +82,7 @@ class CommunicationOptions:
         bytes_per_pack: int = 8 * _MIB,
         chunk_bytes: int | None = None,
         timeout: float = 600.0,
+        heartbeat_timeout: float | None = None,
         transport: str = "auto",
         security: str = "auto",
     ) -> None:
@@ -79,6 +91,7 @@ class CommunicationOptions:
             "bytes_per_pack": _bytes("bytes_per_pack", bytes_per_pack, _PACK_RANGE),
             "chunk_bytes": None if chunk_bytes is None else _bytes("chunk_bytes", chunk_bytes, _CHUNK_RANGE),
             "timeout": _seconds("timeout", timeout),
+            "heartbeat_timeout": None if heartbeat_timeout is None else _heartbeat_timeout(heartbeat_timeout),
             "transport": _choice("transport", transport, TRANSPORTS),
             "security": _choice("security", security, SECURITIES),
         }
@@ -104,6 +117,9 @@ class ParameterServerOptions:
             network otherwise, and TensorFlow's gRPC if neither is available. The others are "shared_memory", "tcp" and "grpc".
             Everything else is always carried by gRPC.
         timeout: the number of seconds to wait for another process, such as a server that has not started yet.
+        heartbeat_timeout: the number of seconds, 3 to 30, without an answer after which another process counts as lost, although
+            its connections are open: it hangs, or the network is cut. A process that ends is noticed within two seconds. Give a
+            larger number where networks or virtual machines may stand still for longer.
 
     Raises:
         OptionsError: an option has a value that is not allowed. The message names both and what is accepted.
@@ -117,6 +133,7 @@ class ParameterServerOptions:
     partitioner: Callable[..., Sequence[int]] | None
     transport: str
     timeout: float
+    heartbeat_timeout: float
 
     def __init__(
         self,
@@ -125,6 +142,7 @@ class ParameterServerOptions:
         partitioner: Callable[..., Sequence[int]] | None = None,
         transport: str = "auto",
         timeout: float = 600.0,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         if not callable(placement):
             _choice("placement", placement, PLACEMENTS)
@@ -136,6 +154,7 @@ class ParameterServerOptions:
         object.__setattr__(self, "partitioner", partitioner)
         object.__setattr__(self, "transport", _choice("transport", transport, SERVER_TRANSPORTS))
         object.__setattr__(self, "timeout", _seconds("timeout", timeout))
+        object.__setattr__(self, "heartbeat_timeout", _heartbeat_timeout(heartbeat_timeout))
 
     def describe(self) -> str:
         """Returns, as text, the options that must agree between workers.
@@ -143,7 +162,10 @@ class ParameterServerOptions:
         Placements are compared when variables are made.
         """
         placement = self.placement if isinstance(self.placement, str) else "a function"
-        return f"placement={placement}, partitioner={'none' if self.partitioner is None else 'a function'}"
+        partitioner = "none" if self.partitioner is None else "a function"
+        return (
+            f"placement={placement}, partitioner={partitioner}, heartbeat_timeout={self.heartbeat_timeout:g}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -250,6 +272,20 @@ def _bytes(name: str, value: object, limits: tuple[int, int]) -> int:
     number = whole_number(value)
     if number is None or not low <= number <= high:
         raise OptionsError(f"{name} must be a whole number of bytes from {low} to {high}; got {value!r}")
+    return number
+
+
+def heartbeat_timeout_of(options: CommunicationOptions, elastic: Elastic | None) -> float:
+    """Returns the number of seconds after which a silent worker counts as lost."""
+    default = HEARTBEAT_TIMEOUT if elastic is None else ELASTIC_HEARTBEAT_TIMEOUT
+    return default if options.heartbeat_timeout is None else options.heartbeat_timeout
+
+
+def _heartbeat_timeout(value: Unchecked) -> float:
+    number = _seconds("heartbeat_timeout", value)
+    least, most = _HEARTBEAT_RANGE
+    if not least <= number <= most:
+        raise OptionsError(f"heartbeat_timeout must be from {least} to {most} seconds; got {value!r}")
     return number
 
 

@@ -138,7 +138,9 @@ class _Interpreter:
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
             while selector.select(seconds):
-                text = self._socket.recv(_MESSAGE_BYTES)
+                text = b""
+                with contextlib.suppress(ConnectionError):  # it has ended before it has read a request
+                    text = self._socket.recv(_MESSAGE_BYTES)
                 if not text:
                     raise AssertionError(f"it has ended: {self}")
                 message = json.loads(text)

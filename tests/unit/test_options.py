@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from tf_strategies.errors import OptionsError
-from tf_strategies.options import ALGORITHMS, TRANSPORTS, CommunicationOptions, Elastic
+from tf_strategies.options import (
+    ALGORITHMS,
+    TRANSPORTS,
+    CommunicationOptions,
+    Elastic,
+    ParameterServerOptions,
+    heartbeat_timeout_of,
+)
 
 
 def test_defaults():
@@ -20,6 +27,7 @@ def test_defaults():
         "bytes_per_pack": 8 << 20,
         "chunk_bytes": None,
         "timeout": 600.0,
+        "heartbeat_timeout": None,
         "transport": "auto",
         "security": "auto",
     }
@@ -91,6 +99,24 @@ def test_equal_options_are_equal_also_after_pickling():
     options = CommunicationOptions(algorithm="ring")
     assert pickle.loads(pickle.dumps(options)) == options
     assert hash(options) == hash(CommunicationOptions(algorithm="ring"))
+
+
+@pytest.mark.parametrize("options", [CommunicationOptions, ParameterServerOptions])
+@pytest.mark.parametrize("wrong", [0, 2.9, 31, "10", None])
+def test_a_heartbeat_timeout_that_is_wrong_is_named(options, wrong):
+    if wrong is None and options is CommunicationOptions:
+        assert options(heartbeat_timeout=None).heartbeat_timeout is None
+        return
+    with pytest.raises(OptionsError, match=rf"heartbeat_timeout must be .* seconds.*; got {wrong!r}"):
+        options(heartbeat_timeout=wrong)
+
+
+def test_others_may_be_silent_for_longer_where_their_loss_ends_training():
+    options = CommunicationOptions()
+    assert heartbeat_timeout_of(options, None) == ParameterServerOptions().heartbeat_timeout == 10
+    assert heartbeat_timeout_of(options, Elastic()) == 3
+    for elastic in (None, Elastic()):
+        assert heartbeat_timeout_of(CommunicationOptions(heartbeat_timeout=20), elastic) == 20
 
 
 def test_all_but_the_timeout_must_agree():

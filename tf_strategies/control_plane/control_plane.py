@@ -20,6 +20,7 @@ from tf_strategies.control_plane.server import ControlServer
 from tf_strategies.control_plane.stopping import Stopping
 from tf_strategies.control_plane.succession import Succession, newcomer_terms
 from tf_strategies.errors import BootstrapError, PerhapsFormedError
+from tf_strategies.options import ELASTIC_HEARTBEAT_TIMEOUT
 from tf_strategies.tls import TLS_FOLDER, TlsFiles
 from tf_strategies.types import JsonObject
 
@@ -34,9 +35,11 @@ class ControlPlane:
         size: the number of ranks.
     """
 
-    def __init__(self, cluster: Cluster, member: Member, secret: bytes, tls: TlsFiles | None) -> None:
+    def __init__(
+        self, cluster: Cluster, member: Member, secret: bytes, tls: TlsFiles | None, heartbeat_timeout: float
+    ) -> None:
         self.rank = _rank(cluster)
-        self._secret, self._tls = secret, tls
+        self._secret, self._tls, self._heartbeat_timeout = secret, tls, heartbeat_timeout
         self.size = cluster.size
         self._cluster = cluster
         self._member = member
@@ -52,6 +55,7 @@ class ControlPlane:
         *,
         options: Mapping[str, object],
         timeout: float,
+        heartbeat_timeout: float = ELASTIC_HEARTBEAT_TIMEOUT,
         secret: bytes,
         on_abort: Callable[[int, str], None],
         describe: Callable[[int], str],
@@ -71,6 +75,7 @@ class ControlPlane:
             cluster: the cluster. This task must be one of its `worker_tasks`.
             options: JSON values that must be equal on all workers, by the name that users know.
             timeout: the limit for joining, and for each exchange, in seconds.
+            heartbeat_timeout: the number of seconds after which a silent member counts as lost.
             secret: the secret of the cluster, or b"" if it has none. Workers with another secret cannot join.
             on_abort: is called once when the group fails, with a Code and a message of one line. A group fails if
                 a member is lost, if a member reports a failure, or if a wait cannot end.
@@ -95,7 +100,7 @@ class ControlPlane:
         terms = terms_of(cluster, options if succession is None else succession.added_to(options))
         callbacks = Callbacks(on_abort, describe, waiting, pace, waited_for_batches)
         member = Member(rank, tuple(map(str, tasks)), names, terms, timeout, callbacks)
-        plane = cls(cluster, member, secret, tls)
+        plane = cls(cluster, member, secret, tls, heartbeat_timeout)
         try:
             if rank == 0:
                 plane._serve(
@@ -288,7 +293,13 @@ class ControlPlane:
             address = self._cluster.address_of(self._cluster.worker_tasks[0])
             streams = self.size if newcomers is None else max(self._cluster.whole.size, newcomers.most or 0)
             self._server = ControlServer(
-                name, address, streams, self._secret, self._coordinator.post, self._tls
+                name,
+                address,
+                streams,
+                self._secret,
+                self._coordinator.post,
+                self._tls,
+                heartbeat_timeout=self._heartbeat_timeout,
             )
             missing = {
                 rank: self._cluster.address_of(task) for rank, task in enumerate(self._cluster.worker_tasks)
@@ -319,7 +330,7 @@ class ControlPlane:
         if self._coordinator is not None:
             return LocalLink(self._coordinator, on_message)
         address = self._cluster.address_of(self._cluster.worker_tasks[0])
-        return RemoteLink(address, self._secret, on_message, on_closed, self._tls)
+        return RemoteLink(address, self._secret, on_message, on_closed, self._tls, self._heartbeat_timeout)
 
 
 def _newcomers(

@@ -12,6 +12,7 @@ from tf_strategies.control_plane import channel_options, stream_handshake, tls_p
 from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.handshake import AuthenticationError, Session
 from tf_strategies.name_lookup import look_up
+from tf_strategies.options import ELASTIC_HEARTBEAT_TIMEOUT
 from tf_strategies.secret import SECRET_FILE
 from tf_strategies.tls import CLUSTER_NAME, TLS_FOLDER, TlsFiles
 
@@ -48,6 +49,7 @@ class RemoteLink:
         on_message: Callable[[RemoteLink, Message], None],
         on_closed: Callable[[RemoteLink, str], None],
         tls: TlsFiles | None = None,
+        heartbeat_timeout: float = ELASTIC_HEARTBEAT_TIMEOUT,
     ) -> None:
         self._on_message = on_message
         self._on_closed = on_closed
@@ -59,7 +61,7 @@ class RemoteLink:
         self._connecting = stream_handshake.connect(secret)
         self._authenticated: queue.SimpleQueue[tuple[bytes, Session] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._channel = _open_channel(_target(address), tls)
+        self._channel = _open_channel(_target(address), tls, heartbeat_timeout)
         self._call: grpc.Call | None = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._requests())
         self._thread = threading.Thread(
             target=self._read, args=(self._call,), name="tf_strategies member", daemon=True
@@ -146,8 +148,8 @@ class RemoteLink:
         self._outgoing.put(None)
 
 
-def _open_channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
-    options = channel_options.member_options()
+def _open_channel(target: str, tls: TlsFiles | None, heartbeat_timeout: float) -> grpc.Channel:
+    options = channel_options.member_options(heartbeat_timeout)
     if tls is None:
         return grpc.insecure_channel(target, options=options)
     credentials = grpc.ssl_channel_credentials(tls.authority, tls.key, tls.certificate)

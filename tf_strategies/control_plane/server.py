@@ -19,6 +19,7 @@ from tf_strategies.control_plane.messages import Message, decode, encode
 from tf_strategies.errors import BootstrapError
 from tf_strategies.handshake import AuthenticationError, Session
 from tf_strategies.name_lookup import look_up
+from tf_strategies.options import ELASTIC_HEARTBEAT_TIMEOUT
 from tf_strategies.refusal_counts import RefusalCounts
 from tf_strategies.tls import TlsFiles
 from tf_strategies.types import Result
@@ -70,6 +71,7 @@ class ControlServer:
         tls: TlsFiles | None = None,
         *,
         remedy: str = _REMEDY_OF_TASKS,
+        heartbeat_timeout: float = ELASTIC_HEARTBEAT_TIMEOUT,
     ) -> None:
         self._name, self._secret, self._post = name, secret, post
         self._refused = RefusalCounts()
@@ -78,7 +80,7 @@ class ControlServer:
         self._server = grpc.server(
             _ThreadPerStream(),
             handlers=[grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})],
-            options=channel_options.server_options(size),
+            options=channel_options.server_options(size, heartbeat_timeout),
             maximum_concurrent_rpcs=2 * size + _SPARE_STREAMS + _ENDING_STREAMS,
         )
         try:

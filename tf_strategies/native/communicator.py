@@ -26,7 +26,7 @@ from tf_strategies.native.instances import InstanceNumbers
 from tf_strategies.native.settings import settings_of
 from tf_strategies.native.waits import waited_for_batches
 from tf_strategies.native.watch import Watch
-from tf_strategies.options import CommunicationOptions, Elastic
+from tf_strategies.options import CommunicationOptions, Elastic, heartbeat_timeout_of
 from tf_strategies.texts import described
 from tf_strategies.types import Json, JsonObject
 
@@ -135,6 +135,7 @@ class Communicator:
                 cluster,
                 options=agreed_options(options, elastic),
                 timeout=options.timeout if within is None else within,
+                heartbeat_timeout=heartbeat_timeout_of(options, elastic),
                 secret=settings.secret,
                 tls=tls,
                 on_abort=self._on_abort,

@@ -288,12 +288,11 @@ def _servers_of(
             '"ps" in the cluster'
         )
     if cluster.task.role == "ps":
-        serve(cluster, options.timeout, replicas)
+        serve(cluster, options, replicas)
     return ConnectedServers(
         cluster,
         name,
         f"{kind}({described}), {options.describe()}",
-        transport=options.transport,
-        timeout=options.timeout,
+        options,
         replicas=replicas,
     )

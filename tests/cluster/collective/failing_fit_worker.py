@@ -30,6 +30,7 @@ _DIFFERENCES = (
 )
 _UNCAUGHT = ("raises", "runs_out_of_memory")
 _MISBEHAVING = 1
+HEARTBEAT_SECONDS = 7.0
 
 
 class Steps(tf.keras.callbacks.Callback):
@@ -62,7 +63,9 @@ def dataset(batch: int, features: int) -> tf.data.Dataset:
 
 def train(difference: str) -> None:
     mebibytes = 1 if difference == "options" else 2
-    options = tfs.CommunicationOptions(bytes_per_pack=mebibytes << 20, timeout=60)
+    options = tfs.CommunicationOptions(
+        bytes_per_pack=mebibytes << 20, timeout=60, heartbeat_timeout=HEARTBEAT_SECONDS
+    )
     strategy = tfs.CollectiveAllReduceStrategy(options)
     print("connected", flush=True)
     with strategy.scope():

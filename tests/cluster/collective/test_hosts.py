@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cluster.collective.failing_fit_worker import HEARTBEAT_SECONDS
 from tests.cluster.collective.hierarchical_worker import SHAPES
 from tests.cluster.compression.compressed_traffic_worker import STEPS
 from tests.support import certificates
@@ -202,4 +203,4 @@ def test_a_cut_link_ends_fit_on_both_hosts(hosts: TwoHosts, tmp_path: Path) -> N
             found = re.search(r"ended at (\S+) with \w+ lost=True: (.*)", process.log())
             assert found is not None, process.log()
             assert f"worker {1 - index} ({hosts.addresses[1 - index]}:{_PORT})" in found[2]
-            assert float(found[1]) - cut_at < _NOTICE_SECONDS
+            assert float(found[1]) - cut_at < HEARTBEAT_SECONDS + _NOTICE_SECONDS

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.collective.failing_fit_worker import HEARTBEAT_SECONDS
 from tests.cluster.collective.test_failures import Job
 from tests.support.hostile import Stranger, listening_ports
 from tests.support.leftovers import nothing_left
@@ -20,6 +21,7 @@ _SIZE = 3
 _START_SECONDS = 90
 _SURVIVORS_SECONDS = 5
 _HEEDED_SECONDS = 10
+_STANDSTILL_SECONDS = 4  # less than HEARTBEAT_SECONDS, and more than the default with elastic=
 _WORKER = "tests.cluster.collective.failing_fit_worker"
 
 
@@ -28,7 +30,7 @@ def last_step(worker: Process) -> int:
 
 
 @pytest.mark.any_line
-def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the_others(
+def test_strangers_and_a_standstill_do_no_harm_and_a_stopped_worker_is_named_by_the_others(
     tmp_path: Path,
 ) -> None:
     with ReservedPorts(_SIZE) as ports, ProcessGroup(tmp_path) as group, nothing_left(group, ports.ports):
@@ -47,13 +49,22 @@ def test_strangers_at_every_port_do_no_harm_and_a_stopped_worker_is_named_by_the
         for worker in workers:
             wait_until(lambda: last_step(worker) > reached + 10, 30, f"{worker.name} to go on training")
 
+        workers[1].signal(signal.SIGSTOP)
+        time.sleep(_STANDSTILL_SECONDS)
+        reached = max(map(last_step, workers))
+        workers[1].signal(signal.SIGCONT)
+        for worker in workers:
+            wait_until(
+                lambda: last_step(worker) > reached + 10, 30, f"{worker.name} to go on after a standstill"
+            )
+
         stopped = time.monotonic()
         workers[1].signal(signal.SIGSTOP)
         for survivor in (0, 2):
             ended_at, _, lost, message = job.end_of(survivor, timeout=60)
             assert lost, message
             assert f"{job.name_of(1)} is lost" in message
-            assert ended_at - stopped < _SURVIVORS_SECONDS
+            assert ended_at - stopped < HEARTBEAT_SECONDS + _SURVIVORS_SECONDS
         workers[1].signal(signal.SIGCONT)
         assert job.end_of(1, timeout=60)[2]
 

@@ -42,7 +42,7 @@ class Steps(tf.compat.v1.train.SessionRunHook):
 
 
 def strategy_of(kind: str, timeout: float) -> Any:
-    options = tfs.ParameterServerOptions(timeout=timeout)
+    options = tfs.ParameterServerOptions(timeout=timeout, heartbeat_timeout=3)
     if kind == "async":
         return tfs.AsyncParameterServerStrategy(options=options)
     if kind == "sync":

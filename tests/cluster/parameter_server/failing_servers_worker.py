@@ -27,6 +27,7 @@ keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 _KINDS = {"async": tfs.AsyncParameterServerStrategy, "sync": tfs.SyncReplicasStrategy}
 _SLEEP = 0.02
 PAUSES_AFTER = 100
+HEARTBEAT_SECONDS = 7.0
 _PAUSE_SECONDS = 80.0
 
 
@@ -59,7 +60,7 @@ def every_worker_has(rows: tuple) -> tf.data.Dataset:
 
 
 def train(kind: str, steps: int, timeout: float, victim: str, meeting: str) -> None:
-    options = tfs.ParameterServerOptions(timeout=timeout)
+    options = tfs.ParameterServerOptions(timeout=timeout, heartbeat_timeout=HEARTBEAT_SECONDS)
     strategy = _KINDS[kind](options=options)
     print("connected", flush=True)
     with strategy.scope():

@@ -90,7 +90,9 @@ MOMENTS = {
 
 
 def main(folder: str, moment: str = "") -> None:
-    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=60))
+    strategy = tfs.AsyncParameterServerStrategy(
+        options=tfs.ParameterServerOptions(timeout=60, heartbeat_timeout=3)
+    )
     MOMENTS[moment](strategy, Path(folder))
 
 

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.parameter_server.failing_servers_worker import PAUSES_AFTER
+from tests.cluster.parameter_server.failing_servers_worker import HEARTBEAT_SECONDS, PAUSES_AFTER
+from tests.support.processes import wait_until
 from tests.support.servers import ServerCluster
 
 _WORKER = "tests.cluster.parameter_server.failing_servers_worker"
 _START_SECONDS = 90
 _QUORUM_SECONDS = 6
 _NOTICE_SECONDS = 6
+_STANDSTILL_SECONDS = 4
 
 
 def wait_for_clients(address: str, count: int) -> None:
@@ -141,14 +143,21 @@ def test_a_lost_server_is_an_error_on_all_workers(kind: str, others: list[str], 
 
 
 @pytest.mark.waits
-def test_a_server_that_stops_ends_its_workers(tmp_path: Path) -> None:
+def test_a_server_that_stops_for_too_long_ends_its_workers(tmp_path: Path) -> None:
     with ServerCluster(tmp_path, _WORKER, servers=2, workers=1) as cluster:
         cluster.start("async", "100000", "5")
         worker = cluster["worker0"]
         worker.wait_for_text("^step 20 ", timeout=_START_SECONDS)
         cluster["ps1"].signal(signal.SIGSTOP)
-        assert worker.wait(10) == 1
+        time.sleep(_STANDSTILL_SECONDS)
+        reached = len(steps_of(worker.log()))
+        cluster["ps1"].signal(signal.SIGCONT)
+        wait_until(lambda: len(steps_of(worker.log())) > reached + 10, 30, "the worker to go on")
+
+        cluster["ps1"].signal(signal.SIGSTOP)
+        assert worker.wait(HEARTBEAT_SECONDS + 8) == 1
         assert f"ServerLostError: {cluster.name_of('ps', 1)} no longer answers" in worker.log()
+        assert "it hangs, or the network is cut" in worker.log()
         cluster["ps1"].kill()
         assert cluster["ps0"].wait(20) == 1
 

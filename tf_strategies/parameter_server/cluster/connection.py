@@ -18,6 +18,7 @@ from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import BootstrapError, ClusterConfigError
 from tf_strategies.native.channel import Channel
+from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster import heartbeat
 from tf_strategies.parameter_server.cluster.failure_detector import FailureDetector
 from tf_strategies.parameter_server.cluster.membership import Membership
@@ -37,6 +38,10 @@ _WAITS = (
     ". Look at its log, and start it again within {timeout:g} s: `fit`, `evaluate` and `predict` then go on with the copy of its "
     f"variables that the next server has. Other loops end: for them {_REMEDY}"
 )
+_HANGS = (
+    ". Its connections are open: it hangs, or the network is cut. A call that waits for it cannot be cancelled. Look at its log, "
+    "then {remedy}. ParameterServerOptions(heartbeat_timeout=…) gives it more time than {timeout:g} s"
+)
 
 
 class ConnectedServers(Servers):
@@ -45,9 +50,8 @@ class ConnectedServers(Servers):
     Args:
         cluster: the cluster of TF_CONFIG. This process must be a task that trains.
         name: a name for the state that the workers share.
-        options: the options that must be equal on all workers, as text.
-        transport: the transport of variables and gradients, as in ParameterServerOptions.
-        timeout: seconds to wait for the servers, and for other workers later.
+        described: the options that must be equal on all workers, as text.
+        options: the options of the strategy.
         replicas: in how many places variables are held. With 2, training goes on when a lost server has started again.
 
     Raises:
@@ -55,26 +59,31 @@ class ConnectedServers(Servers):
     """
 
     def __init__(
-        self, cluster: Cluster, name: str, options: str, *, transport: str, timeout: float, replicas: int
+        self, cluster: Cluster, name: str, described: str, options: ParameterServerOptions, *, replicas: int
     ) -> None:
         self.name = name
-        self._cluster, self._transport_option, self._replicas = cluster, transport, replicas
+        self._cluster, self._transport_option, self._replicas = cluster, options.transport, replicas
         self._returns, self._recovery = 0, threading.Lock()
         self._used = [_Used() for _ in cluster.addresses["ps"]]
         self.rank = cluster.rank or 0
         self.size = cluster.size
-        self.timeout = timeout
+        self.timeout = options.timeout
         self._tasks = [Task("ps", index) for index in range(len(cluster.addresses["ps"]))]
         self._worker_names = [cluster.name_of(task) for task in cluster.worker_tasks]
         self.server_names = [cluster.name_of(task) for task in self._tasks]
-        protection = self._protection = _connect(cluster, timeout)
+        protection = self._protection = _connect(cluster, options.timeout)
         own = cluster.task
         self.session_target = f"grpc://{cluster.address_of(own)}"
         self.device = f"/job:{own.role}/replica:0/task:{own.index}/device:CPU:0"
         self.devices = [f"/job:ps/replica:0/task:{task.index}/device:CPU:0" for task in self._tasks]
         try:
             self.membership = Membership(
-                name, self.devices, rank=self.rank, names=self._worker_names, options=options, timeout=timeout
+                name,
+                self.devices,
+                rank=self.rank,
+                names=self._worker_names,
+                options=described,
+                timeout=options.timeout,
             )
         except tf.errors.InvalidArgumentError as error:
             raise BootstrapError(error.message) from None
@@ -83,7 +92,9 @@ class ConnectedServers(Servers):
             list(zip(self.server_names, cluster.addresses["ps"])),
             self.transport.fail,
             through_proxy=protection.has_gateway,
-            remedy=_START_AGAIN if replicas == 1 else _WAITS.format(timeout=timeout),
+            heartbeat_timeout=options.heartbeat_timeout,
+            remedy=_START_AGAIN if replicas == 1 else _WAITS.format(timeout=options.timeout),
+            remedy_of_silence=_HANGS.format(timeout=options.heartbeat_timeout, remedy=_REMEDY),
         )
         self._closed = False
         at_exit.register(self._leave_at_exit)

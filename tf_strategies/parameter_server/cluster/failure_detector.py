@@ -12,18 +12,17 @@ from typing import Callable, Iterator, List, Sequence, Tuple
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat, error_of_request
+from tf_strategies.parameter_server.cluster.heartbeat import MOST_UNANSWERED, Heartbeat, error_of_request
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.texts import utf8
 from tf_strategies.types import Result, Structure
 
 __all__ = ["FailureDetector"]
 
-_LAST_QUESTION_SECONDS = 2.0
+_LAST_QUESTION_SECONDS = 2.0  # or longer, if heartbeats have more time
 _CANCELLED_WITHIN_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 1.0
 _FAREWELL_SECONDS = 2.0
-_MOST_UNANSWERED = 2
 
 _log = logging.getLogger("tf_strategies")
 
@@ -35,7 +34,9 @@ class FailureDetector:
         servers: (name, address) of each.
         on_lost: called once, with the reason.
         through_proxy: whether the addresses are those of gateways.
-        remedy: what happens, and what a user should do, after a loss.
+        heartbeat_timeout: the number of seconds after which a server that does not answer is lost.
+        remedy: what happens, and what a user should do, after the end of a server.
+        remedy_of_silence: the same for a server that hangs, or cannot be reached.
     """
 
     def __init__(
@@ -44,9 +45,12 @@ class FailureDetector:
         on_lost: Callable[[str], None],
         *,
         through_proxy: bool,
+        heartbeat_timeout: float,
         remedy: str,
+        remedy_of_silence: str,
     ) -> None:
-        self._through_proxy, self._remedy = through_proxy, remedy
+        self._through_proxy, self._timeout = through_proxy, heartbeat_timeout
+        self._remedy, self._remedy_of_silence = remedy, remedy_of_silence
         self._servers = list(servers)
         self._tell = on_lost
         self._lock = threading.Lock()
@@ -61,6 +65,7 @@ class FailureDetector:
                 name,
                 address,
                 lambda reason, name=name: self._on_lost(name, reason),
+                timeout=self._timeout,
                 through_proxy=self._through_proxy,
             )
             for name, address in self._servers
@@ -159,7 +164,8 @@ class FailureDetector:
         with self._lock:
             if self._lost:
                 return
-            self._lost = f"{name} no longer answers ({reason}){self._remedy}"
+            remedy = self._remedy_of_silence if _is_silence(reason) else self._remedy
+            self._lost = f"{name} no longer answers ({reason}){remedy}"
             waiting, losses = list(self._open), self._losses
         for manager in waiting:
             manager.start_cancel()
@@ -199,7 +205,7 @@ class FailureDetector:
     def _end_with_silent(self, done: threading.Event) -> None:
         while not done.wait(_FAREWELL_SECONDS):
             for name, address in self._servers:
-                if all(self._hangs(address) for _ in range(_MOST_UNANSWERED)) and not done.is_set():
+                if all(self._hangs(address) for _ in range(MOST_UNANSWERED)) and not done.is_set():
                     _end_process(
                         f"{name} no longer answers, so this worker could not report that it has finished"
                     )
@@ -212,7 +218,7 @@ class FailureDetector:
         """Finds lost servers at once, before the next heartbeat."""
         for name, address in self._servers:
             reasons = [self._error_of_request(address)]
-            while reasons[-1] and len(reasons) < _MOST_UNANSWERED:
+            while reasons[-1] and len(reasons) < MOST_UNANSWERED:
                 reasons.append(self._error_of_request(address))
             if reasons[-1]:
                 self._on_lost(name, reasons[-1])
@@ -225,7 +231,8 @@ class FailureDetector:
         return _is_silence(self._error_of_request(address))
 
     def _error_of_request(self, address: str) -> str:
-        return error_of_request(address, _LAST_QUESTION_SECONDS, through_proxy=self._through_proxy)
+        seconds = max(_LAST_QUESTION_SECONDS, self._timeout / MOST_UNANSWERED)
+        return error_of_request(address, seconds, through_proxy=self._through_proxy)
 
 
 def _is_in_tensorflow(thread: int) -> bool:

@@ -16,8 +16,8 @@ __all__ = ["Heartbeat", "error_of_request", "wait_until_all_are_ready"]
 
 _QUESTION = "/tensorflow.WorkerService/GetStatus"
 _ASK_EVERY_SECONDS = 1.0
-_ANSWER_SECONDS = 1.5
-_MOST_UNANSWERED = 2
+_READY_SECONDS = 1.5
+MOST_UNANSWERED = 2
 _RETRY_SECONDS = 0.1
 _REFUSAL_SECONDS = 3.0  # so long a server may seem to have no gateway while it starts
 _LARGEST_ANSWER = 1 << 20
@@ -88,7 +88,7 @@ def wait_until_all_are_ready(
         refused_since: Optional[float] = None
         try:
             while True:
-                reason = peer.error_of_readiness(_ANSWER_SECONDS)
+                reason = peer.error_of_readiness(_READY_SECONDS)
                 if not reason:
                     break
                 refusal = protection.reason_of_refusal(address)
@@ -111,13 +111,15 @@ class Heartbeat:
     Args:
         name, address: the name and the address of the process.
         on_lost: called once on that thread, with the reason.
+        timeout: the number of seconds after which a process that does not answer is lost.
         through_proxy: whether the address is that of a gateway.
     """
 
     def __init__(
-        self, name: str, address: str, on_lost: Callable[[str], None], *, through_proxy: bool
+        self, name: str, address: str, on_lost: Callable[[str], None], *, timeout: float, through_proxy: bool
     ) -> None:
         self.name = name
+        self._answer_seconds = timeout / MOST_UNANSWERED
         self._peer = _Peer(address, through_proxy=through_proxy)
         self._on_lost = on_lost
         self._stopped = threading.Event()
@@ -133,9 +135,9 @@ class Heartbeat:
     def _watch(self) -> None:
         unanswered = 0
         while not self._stopped.wait(_ASK_EVERY_SECONDS if unanswered == 0 else _RETRY_SECONDS):
-            reason = self._peer.error_of_request(_ANSWER_SECONDS)
+            reason = self._peer.error_of_request(self._answer_seconds)
             unanswered = unanswered + 1 if reason else 0
-            if unanswered == _MOST_UNANSWERED and not self._stopped.is_set():
+            if unanswered == MOST_UNANSWERED and not self._stopped.is_set():
                 self._on_lost(reason)
                 break
         self._peer.close()

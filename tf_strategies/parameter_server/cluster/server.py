@@ -14,6 +14,7 @@ from absl import logging
 from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import channel, ledger_core, loader
+from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.readiness import make_ready
@@ -27,15 +28,15 @@ _HERE = ("training", "idle")
 _ORDER = ("expected", "finished", "lost", "idle", "training")
 
 
-def serve(cluster: Cluster, timeout: float, replicas: int) -> NoReturn:
+def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> NoReturn:
     """Serves as a `ps` task, and then ends the process.
 
     The exit status is 0 if all workers have finished. It is 1, with the reason on standard error, if no
-    worker connected, or if lost workers have not come back within the timeout after the other workers ended.
+    worker connected, or if lost workers have not come back within `options.timeout` seconds after the other workers ended.
 
     Args:
         cluster: the cluster of TF_CONFIG.
-        timeout: the number of seconds to wait for missing workers.
+        options: the options of the strategy.
         replicas: in how many places variables are held. With 2, the next server has a copy of those of this one, which takes
             them over when it starts again.
 
@@ -59,7 +60,7 @@ def serve(cluster: Cluster, timeout: float, replicas: int) -> NoReturn:
         protection.cover()
         if replicas > 1:
             standby = Standby(server, cluster, protection)
-            at = standby.take_over(timeout)
+            at = standby.take_over(options.timeout)
             if at is not None:
                 when = datetime.datetime.fromtimestamp(at).isoformat(" ", "milliseconds")
                 print(f"{own} has its variables back, as they were at {when}", flush=True)
@@ -76,7 +77,7 @@ def serve(cluster: Cluster, timeout: float, replicas: int) -> NoReturn:
     print(f"{own} serves {cluster.size} workers", flush=True)
     if standby is not None:
         standby.start()
-    attendance = _Attendance(cluster, timeout, standby, through_proxy=protection.has_gateway)
+    attendance = _Attendance(cluster, options, standby, through_proxy=protection.has_gateway)
     reason = attendance.wait_until_over()
     if standby is not None:
         standby.stop()
@@ -108,13 +109,18 @@ class _Attendance:
     """Watches the workers that have joined a ledger of this process."""
 
     def __init__(
-        self, cluster: Cluster, timeout: float, standby: Optional[Standby], *, through_proxy: bool
+        self,
+        cluster: Cluster,
+        options: ParameterServerOptions,
+        standby: Optional[Standby],
+        *,
+        through_proxy: bool,
     ) -> None:
         self._through_proxy, self._standby = through_proxy, standby
         self._tasks = cluster.worker_tasks
         self._addresses = [cluster.address_of(task) for task in self._tasks]
         self._names = [cluster.name_of(task) for task in self._tasks]
-        self._timeout = timeout
+        self._timeout, self._heartbeat_timeout = options.timeout, options.heartbeat_timeout
         self._heartbeats: Dict[Tuple[int, int], Heartbeat] = {}
 
     def wait_until_over(self) -> str:
@@ -162,7 +168,13 @@ class _Attendance:
                     "%s no longer answers (%s); this server treats it as lost", self._names[rank], reason
                 )
 
-        return Heartbeat(self._names[rank], self._addresses[rank], lost, through_proxy=self._through_proxy)
+        return Heartbeat(
+            self._names[rank],
+            self._addresses[rank],
+            lost,
+            timeout=self._heartbeat_timeout,
+            through_proxy=self._through_proxy,
+        )
 
     def _why(self, statuses: List[str], missing: List[int]) -> str:
         states = {"expected": "has never come", "lost": "is lost"}
