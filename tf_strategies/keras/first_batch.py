@@ -14,8 +14,8 @@ from typing import Callable, Optional
 import tensorflow as tf
 
 from tf_strategies.keras.fit_types import DataLoop
-from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.types import Model
+from tf_strategies.keras.worker_strategy import WorkerStrategy
 from tf_strategies.types import Structure
 
 __all__ = ["build"]
@@ -30,8 +30,8 @@ def build(original: Callable[..., None], keras: ModuleType) -> Callable[..., Non
         self: Model, iterator: Optional[DataLoop] = None, data_batch: Structure = None
     ) -> None:
         strategy = self.distribute_strategy
-        if isinstance(strategy, GroupStrategy) and iterator is not None:
-            data_batch = _batch_like(iterator._distributed_dataset.element_spec)
+        if isinstance(strategy, WorkerStrategy) and iterator is not None:
+            data_batch = _batch_like(strategy.batch_of(iterator._distributed_dataset.element_spec))
             if data_batch is None:
                 data_batch = _first_batch(iterator, strategy)
             iterator = None
@@ -56,9 +56,10 @@ def _batch_like(element_spec: Structure) -> Optional[Structure]:
     )
 
 
-def _first_batch(iterator: DataLoop, strategy: GroupStrategy) -> Structure:
+def _first_batch(iterator: DataLoop, strategy: WorkerStrategy) -> Structure:
     _, _, batches = next(iter(iterator))
-    return tf.nest.map_structure(lambda part: strategy.experimental_local_results(part)[0], next(batches))
+    batch = strategy.batch_of(next(batches))
+    return tf.nest.map_structure(lambda part: strategy.experimental_local_results(part)[0], batch)
 
 
 def _of_one_replica(spec: tf.TypeSpec) -> tf.TypeSpec:

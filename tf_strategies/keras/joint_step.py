@@ -41,6 +41,7 @@ class JointStep:
         is_recording: returns True while a `tf.GradientTape` records.
         is_agreed: returns True for a tensor that is known to be equal on all replicas.
         sums_logs: whether Keras adds up the scalars that the replicas return. Otherwise it takes their mean.
+        weighs_logs: whether these scalars are weighted by rows for that. Otherwise each worker logs its own.
         postpones: whether gradients are added up when the optimizer applies them, and not when the tape
             computes them. This is for gradients that are accumulated or compressed first.
         look_at_loss: is given each loss whose gradients are added up.
@@ -61,6 +62,7 @@ class JointStep:
         is_agreed: Callable[[tf.Tensor], bool],
         sums_logs: bool,
         postpones: bool,
+        weighs_logs: bool = True,
         look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
         look_at_log: Callable[[tf.Tensor], None] = lambda value: None,
         look_at_metric: Callable[[str, tf.Tensor], None] = lambda name, value: None,
@@ -78,7 +80,7 @@ class JointStep:
         self._local_replica = local_replica
         self._is_recording = is_recording
         self._is_agreed = is_agreed
-        self._sums_logs = sums_logs
+        self._sums_logs, self._weighs_logs = sums_logs, weighs_logs
         self._results = results() if replicas > 1 else None
         self._joint: Dict[int, tf.Tensor] = {}
         self._weighted: Dict[int, tf.Variable] = {}
@@ -203,7 +205,7 @@ class JointStep:
         if not isinstance(value, tf.Tensor) or self.replicas == 1 or self._is_agreed(value):
             return value
         self._look_at_log(value)
-        if value.shape.rank != 0 or not value.dtype.is_floating:
+        if value.shape.rank != 0 or not value.dtype.is_floating or not self._weighs_logs:
             return value
         share = self.share()
         if share is None:

@@ -73,6 +73,12 @@ def predict(original: Callable[..., Result], keras: ModuleType) -> Callable[...,
     return _begun_again(in_order(_within(original, "whole_data")))
 
 
+def train_on_batch(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Result]:
+    """Returns `Model.train_on_batch`, which tells the strategy that the model takes a step outside of `fit`."""
+    del keras
+    return _within(original, "training_on_batch")
+
+
 def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> Callable[..., Structure]:
     """Returns `Model.predict_on_batch`, which splits the batch between workers and returns the rows of all, in order."""
     del keras

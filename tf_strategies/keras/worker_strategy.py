@@ -100,6 +100,10 @@ class WorkerStrategy:
         """Opens a context for the time that `fit` runs."""
         return contextlib.nullcontext()
 
+    def training_on_batch(self) -> ContextManager[None]:
+        """Opens a context for the time of a step outside of `fit`."""
+        return contextlib.nullcontext()
+
     def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
         """Calls `fit`, and again if it ends because workers were lost and the others go on.
 
@@ -110,6 +114,10 @@ class WorkerStrategy:
         """
         del model, arguments
         return fit()
+
+    def batch_of(self, element: Structure) -> Structure:
+        """Returns the batch in an element of the dataset of `fit`, or its spec in that of an element."""
+        return element
 
     def own_callbacks(self) -> Sequence[Callback]:
         """Callbacks of the strategy itself, which run after those of the user."""

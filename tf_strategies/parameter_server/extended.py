@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from typing import ContextManager, Iterator, List, Optional, Tuple
+import weakref
+from typing import Callable, ContextManager, Iterator, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -15,10 +16,10 @@ from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.keras.ownership import uncast
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.cluster.servers import Servers
-from tf_strategies.parameter_server.input import DatasetDistributor
+from tf_strategies.parameter_server.input import DatasetDistributor, ShareOfBatch
 from tf_strategies.parameter_server.sessions.session_creator import session_creator
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
-from tf_strategies.parameter_server.updates.step import current_step, new_step
+from tf_strategies.parameter_server.updates.step import StepRows, current_step, new_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
@@ -26,6 +27,7 @@ from tf_strategies.parameter_server.variables.server_variable import ServerVaria
 from tf_strategies.session_graphs.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.session_graphs.effects import taking_effect, with_effects
 from tf_strategies.session_graphs.iterators import InputFnIterator
+from tf_strategies.types import Structure
 
 __all__ = ["ParameterServerExtended"]
 
@@ -33,6 +35,7 @@ _RANDOM_STATES = ("seed_generator_state", "StateVar")  # the names in Keras 3 an
 # Keras numbers the layers of each class within a process, and one worker may have made more models than
 # others.
 _NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
+_LEARNING_RATE = "learning_rate"  # the name in all versions of Keras
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
@@ -63,6 +66,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._made = 0
         self._session_variables = SessionVariables(servers, self._place)
         self._alone = False
+        self._metrics: List[weakref.ref[tf.Variable]] = []
         self._lifted = LiftedFunctions(strategy)
         self._joint_step: Optional[JointStep] = None
         self.distributor = DatasetDistributor(
@@ -106,7 +110,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         beside = beside if beside is None else uncast(beside)
         if self._alone or not _belongs_on_servers(kwargs):
             with tf.device(self._device):
-                return next_creator(**kwargs)
+                made = next_creator(**kwargs)
+            if _is_sum_of_metric(kwargs):
+                self._metrics = [each for each in self._metrics if each() is not None] + [weakref.ref(made)]
+            return made
         passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
         if in_session_graph():
             return self._session_variables.make(
@@ -128,6 +135,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 strategy=self._container_strategy(),
                 **passed_on,
             )
+            made.is_learning_rate = name.rpartition("/")[2] == _LEARNING_RATE and initial.shape.rank == 0
             if beside is None:
                 self.access.fetch_with_others(made)
             return made
@@ -142,12 +150,13 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         if self._num_replicas_in_sync > 1:
             self._joint_step = JointStep(
                 replicas=self._num_replicas_in_sync,
-                shares=lambda: None,
+                shares=self._shares,
                 owns=lambda variable: isinstance(variable, ServerVariable),
                 local_replica=lambda: 0,
                 is_recording=compat.is_differentiating,
                 is_agreed=lambda part: False,
                 sums_logs=False,
+                weighs_logs=False,
                 postpones=True,
             )
         try:
@@ -196,7 +205,15 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
         """Accepts every variable of this strategy."""
 
+    def _shares(self) -> Optional[List[tf.Tensor]]:
+        step = current_step()
+        rows = None if step is None else step.rows
+        if rows is None:
+            return None
+        return [tf.cast(rows.own * self._num_replicas_in_sync, tf.float64) / tf.cast(rows.total, tf.float64)]
+
     def _call_for_each_replica(self, fn, args, kwargs):
+        args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
         if lifted is not None:
             return lifted(*args, **kwargs)
@@ -205,7 +222,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
         if self._joint_step is not None:
             fn = self._joint_step.within(fn)
+        if rows is not None and self._servers.rank:
+            fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
+            step.rows = rows
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
@@ -216,6 +236,25 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             with taking_effect() as effects:
                 self.rule.end_step(step)
         return with_effects(result, effects)
+
+    def _counting_once(self, fn: Callable[..., Structure], rows: StepRows) -> Callable[..., Structure]:
+        """Returns a step that leaves metrics as they were if another worker has the same rows."""
+
+        @tf.autograph.experimental.do_not_convert
+        def run(*args, **kwargs):
+            metrics = [each for each in (reference() for reference in self._metrics) if each is not None]
+            before = [(each, each.read_value()) for each in metrics]
+            result = fn(*args, **kwargs)
+            for variable, value in before:
+                variable.assign(tf.where(rows.are_copies, value, variable.read_value()))
+            return result
+
+        return run
+
+    @property
+    def leaves_rates_to_first(self) -> bool:
+        """Whether another worker sets learning rates: in `fit`, whose callbacks all workers run, the first one."""
+        return self._servers.rank > 0 and self.distributor.is_fitting
 
     def _update(self, var, fn, args, kwargs, group):
         var = uncast(var)
@@ -261,17 +300,32 @@ class _Replica(tf.distribute.ReplicaContext):
             )
 
 
+def _with_rows(args: Tuple[Structure, ...]) -> Tuple[Tuple[Structure, ...], Optional[StepRows]]:
+    """Returns the arguments of a step with the rows in place of a `ShareOfBatch`, and the numbers of rows; None if unknown."""
+    if not args or not isinstance(args[0], ShareOfBatch):
+        return args, None
+    batch, total, is_copy = args[0]
+    own = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    return (batch, *args[1:]), StepRows(own, total, is_copy)
+
+
 def _belongs_on_servers(kwargs) -> bool:
     """Returns False for variables that stay on the worker: sums of metrics, random states, and counters of Keras 2."""
     aggregation = kwargs.get("aggregation")
     name = (kwargs.get("name") or "").rpartition("/")[2]
-    metric = (
-        kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
-        and aggregation != tf.VariableAggregation.MEAN
-    )
     counts_calls = not name and aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
     local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ())
-    return not metric and not counts_calls and not local and not name.startswith(_RANDOM_STATES)
+    return (
+        not _is_sum_of_metric(kwargs)
+        and not counts_calls
+        and not local
+        and not name.startswith(_RANDOM_STATES)
+    )
+
+
+def _is_sum_of_metric(kwargs) -> bool:
+    is_read_together = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+    return is_read_together and kwargs.get("aggregation") != tf.VariableAggregation.MEAN
 
 
 def _initial_value(kwargs) -> tf.Tensor:

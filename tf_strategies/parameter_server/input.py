@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Optional
+from typing import Iterator, NamedTuple, Optional
 
 import tensorflow as tf
 
@@ -11,7 +11,21 @@ from tf_strategies._tf import compat
 from tf_strategies.native.release import with_iterators_released
 from tf_strategies.types import Structure
 
-__all__ = ["DatasetDistributor"]
+__all__ = ["DatasetDistributor", "ShareOfBatch"]
+
+
+class ShareOfBatch(NamedTuple):
+    """A worker's rows of a batch, as `fit` reads them.
+
+    Attributes:
+        batch: the rows.
+        total: the number of rows of all workers, [] int64.
+        is_copy: whether an earlier worker has the same rows, [] bool.
+    """
+
+    batch: Structure
+    total: tf.Tensor
+    is_copy: tf.Tensor
 
 
 class DatasetDistributor:
@@ -53,6 +67,11 @@ class DatasetDistributor:
             self._fitting = before
 
     @property
+    def is_fitting(self) -> bool:
+        """Whether a `fit` runs."""
+        return self._fitting
+
+    @property
     def context(self) -> tf.distribute.InputContext:
         """The InputContext that functions that make datasets receive."""
         if self._whole:
@@ -76,12 +95,12 @@ class DatasetDistributor:
         return with_iterators_released(share)
 
     def _share(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        context = self.context
+        context, counts = self.context, self._fitting and not self._whole
         self._whole = self._whole or self._fitting
         if context.num_input_pipelines == 1:
             return dataset
         if context.num_replicas_in_sync > 1:
-            return _share_of_each_batch(dataset, self._rank, self._size)
+            return _share_of_each_batch(dataset, self._rank, self._size, counts=counts)
         return compat.auto_sharded(dataset, self._size, self._rank)
 
     @contextlib.contextmanager
@@ -93,10 +112,16 @@ class DatasetDistributor:
             self._whole = before
 
 
-def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
+def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, counts: bool) -> tf.data.Dataset:
     """Returns consecutive rows of every batch.
 
-    If a batch has fewer rows than there are workers, some workers get no rows and skip it.
+    If a batch has fewer rows than there are workers, each worker of a `fit` gets all of them, so that the workers stay in step.
+    Elsewhere some workers get no rows and skip it.
+
+    Args:
+        dataset: the dataset.
+        rank, size: this worker's number, and the number of workers.
+        counts: whether each element is a `ShareOfBatch`.
     """
     policy = tf.data.experimental.AutoShardPolicy
     if dataset.options().experimental_distribute.auto_shard_policy == policy.OFF:
@@ -105,13 +130,18 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int) -> tf.d
     def rows(*batch: Structure) -> Structure:
         total = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
         begin, end = total * rank // size, total * (rank + 1) // size
+        is_small = total < size
+        if counts:
+            begin, end = tf.where(is_small, tf.zeros_like(begin), begin), tf.where(is_small, total, end)
+            total = tf.where(is_small, total * size, total)
         share = tf.nest.map_structure(lambda part: part[begin:end], batch)
-        return share if len(batch) > 1 else share[0]
+        share = share if len(batch) > 1 else share[0]
+        return ShareOfBatch(share, total, is_small if rank else tf.constant(False)) if counts else share
 
     def has_rows(*batch: Structure) -> tf.Tensor:
         return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
 
-    return dataset.map(rows).filter(has_rows)
+    return dataset.map(rows) if counts else dataset.map(rows).filter(has_rows)
 
 
 def _refuse_per_replica(options: Optional[tf.distribute.InputOptions]) -> None:

@@ -27,6 +27,7 @@ from tf_strategies.parameter_server.cluster.server import serve
 from tf_strategies.parameter_server.cluster.servers import LocalServers, Servers
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.extended import ParameterServerExtended
+from tf_strategies.parameter_server.input import ShareOfBatch
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.placement import Placement
@@ -226,6 +227,9 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     def _leave_fit(self) -> None:
         self._servers.call(lambda: self._servers.membership.leave(finished=False))
+
+    def batch_of(self, element):
+        return element.batch if isinstance(element, ShareOfBatch) else element
 
     def own_callbacks(self) -> Sequence[Callback]:
         return [] if self._sums is None else [self._sums]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from typing import Optional, Sequence, Tuple
+from typing import Iterator, Optional, Sequence, Tuple
 
 from tf_strategies.compression import Compressor
 from tf_strategies.errors import OptionsError
@@ -103,6 +104,15 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         if self._pace is Pace.IN_STEP:
             return super().own_callbacks()
         return [*super().own_callbacks(), LastStep(lambda: self._servers.call(self._servers.membership.step))]
+
+    @contextlib.contextmanager
+    def training_on_batch(self) -> Iterator[None]:
+        if self._takes_part:  # in a callback of `fit`
+            yield
+            return
+        # A worker would not wait for those that have left a `fit`.
+        with self._servers.detecting_failures(), self.extended.distributor.fitting(), self._taking_part():
+            yield
 
     def _begin_training(self) -> None:
         self._servers.call(self._servers.membership.enter, next(self._fits))

@@ -31,6 +31,7 @@ TRAINING: Tuple[Patch, ...] = (
         loops.test_function,
         "makes steps joint steps, also those of test_on_batch",
     ),
+    Patch("Model", "train_on_batch", loops.train_on_batch, "lets the other workers take the same step"),
     Patch(
         "Model",
         "predict_on_batch",

@@ -194,11 +194,12 @@ class Application:
             return self._scaled(bundle, at_once(total))
 
     def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
-        count = tf.size(self._submission.members)
-        factor = self._replicas if bundle.is_gradient else 1
+        count, factor = tf.size(self._submission.members), self._replicas if bundle.is_gradient else 1
+        if bundle.is_gradient and self._step.rows is not None:  # each gradient is weighted by its rows
+            count, factor = self._submission.rows, self._step.rows.total
 
         def scale() -> tf.Tensor:
-            return total * (tf.cast(factor, bundle.dtype) / tf.cast(count, bundle.dtype))
+            return total * tf.math.divide_no_nan(tf.cast(factor, bundle.dtype), tf.cast(count, bundle.dtype))
 
         return tf.cond(tf.equal(count, factor), lambda: tf.identity(total), scale)
 

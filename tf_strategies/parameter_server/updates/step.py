@@ -27,7 +27,7 @@ from tf_strategies.types import Result
 if TYPE_CHECKING:
     from tf_strategies.parameter_server.updates import application, asynchronous
 
-__all__ = ["Condition", "EntangledError", "Step", "current_step"]
+__all__ = ["Condition", "EntangledError", "Step", "StepRows", "current_step"]
 
 
 class EntangledError(Exception):
@@ -60,6 +60,20 @@ class Condition(NamedTuple):
     finite: bool
 
 
+class StepRows(NamedTuple):
+    """The rows of a step.
+
+    Attributes:
+        own: the number of rows of this worker, [] int64.
+        total: the number of rows of all workers, [] int64.
+        are_copies: whether another worker has the same rows, and counts them, [] bool.
+    """
+
+    own: tf.Tensor
+    total: tf.Tensor
+    are_copies: tf.Tensor
+
+
 class Step:
     """Holds what one call of a replica function shares.
 
@@ -69,9 +83,11 @@ class Step:
         merges: how many `merge_call`s have begun.
         checks: for each time that gradients are applied if they are finite, whether this worker's are, [] bool.
         condition: the outcome of a check on which updates depend that are now requested; None for all outcomes.
+        rows: the numbers of rows; None if they are unknown, and all workers count equally.
     """
 
     def __init__(self) -> None:
+        self.rows: Optional[StepRows] = None
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._held: Dict[Hashable, object] = {}
         self._reads: Dict[int, List[Hashable]] = {}

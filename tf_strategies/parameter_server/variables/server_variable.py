@@ -35,6 +35,8 @@ class ServerVariable(compat.BaseResourceVariable):
         casts_on_servers: whether `read_as` sends a narrower type.
         last_read_as: the type in which steps have last read the value; None before they have.
         is_added_to: whether steps add to it, by themselves or by a value that is computed from the old one.
+        is_learning_rate: whether it is the learning rate of an optimizer. A callback may compute it from the old one, and all
+            workers run the callback. So in `fit` only the first worker sets it.
     """
 
     lives_on_servers = True
@@ -42,6 +44,7 @@ class ServerVariable(compat.BaseResourceVariable):
     casts_on_servers = True
     last_read_as: Optional[tf.DType] = None
     is_added_to = False
+    is_learning_rate = False
     fetched_together: Sequence[weakref.ref[ServerVariable]] = ()
 
     def __init__(
@@ -59,7 +62,7 @@ class ServerVariable(compat.BaseResourceVariable):
         in_graph_mode: bool = False,
     ) -> None:
         self.parts = tuple(parts)
-        self._access = strategy.extended.access
+        self._strategy, self._access = strategy, strategy.extended.access
         self._rule = strategy.extended.rule
         self._number = next(_numbers)
         unique = f"{name}_{id(self)}"
@@ -226,6 +229,8 @@ class ServerVariable(compat.BaseResourceVariable):
     def _write(self, how: str, value: TensorLike, use_locking: Optional[bool]) -> ServerVariable:
         value = tf.convert_to_tensor(value, self.dtype)
         self.shape.assert_is_compatible_with(value.shape)
+        if self.is_learning_rate and tf.executing_eagerly() and self._strategy.extended.leaves_rates_to_first:
+            return self
         if not self.is_added_to and running_update() is None:
             self.is_added_to = how != "assign" or any(each is self for each in kept_in(value))
         return self._change(how, value, {"use_locking": use_locking})
