@@ -68,6 +68,8 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         expected = train_in_several_ways(plain, x, y)
         assert len(expected) >= 2
         for metric, values in expected.items():
+            if strategy.rank and metric in ("lr", "learning_rate"):
+                continue  # it may be that of the next epoch: the first worker sets it
             np.testing.assert_allclose(logs[metric], values, rtol=0, atol=1e-5, err_msg=metric)
         moved = 0.0
         for mine, alone, before in zip(model.get_weights(), plain.get_weights(), first):
