@@ -84,6 +84,7 @@ class LedgerKernel : public tensorflow::OpKernel {
   virtual absl::Status Call(tensorflow::OpKernelContext* context) = 0;
   ledger::Ledger& ledger() const { return books_->ledger; }
   ledger::GradientAccumulator& accumulator() const { return books_->accumulator; }
+  ledger::ExactlyOnce& exactly_once() const { return books_->exactly_once; }
 
  private:
   ledger::Books* books_ = nullptr;

@@ -1,12 +1,14 @@
-// TfStrategies>LedgerJoin, LedgerAgree, LedgerLeave, LedgerEnter, LedgerStep, LedgerSetStep: the members and
-// the number of the step.
+// TfStrategies>LedgerJoin, LedgerAgree, LedgerLeave, LedgerEnter, LedgerStep, LedgerSetStep, LedgerRollBack: the
+// members and the number of the step.
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ops/kernels/ledger_kernel.h"
+#include "ops/ledger/checks.h"
 
 namespace tf_strategies {
 namespace {
@@ -223,12 +225,51 @@ class SetStepKernel final : public LedgerKernel {
   }
 };
 
+REGISTER_OP("TfStrategies>LedgerRollBack")
+    .Input("step: int64")
+    .Input("first: int64")
+    .Output("next: int64")
+    .Output("idle: bool")
+    .Attr("ledger: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarsIn<0, 0>)
+    .Doc(R"doc(
+Returns to a step before: ends what waits to be applied, forgets its gradients, and refuses parts of earlier updates.
+
+Does not wait. To be called again, with the same inputs, until it is idle.
+
+step: 0 or more.
+first: The first update whose parts may run from now on; -1: as this ledger numbers it.
+next: The first update whose parts may run from now on.
+idle: Whether no part of an update is running.
+ledger: Its name.
+)doc");
+
+class RollBackKernel final : public LedgerKernel {
+ public:
+  using LedgerKernel::LedgerKernel;
+
+ protected:
+  absl::Status Call(OpKernelContext* context) override {
+    int64_t step = 0, first = 0, next = 0;
+    TF_RETURN_IF_ERROR(ReadScalar<int64_t>(context, "step", &step));
+    TF_RETURN_IF_ERROR(ReadScalar<int64_t>(context, "first", &first));
+    TF_RETURN_IF_ERROR(ToTensorFlow(ledger::CheckAtLeast("first", first, -1)));
+    TF_RETURN_IF_ERROR(ToTensorFlow(ledger().RollBack(step, &next)));
+    if (first >= 0) next = first;
+    accumulator().Discard(std::numeric_limits<int64_t>::max());
+    TF_RETURN_IF_ERROR(WriteScalar(context, "idle", exactly_once().Fence(next)));
+    return WriteScalar(context, "next", next);
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerJoin").Device(tensorflow::DEVICE_CPU), JoinKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerAgree").Device(tensorflow::DEVICE_CPU), AgreeKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerLeave").Device(tensorflow::DEVICE_CPU), LeaveKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerEnter").Device(tensorflow::DEVICE_CPU), EnterKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerStep").Device(tensorflow::DEVICE_CPU), StepKernel);
 REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerSetStep").Device(tensorflow::DEVICE_CPU), SetStepKernel);
+REGISTER_KERNEL_BUILDER(Name("TfStrategies>LedgerRollBack").Device(tensorflow::DEVICE_CPU), RollBackKernel);
 
 }  // namespace
 }  // namespace tf_strategies

@@ -29,3 +29,15 @@ int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation) {
   auto* books = FindBooks(ledger);
   return books == nullptr ? -1 : static_cast<int>(books->ledger.MarkLost({worker, incarnation}));
 }
+
+int tfs_ledger_hold(const char* ledger) {
+  auto* books = FindBooks(ledger);
+  return books == nullptr ? -1 : static_cast<int>(books->ledger.Hold());
+}
+
+int tfs_ledger_release(const char* ledger) {
+  auto* books = FindBooks(ledger);
+  if (books == nullptr) return -1;
+  books->ledger.Release();
+  return 0;
+}

@@ -27,6 +27,13 @@ TFS_EXPORT int64_t tfs_ledger_members(const char* ledger, char* text, int64_t ca
 // replaced the worker, if it has finished, or if it was already lost.
 TFS_EXPORT int tfs_ledger_mark_lost(const char* ledger, int worker, int64_t incarnation);
 
+// Tells no worker to begin to apply a step until the ledger is released or rolled back. Returns 1 if no step is being
+// applied, and 0 if one is; call it again then.
+TFS_EXPORT int tfs_ledger_hold(const char* ledger);
+
+// Ends what tfs_ledger_hold began. Returns 0.
+TFS_EXPORT int tfs_ledger_release(const char* ledger);
+
 #ifdef __cplusplus
 }
 #endif

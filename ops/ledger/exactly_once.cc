@@ -2,12 +2,18 @@
 
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "ops/base/check.h"
 
 namespace tf_strategies::ledger {
 
+bool ExactlyOnce::IsFenced(int64_t update) const {
+  return fence_ >= 0 && (!UpdateNumber::SameLedger(update, fence_) || update < fence_);
+}
+
 ExactlyOnce::Answer ExactlyOnce::AnswerTo(const Request& request) const {
+  if (IsFenced(request.update)) return Answer::kFailed;
   const bool done = UpdateNumber::SameLedger(request.update, update_) &&
                     (request.update < update_ || (request.update == update_ && request.part <= part_));
   if (done) return Answer::kDone;
@@ -53,6 +59,27 @@ void ExactlyOnce::End(bool done) {
     }
   }
   for (const auto& [proceed, answer] : answered) proceed(answer);
+}
+
+bool ExactlyOnce::Fence(int64_t first) {
+  std::vector<Proceed> refused;
+  bool idle = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    fence_ = first;
+    idle = !busy_;
+    std::deque<Request> kept;
+    for (Request& request : waiting_) {
+      if (IsFenced(request.update)) {
+        refused.push_back(std::move(request.proceed));
+      } else {
+        kept.push_back(std::move(request));
+      }
+    }
+    waiting_ = std::move(kept);
+  }
+  for (const Proceed& proceed : refused) proceed(Answer::kFailed);
+  return idle;
 }
 
 }  // namespace tf_strategies::ledger

@@ -30,7 +30,7 @@ class ExactlyOnce {
   enum class Answer {
     kNow,     // the caller must run the part, and then call End
     kDone,    // the part has already run
-    kFailed,  // the part has failed; it cannot run again, because it may have written some variables
+    kFailed,  // the part has failed, and may have written some variables; or Fence refuses it
   };
   // Called once, on any thread, without a lock.
   using Proceed = std::function<void(Answer answer)>;
@@ -42,6 +42,11 @@ class ExactlyOnce {
   // Reports that the running part has ended. done: whether it was successful.
   void End(bool done);
 
+  // From now on only updates of the same ledger as `first`, from `first` on, may run. Other requests are answered with
+  // kFailed, also those that wait already. It replaces an earlier fence. Returns true if no part is running. If it
+  // returns false, repeat it: a part that has begun runs to its end.
+  bool Fence(int64_t first);
+
  private:
   struct Request {
     int64_t update = 0;
@@ -49,12 +54,14 @@ class ExactlyOnce {
     Proceed proceed;
   };
 
+  bool IsFenced(int64_t update) const;
   Answer AnswerTo(const Request& request) const;
 
   std::mutex mutex_;
   int64_t update_ = -1;  // the update of the last part that has run; -1: none
   int32_t part_ = -1;    // the last part that has run
   int64_t failed_ = -1;  // the last update with a failed part
+  int64_t fence_ = -1;   // the first update that may run; -1: all may
   bool busy_ = false;
   Request running_;  // while busy
   std::deque<Request> waiting_;

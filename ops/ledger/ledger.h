@@ -97,6 +97,14 @@ class Ledger {
   int64_t Step() const;
   // Sets the step. A step that is being applied is abandoned if no worker is left to apply it.
   Status SetStep(int64_t step);
+  // Returns to a step whose weights the servers hold copies of. Waiting submissions end with kAborted, a step that is
+  // being applied is abandoned, and a Hold ends. update: the number of the next update, greater than all earlier ones.
+  Status RollBack(int64_t step, int64_t* update);
+
+  // Tells no worker to begin to apply a step until Release or RollBack. Returns true if no step is being applied. If it
+  // returns false, repeat it: a step whose application has begun is applied to its end, if need be by another worker.
+  bool Hold();
+  void Release();
 
   // --- waiting ---------------------------------------------------------------------------------------------------------------
   // Returns a number that identifies a call that may wait, for Cancel.
@@ -181,6 +189,7 @@ class Ledger {
   int quorum_by_ = -1;          // the worker that set the quorum
   int64_t applier_number_ = 0;  // how often a worker was told to apply a step
   int64_t update_;              // the number of the next update by submissions
+  bool held_ = false;           // no worker may begin to apply a step
   int last_applier_ = -1;
   int64_t highest_step_ = 0;
   StalenessCounts staleness_;

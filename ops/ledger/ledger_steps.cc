@@ -223,4 +223,45 @@ Status Ledger::SetStep(int64_t step) {
   return Status::Ok();
 }
 
+Status Ledger::RollBack(int64_t step, int64_t* update) {
+  Answers answers;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TFS_RETURN_IF_ERROR(CheckAtLeast("step", step, 0));
+    const Status why = Aborted("the parameter servers went back to step " + std::to_string(step));
+    for (auto wait = waits_.begin(); wait != waits_.end();) {
+      const auto here = wait++;
+      if (here->second.kind == Kind::kSubmit) Reply(RemoveWait(here), why, {}, &answers);
+    }
+    if (quorum_.applying()) {
+      quorum_.SetApplier(-1);
+      quorum_.Abandon();
+    }
+    quorum_.SetStep(step);
+    *update = ++update_;
+    last_applier_ = -1;
+    highest_step_ = std::max(highest_step_, step);
+    held_ = false;
+    AnswerReady(&answers);
+  }
+  Deliver(std::move(answers));
+  return Status::Ok();
+}
+
+bool Ledger::Hold() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  held_ = true;
+  return !quorum_.applying();
+}
+
+void Ledger::Release() {
+  Answers answers;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    held_ = false;
+    AnswerReady(&answers);
+  }
+  Deliver(std::move(answers));
+}
+
 }  // namespace tf_strategies::ledger

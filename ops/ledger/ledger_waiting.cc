@@ -112,7 +112,7 @@ void Ledger::AnswerReady(Answers* answers) {
 }
 
 void Ledger::AnswerSubmissions(Answers* answers) {
-  if (quorum_.Complete(Required())) {
+  if (!held_ && quorum_.Complete(Required())) {
     for (int member : quorum_.Members()) ++roster_[member].counted;
     const int first = quorum_.applier();
     quorum_.SetApplier(-1);
@@ -182,6 +182,9 @@ std::string Ledger::OverdueText(const Wait& wait) const {
   } else if (quorum_.applying()) {
     text += "for the end of step " + std::to_string(quorum_.step()) + ", which is applied by ";
     if (quorum_.applier() >= 0) awaited.push_back(quorum_.applier());
+  } else if (held_) {
+    return text + "while the parameter servers held step " + std::to_string(quorum_.step()) +
+           "; see their logs, or raise the timeout";
   } else {
     text += "for the gradients of step " + std::to_string(quorum_.step()) + ": " +
             std::to_string(Required()) + " are required, " + std::to_string(quorum_.Members().size()) +

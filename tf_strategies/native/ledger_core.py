@@ -66,6 +66,38 @@ def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
     return bool(found)
 
 
+def hold(ledger: str) -> bool:
+    """Tells no worker to begin to apply a step until `release`, or until the ledger is rolled back.
+
+    Args:
+        ledger: the name of a ledger of this process.
+
+    Returns:
+        True if no step is being applied. If it is False, call it again: a step whose application has begun is
+        applied to its end, if need be by another worker.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    found = _core().tfs_ledger_hold(utf8(ledger))
+    if found < 0:
+        raise KeyError(ledger)
+    return bool(found)
+
+
+def release(ledger: str) -> None:
+    """Ends what `hold` began, and lets the workers apply what is complete.
+
+    Args:
+        ledger: the name of a ledger of this process.
+
+    Raises:
+        KeyError: this process has no such ledger.
+    """
+    if _core().tfs_ledger_release(utf8(ledger)) < 0:
+        raise KeyError(ledger)
+
+
 def _core() -> ctypes.CDLL:
     core = loader.core()
     for name in ("tfs_ledger_names", "tfs_ledger_members"):

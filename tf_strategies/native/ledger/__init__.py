@@ -27,7 +27,16 @@ from tf_strategies.native.ledger.gradients import (
     gather_rows,
     sum_gradients,
 )
-from tf_strategies.native.ledger.members import agree, enter, join, leave, set_step, step
+from tf_strategies.native.ledger.members import (
+    RollBack,
+    agree,
+    enter,
+    join,
+    leave,
+    roll_back,
+    set_step,
+    step,
+)
 from tf_strategies.native.ledger.pulls import UNBOUNDED, Staleness, pull, push, staleness
 from tf_strategies.native.ledger.submissions import (
     Counts,
@@ -45,6 +54,7 @@ __all__ = [
     "Caller",
     "Counts",
     "Decision",
+    "RollBack",
     "Staleness",
     "Submission",
     "accumulate",
@@ -59,6 +69,7 @@ __all__ = [
     "leave",
     "pull",
     "push",
+    "roll_back",
     "run_once",
     "set_step",
     "staleness",

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 import tensorflow as tf
 
 from tf_strategies.native.ledger.calls import Caller, Integer, names_of, run, run_apart
 
-__all__ = ["agree", "enter", "join", "leave", "set_step", "step"]
+__all__ = ["RollBack", "agree", "enter", "join", "leave", "roll_back", "set_step", "step"]
+
+
+class RollBack(NamedTuple):
+    """Holds the result of `roll_back`.
+
+    Attributes:
+        next: scalar int64, the first update that `run_once` runs on this server from now on.
+        idle: scalar bool, whether `run_once` runs nothing on this server at this moment.
+    """
+
+    next: tf.Tensor
+    idle: tf.Tensor
 
 
 def join(caller: Caller, *, names: Sequence[str], options: str) -> tf.Tensor:
@@ -111,3 +123,19 @@ def set_step(ledger: str, value: Integer) -> tf.Tensor:
         tf.errors.FailedPreconditionError: gradients are pending.
     """
     return run("set_step", step=value, ledger=ledger)
+
+
+def roll_back(ledger: str, step: Integer, first: Integer) -> RollBack:
+    """Returns a server to an earlier step, before its variables are set to a copy of that step.
+
+    Waiting submissions end with AbortedError, a step that is being applied is abandoned, and all gradients are
+    discarded. From now on `run_once` fails for earlier updates. It does not wait: call it again until the server is
+    idle, because a part of an earlier update may still be running. It ends `ledger_core.hold`.
+
+    Args:
+        ledger: the name of the ledger.
+        step: the step to return to.
+        first: the first update that `run_once` may run from now on, from `roll_back` on the server whose ledger counts
+            the steps. There it is -1: the next update of this ledger.
+    """
+    return RollBack(*run("roll_back", step=step, first=first, ledger=ledger))
