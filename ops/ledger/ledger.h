@@ -164,6 +164,8 @@ class Ledger {
   void AnswerReady(Answers* answers);
   // The same for submissions.
   void AnswerSubmissions(Answers* answers);
+  // Drops the last of the submissions that came during a Hold, if they are more than required.
+  void DropSurplus();
   // Tells a waiting worker to apply the step. Returns false if no worker waits.
   bool ChooseApplier(Answers* answers);
   void AnswerApply(Waits::iterator wait, Answers* answers);

@@ -259,6 +259,7 @@ void Ledger::Release() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     held_ = false;
+    DropSurplus();
     AnswerReady(&answers);
   }
   Deliver(std::move(answers));

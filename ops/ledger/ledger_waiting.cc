@@ -124,6 +124,17 @@ void Ledger::AnswerSubmissions(Answers* answers) {
   if (quorum_.applying() && quorum_.applier() < 0) ChooseApplier(answers);
 }
 
+void Ledger::DropSurplus() {
+  if (quorum_.applying()) return;
+  int64_t surplus = quorum_.size() - std::max<int64_t>(Required(), 1);
+  for (auto wait = waits_.rbegin(); wait != waits_.rend() && surplus > 0; ++wait) {
+    if (wait->second.kind != Kind::kSubmit || !quorum_.Remove(wait->second.worker)) continue;
+    wait->second.counts = false;
+    ++roster_[wait->second.worker].dropped;
+    --surplus;
+  }
+}
+
 bool Ledger::ChooseApplier(Answers* answers) {
   auto chosen = waits_.end();
   for (auto wait = waits_.begin(); wait != waits_.end(); ++wait) {

@@ -21,6 +21,7 @@ class Quorum {
   int64_t step() const { return step_; }
   bool applying() const { return applying_; }
   bool has_submissions() const { return !submissions_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(submissions_.size()); }  // the number of submissions
 
   // For a step that gathers. A worker submits at most once in a step, unless its submission was removed.
   void Submit(int worker, int64_t rows);

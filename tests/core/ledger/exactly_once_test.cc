@@ -80,6 +80,45 @@ TEST(ExactlyOnce, UpdatesOfAnotherLedgerAreNew) {
   EXPECT_FALSE(UpdateNumber::SameLedger(UpdateNumber::First(5), UpdateNumber::First(6)));
 }
 
+TEST(Fence, RefusesUpdatesBeforeItAndOfOtherLedgers) {
+  const int64_t other = int64_t{9} << UpdateNumber::kCountBits;
+  Told told;
+  told.Ask("a", kFirst + 5, 0);
+  told.exactly_once.End(true);
+  EXPECT_TRUE(told.exactly_once.Fence(kFirst + 7));
+  told.Ask("b", kFirst + 5, 0);  // done, but perhaps undone since
+  told.Ask("c", kFirst + 6, 0);
+  told.Ask("d", other, 0);
+  told.Ask("e", kFirst + 7, 0);
+  told.exactly_once.End(true);
+  told.Ask("f", kFirst + 7, 0);
+  told.Ask("g", kFirst + 8, 0);
+  told.exactly_once.End(true);
+  EXPECT_EQ(told.text, "a+b!c!d!e+f-g+");
+  EXPECT_TRUE(told.exactly_once.Fence(other));
+  told.Ask("h", kFirst + 9, 0);
+  told.Ask("i", other, 0);
+  EXPECT_EQ(told.text, "a+b!c!d!e+f-g+h!i+");
+}
+
+TEST(Fence, RefusesThoseThatWaitAndWaitsForWhatRuns) {
+  Told told;
+  told.Ask("a", kFirst, 0);
+  told.Ask("b", kFirst, 1);
+  told.Ask("c", kFirst + 3, 0);
+  told.Ask("d", kFirst + 1, 0);
+  EXPECT_FALSE(told.exactly_once.Fence(kFirst + 2));
+  EXPECT_EQ(told.text, "a+b!d!");
+  EXPECT_FALSE(told.exactly_once.Fence(kFirst + 2));
+  told.exactly_once.End(true);
+  EXPECT_EQ(told.text, "a+b!d!c+");
+  EXPECT_FALSE(told.exactly_once.Fence(kFirst + 4));
+  told.exactly_once.End(false);
+  EXPECT_TRUE(told.exactly_once.Fence(kFirst + 4));
+  told.Ask("e", kFirst + 4, 0);
+  EXPECT_EQ(told.text, "a+b!d!c+e+");
+}
+
 TEST(ExactlyOnce, ThreadsThatAskTogetherDoEachPartOnce) {
   constexpr int kThreads = 8, kUpdates = 200, kParts = 3;
   ExactlyOnce exactly_once;

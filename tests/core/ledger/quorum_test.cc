@@ -245,5 +245,161 @@ TEST(SetStep, OnlyWhileNothingIsPending) {
   ExpectDecision(submission, kCounted, 41);
 }
 
+TEST(Hold, KeepsACompleteStepUntilTheRelease) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  const auto first = ledger.Submit(0, 0, 2);
+  EXPECT_TRUE(ledger->Hold());
+  const auto second = ledger.Submit(1, 0, 2);
+  const auto third = ledger.Submit(2, 0, 2, 5);
+  ASSERT_TRUE(ledger->MarkLost({1, 1}));
+  EXPECT_TRUE(ledger->Hold());
+  EXPECT_FALSE(first->answered());
+  ledger.Pass(6);
+  EXPECT_EQ(
+      third->status.ToString(),
+      "DEADLINE_EXCEEDED: worker 2 (host:2) waited 5 s in ledger 'test' while the parameter servers held "
+      "step 0; see their logs, or raise the timeout");
+  const auto fourth = ledger.Submit(2, 0, 2);
+  EXPECT_FALSE(first->answered() || fourth->answered());
+  ledger->Release();
+  ExpectApply(fourth, 0, {0, 2});
+  ASSERT_TRUE(ledger.Applied(2, 0).ok());
+  ExpectDecision(first, kCounted, 1);
+  ExpectCounts(ledger, {0, 1, 1}, {1, 0, 1});
+}
+
+TEST(Hold, CountsNoMoreThanTheQuorum) {
+  TestLedger ledger(4);
+  ledger.JoinAll();
+  EXPECT_TRUE(ledger->Hold());
+  const auto first = ledger.Submit(3, 0, 2);
+  const auto second = ledger.Submit(1, 0, 2);
+  const auto third = ledger.Submit(0, 0, 2);
+  const auto fourth = ledger.Submit(2, 0, 2);
+  ASSERT_TRUE(ledger->MarkLost({3, 1}));
+  ledger->Release();
+  ExpectApply(third, 0, {0, 1});
+  EXPECT_FALSE(second->answered() || fourth->answered());
+  ASSERT_TRUE(ledger.Applied(0, 0).ok());
+  ExpectDecision(second, kCounted, 1);
+  ExpectDecision(fourth, kDropped, 1);
+  ExpectCounts(ledger, {0, 0, 1, 1}, {1, 1, 0, 0});
+}
+
+TEST(Hold, WaitsForAStepThatIsApplied) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  const auto first = ledger.Submit(0, 0, 2);
+  ExpectApply(ledger.Submit(1, 0, 2), 0, {0, 1});
+  EXPECT_FALSE(ledger->Hold());
+  ASSERT_TRUE(ledger.Applied(1, 0).ok());
+  ExpectDecision(first, kCounted, 1);
+  EXPECT_TRUE(ledger->Hold());
+  const auto next = ledger.Submit(0, 1, 2);
+  const auto last = ledger.Submit(1, 1, 2);
+  EXPECT_FALSE(next->answered() || last->answered());
+  EXPECT_TRUE(ledger->Hold());
+  ledger->Release();
+  ExpectApply(last, 1, {0, 1});
+}
+
+TEST(Hold, LetsAnotherWorkerApplyTheStepOfALostOne) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
+  EXPECT_FALSE(ledger->Hold());
+  ASSERT_TRUE(ledger->MarkLost({0, 1}));
+  EXPECT_FALSE(ledger->Hold()) << "some weights may be written";
+  const auto late = ledger.Submit(1, 0, 1);
+  ExpectApply(late, 0, {0});
+  const auto later = ledger.Submit(2, 0, 1);
+  ASSERT_TRUE(ledger->MarkLost({1, 1}));
+  ExpectApply(later, 0, {0});
+  EXPECT_FALSE(ledger->Hold());
+  ASSERT_TRUE(ledger.Applied(2, 0).ok());
+  EXPECT_TRUE(ledger->Hold());
+  EXPECT_FALSE(ledger.Submit(2, 1, 1)->answered());
+}
+
+TEST(RollBack, EndsWhatWaitsAndRepeatsTheSteps) {
+  TestLedger ledger(3);
+  ledger.JoinAll();
+  ASSERT_TRUE(ledger->SetStep(7).ok());
+  const auto waiting = ledger.Submit(0, 7, 2);
+  const auto applier = ledger.Submit(1, 7, 2);
+  ExpectApply(applier, 7, {0, 1});
+  const auto late = ledger.Submit(2, 7, 2);
+  ASSERT_FALSE(ledger->Hold());
+  int64_t update = 0;
+  EXPECT_EQ(ledger->RollBack(-1, &update).message(), "step must be at least 0; got -1");
+  EXPECT_FALSE(waiting->answered());
+  ASSERT_TRUE(ledger->RollBack(5, &update).ok());
+  EXPECT_GT(update, applier->outcome.update);
+  EXPECT_EQ(ledger->Step(), 5);
+  EXPECT_EQ(ledger->Submitters(), Members());
+  EXPECT_EQ(waiting->status.ToString(), "ABORTED: the parameter servers went back to step 5");
+  EXPECT_EQ(late->status.code(), Code::kAborted);
+  EXPECT_EQ(ledger.Applied(1, 7).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(ledger.Submit(1, 7, 2)->status.code(), Code::kFailedPrecondition);
+
+  const auto again = ledger.Submit(0, 5, 2);
+  const auto last = ledger.Submit(2, 5, 2);
+  ExpectApply(last, 5, {0, 2});
+  EXPECT_EQ(last->outcome.update, update);
+  EXPECT_EQ(ledger.Applied(1, 7).code(), Code::kFailedPrecondition);
+  ASSERT_TRUE(ledger.Applied(2, 5).ok());
+  ExpectDecision(again, kCounted, 6);
+}
+
+TEST(RollBack, DropsWhatIsGatheredAndEndsAHold) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  const auto applied = ledger.Submit(0, 0, 1);
+  ExpectApply(applied, 0, {0});
+  ASSERT_TRUE(ledger.Applied(0, 0).ok());
+  ASSERT_TRUE(ledger->Hold());
+  const auto waiting = ledger.Submit(0, 1, 1);
+  int64_t update = 0;
+  ASSERT_TRUE(ledger->RollBack(1, &update).ok());
+  EXPECT_EQ(waiting->status.code(), Code::kAborted);
+  EXPECT_GT(update, applied->outcome.update + 1) << "that of step 1 was perhaps given out";
+  EXPECT_EQ(ledger.Applied(0, 0).code(), Code::kFailedPrecondition) << "its weights are there no more";
+  ExpectCounts(ledger, {1, 0}, {1, 0});
+  ExpectApply(ledger.Submit(1, 1, 1), 1, {1});
+}
+
+TEST(RollBack, KeepsTheWaitsOfThoseThatEnterOrPull) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  int64_t update = 0;
+  const auto entering = ledger.Enter(0, 1);
+  ASSERT_TRUE(ledger->RollBack(0, &update).ok());
+  EXPECT_FALSE(entering->answered());
+  EXPECT_TRUE(ledger.Enter(1, 1)->answered());
+  EXPECT_TRUE(entering->answered() && entering->status.ok());
+  ASSERT_TRUE(ledger.Push(0, 0).ok());
+  const auto pulling = ledger.Pull(0, 0);
+  ASSERT_FALSE(pulling->answered());
+  ASSERT_TRUE(ledger->RollBack(0, &update).ok());
+  EXPECT_FALSE(pulling->answered());
+  ASSERT_TRUE(ledger.Push(1, 0).ok());
+  EXPECT_TRUE(pulling->answered() && pulling->status.ok());
+}
+
+TEST(RollBack, LetsEnterThoseThatWaitedForTheApplier) {
+  TestLedger ledger(2);
+  ledger.JoinAll();
+  ASSERT_FALSE(ledger.Enter(0, 1)->answered());
+  ASSERT_TRUE(ledger.Enter(1, 1)->answered());
+  ExpectApply(ledger.Submit(0, 0, 1), 0, {0});
+  ASSERT_TRUE(ledger.Join(1, 2).ok());
+  const auto entering = ledger.Enter(1, 1, 100, 2);
+  ASSERT_FALSE(entering->answered());
+  int64_t update = 0;
+  ASSERT_TRUE(ledger->RollBack(0, &update).ok());
+  EXPECT_TRUE(entering->answered() && entering->status.ok());
+}
+
 }  // namespace
 }  // namespace tf_strategies::ledger

@@ -1,4 +1,5 @@
-// Workers that join, enter, submit, apply, leave, restart, die and are cancelled in random orders: what must hold, holds always.
+// Workers that join, enter, submit, apply, leave, restart, die and are cancelled in random orders, on servers that hold steps and go
+// back to earlier ones: what must hold, holds always.
 
 #include <gtest/gtest.h>
 
@@ -35,7 +36,11 @@ class Walk {
 
   void Run(int events) {
     for (int event = 0; event < events && !::testing::Test::HasFatalFailure(); ++event) {
-      Act(static_cast<int>(random_() % size_));
+      if (Chance(3)) {
+        ActAsServer();
+      } else {
+        Act(static_cast<int>(random_() % size_));
+      }
       TakeAnswers();
       Check();
     }
@@ -73,6 +78,39 @@ class Walk {
     } else {
       Submit(index, Chance(80) ? ledger_->Step() : worker.step);
     }
+  }
+
+  void ActAsServer() {
+    if (Chance(20)) return RollBack();
+    if (Chance(50)) return Release();
+    held_ = true;
+    ASSERT_EQ(ledger_->Hold(), members_.count(applied_) == 0);
+  }
+
+  void Release() {
+    held_ = false;
+    ledger_->Release();
+  }
+
+  void RollBack() {
+    int64_t update = -1;
+    const int64_t step = applied_ - std::min<int64_t>(applied_, random_() % 3);
+    held_ = false;
+    ASSERT_TRUE(ledger_->RollBack(step, &update).ok());
+    ASSERT_GT(update, last_update_);
+    for (Worker& worker : workers_) {
+      if (worker.applies) {
+        const int index = static_cast<int>(&worker - workers_.data());
+        EXPECT_EQ(ledger_.Applied(index, worker.step, worker.incarnation).code(), Code::kFailedPrecondition);
+      }
+      ASSERT_TRUE(worker.call == nullptr || !worker.submitted ||
+                  worker.call->status.code() == Code::kAborted);
+      worker.applies = false;
+      worker.step = std::min(worker.step, step);
+    }
+    members_.erase(members_.lower_bound(step), members_.end());
+    applied_ = step;
+    first_update_ = update - step;
   }
 
   void Start(int index) {
@@ -163,8 +201,11 @@ class Walk {
     ASSERT_TRUE(std::is_sorted(members.begin(), members.end()));
     ASSERT_EQ(call.outcome.rows,
               std::accumulate(members.begin(), members.end(), static_cast<int64_t>(members.size())));
-    const auto known = members_.emplace(call.outcome.step, members).first;
+    const auto [known, is_new] = members_.emplace(call.outcome.step, members);
     ASSERT_EQ(known->second, members);
+    ASSERT_FALSE(is_new && held_);
+    if (is_new) told_ += static_cast<int64_t>(members.size());
+    last_update_ = std::max(last_update_, call.outcome.update);
     if (first_update_ < 0) first_update_ = call.outcome.update - applied_;
     ASSERT_EQ(call.outcome.update, first_update_ + applied_);
   }
@@ -194,7 +235,8 @@ class Walk {
       ASSERT_TRUE(!entered || ApplierExists()) << "worker " << index << " waits to enter, for nobody";
     }
     ASSERT_LE(appliers, 1);
-    ASSERT_TRUE(!submission_waits || appliers == 1 || could_submit) << "a submission waits for nobody";
+    ASSERT_TRUE(!submission_waits || appliers == 1 || could_submit || held_)
+        << "a submission waits for nobody";
     std::vector<int64_t> dropped, counted;
     ledger_->Counts(&dropped, &counted);
     const auto sum = [](const std::vector<int64_t>& values) {
@@ -203,9 +245,7 @@ class Walk {
     const int64_t settled = sum(dropped) + sum(counted);
     ASSERT_LE(settled, submissions_);
     ASSERT_LE(submissions_, settled + outstanding_);
-    int64_t told = 0;
-    for (const auto& [step, of_step] : members_) told += static_cast<int64_t>(of_step.size());
-    ASSERT_EQ(sum(counted), told);
+    ASSERT_EQ(sum(counted), told_);
   }
 
   bool ApplierExists() const {
@@ -219,6 +259,7 @@ class Walk {
       Worker& worker = workers_[index];
       if (worker.finished || worker.incarnation == 0) Start(index);
     }
+    Release();
     TakeAnswers();
     const int64_t before = applied_;
     for (int round = 0; round < 10 * size_; ++round) {
@@ -254,6 +295,9 @@ class Walk {
   int64_t submissions_ = 0;
   int64_t outstanding_ = 0;  // submissions without an answer
   int64_t applied_ = 0;
+  bool held_ = false;
+  int64_t told_ = 0;           // the submissions of members_, and of those before a roll back
+  int64_t last_update_ = -1;   // the greatest that was told
   int64_t first_update_ = -1;  // the number of update 0; -1 until one is told
 };
 
