@@ -58,6 +58,8 @@ def test_members_and_what_the_server_sees(name: str) -> None:
     for call in (
         lambda: ledger_core.members("none"),
         lambda: ledger_core.mark_lost("none", 0, 0),
+        lambda: ledger_core.hold("none"),
+        lambda: ledger_core.release("none"),
     ):
         with pytest.raises(KeyError):
             call()
@@ -310,6 +312,8 @@ def test_what_is_missing_is_named(name: str) -> None:
         ),
         (lambda caller: ledger.push(caller, 7), "pulled at step 7; the steps so far are 0 to 0"),
         (lambda caller: ledger.set_step(caller.ledger, -1), "step must be at least 0; got -1"),
+        (lambda caller: ledger.roll_back(caller.ledger, -1, 0).next, "step must be at least 0; got -1"),
+        (lambda caller: ledger.roll_back(caller.ledger, 0, -2).next, "first must be at least -1; got -2"),
         (
             lambda caller: ledger.submit(caller, 0, rows=-1, quorum=1, timeout=1.0).step,
             "rows must be between 0 and 1099511627776; got -1",
@@ -349,3 +353,70 @@ def test_a_restored_step_is_the_step(name: str) -> None:
     assert ledger.pull(first, timeout=1).numpy() == 40
     assert ledger.push(first, 40).numpy() == 0
     assert ledger.step(name).numpy() == 41
+
+
+def test_a_held_step_is_applied_after_the_release(name: str) -> None:
+    first, second = joined(name)
+    assert ledger_core.hold(name)
+    waiting = in_background(ledger.submit, first, 0, rows=1, quorum=1, timeout=60.0)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="while the parameter servers held step 0"):
+        ledger.submit(second, 0, rows=1, quorum=1, timeout=0.2)
+    assert not waiting.done()
+    ledger_core.release(name)
+    assert waiting.result(60).decision.numpy() == Decision.APPLY
+    assert not ledger_core.hold(name)
+    ledger.applied(first, 0)
+    assert ledger_core.hold(name)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_steps_are_repeated_after_a_roll_back(in_session: bool, name: str) -> None:
+    first, second = joined(name)
+    made = tf.Variable(0)
+
+    @tf.function(autograph=False)
+    def run(update: tf.Tensor) -> tf.Tensor:
+        def add() -> None:
+            made.assign_add(1)
+
+        function, captured = compat.defined_function("add", add)
+        return ledger.run_once(update, function, captured, ledger=name, part=0)
+
+    def roll_back(step: int, update: int) -> ledger.RollBack:
+        if not in_session:
+            return ledger.RollBack(*(each.numpy() for each in ledger.roll_back(name, step, update)))
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return session.run(ledger.roll_back(name, step, update))
+
+    ledger.set_step(name, 7)
+    ledger.accumulate([tf.ones([3])], ledger=name, key="v", worker=0, step=7)
+    waiting = in_background(ledger.submit, first, 7, rows=1, quorum=2, timeout=60.0)
+    while ledger.submitters(name).numpy().tolist() != [0]:
+        time.sleep(0.01)
+    update = ledger.submit(second, 7, rows=1, quorum=2, timeout=60.0).update
+    assert run(update)
+    back = roll_back(5, -1)
+    assert back.next > update.numpy()
+    assert back.idle
+    assert ledger.step(name).numpy() == 5
+    with pytest.raises(tf.errors.AbortedError, match="the parameter servers went back to step 5"):
+        waiting.result(60)
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        ledger.applied(second, 7)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="for step 7 is not here"):
+        ledger.sum_gradients(tf.constant([0]), ledger=name, key="v", step=7, dtype=tf.float32, shapes=[[3]])
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        run(update)
+    waiting = in_background(ledger.submit, first, 5, rows=1, quorum=2, timeout=60.0)
+    while ledger.submitters(name).numpy().tolist() != [0]:
+        time.sleep(0.01)
+    again = ledger.submit(second, 5, rows=1, quorum=2, timeout=60.0)
+    assert again.update.numpy() == back.next
+    assert run(again.update)
+    assert ledger.applied(second, 5).numpy() == 6
+    assert waiting.result(60).decision.numpy() == Decision.COUNTED
+    elsewhere = int(back.next) + (1 << 40)
+    assert roll_back(5, elsewhere) == (elsewhere, True)
+    with pytest.raises(tf.errors.FailedPreconditionError):
+        run(again.update)
+    assert made.numpy() == 2
