@@ -162,6 +162,7 @@ ROOMS = {
     },
     "parameter_server": {
         "cluster": {"errors"},
+        "copies": {"cluster"},
         "variables": set(),
         "updates": {"cluster", "variables"},
         "sessions": {"cluster", "errors", "updates", "variables"},

@@ -179,8 +179,7 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
         except Exception as error:
             if not (trains and is_fitting(model)) or not strategy.recover(error, generation):
                 raise
-        _log.warning("the batches of the step that was cut off are left out of this epoch")
-        return call(*args)
+        return call(*map(strategy.data_after_loss, args))
 
     def attempt(*args: Any) -> Structure:
         if not trains:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Callable, ContextManager, Iterator, Optional, Sequence
 
 from tf_strategies.keras.fit_types import Callback, Logs, StepFunction
 from tf_strategies.keras.shared_progress import SharedProgress
 from tf_strategies.keras.types import Compression, Model, Variable
-from tf_strategies.types import Kwargs, Result, Structure, TensorOrSlices
+from tf_strategies.types import BatchIterator, Kwargs, Result, Structure, TensorOrSlices
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = ["WorkerStrategy", "workers_of"]
+
+_log = logging.getLogger("tf_strategies")
 
 
 class WorkerStrategy:
@@ -189,6 +192,11 @@ class WorkerStrategy:
         """
         del error, generation
         return False
+
+    def data_after_loss(self, data: BatchIterator) -> BatchIterator:
+        """Returns the data with which a training step is called again that a loss of variables has cut off."""
+        _log.warning("the batches of the step that was cut off are left out of this epoch")
+        return data
 
     def whole_data(self) -> ContextManager[None]:
         """Opens a context in which workers that keep their own pace see all data.

@@ -27,6 +27,9 @@ class ServerAccess:
         rule: the update rule. It says what a training step waits for before it reads a variable, and is
             notified of each read.
         call: calls a function that waits for servers, and ends the call when a server is lost.
+
+    Attributes:
+        on_write: is told of each write outside of a step: the variable, the method and the value.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class ServerAccess:
     ) -> None:
         self._transport = transport
         self._call = call
+        self.on_write: Callable[[ServerVariable, str, TensorOrSlices], None] = _ignore
         self._rule = rule
         self._fetch_groups = FetchGroups()
 
@@ -120,7 +124,10 @@ class ServerAccess:
         """
         results = []
         step = current_step()
-        may_repeat = how == "assign" and step is None and tf.executing_eagerly()
+        is_between_steps = step is None and tf.executing_eagerly()
+        may_repeat = how == "assign" and is_between_steps
+        if is_between_steps:
+            self.on_write(variable, how, value)
         if step is not None:
             step.settle()
             step.forget(variable)
@@ -256,6 +263,10 @@ class ServerAccess:
         result = tf.reshape(tf.dynamic_stitch(positions, rows), shape)
         result.set_shape(indices.shape.concatenate(variable.shape[1:]))
         return result
+
+
+def _ignore(variable: ServerVariable, how: str, value: TensorOrSlices) -> None:
+    del variable, how, value
 
 
 def _placed_freely() -> ContextManager:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 import weakref
-from typing import Callable, ContextManager, Iterator, List, Optional, Tuple
+from typing import Callable, ContextManager, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tf_strategies.parameter_server.input import DatasetDistributor, ShareOfBatc
 from tf_strategies.parameter_server.sessions.session_creator import session_creator
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
 from tf_strategies.parameter_server.updates.step import StepRows, current_step, new_step
+from tf_strategies.parameter_server.updates.step_recorder import StepRecorder
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
@@ -67,6 +68,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._session_variables = SessionVariables(servers, self._place)
         self._alone = False
         self._metrics: List[weakref.ref[tf.Variable]] = []
+        self._own: List[weakref.ref[tf.Variable]] = []
+        self.recorder: Optional[StepRecorder] = None
         self._lifted = LiftedFunctions(strategy)
         self._joint_step: Optional[JointStep] = None
         self.distributor = DatasetDistributor(
@@ -112,7 +115,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             with tf.device(self._device):
                 made = next_creator(**kwargs)
             if _is_sum_of_metric(kwargs):
-                self._metrics = [each for each in self._metrics if each() is not None] + [weakref.ref(made)]
+                self._metrics = [*_alive(self._metrics), weakref.ref(made)]
+            if not self._alone:
+                self._own = [*_alive(self._own), weakref.ref(made)]
             return made
         passed_on = {key: kwargs[key] for key in _PASSED_ON if kwargs.get(key) is not None}
         if in_session_graph():
@@ -164,6 +169,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         finally:
             self._joint_step = before
 
+    def own_variables(self) -> List[tf.Variable]:
+        """Returns the variables that are not on servers: sums of metrics, and the states of random numbers."""
+        return [variable for variable in (each() for each in self._own) if variable is not None]
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Opens a context in which variables are made in this process.
@@ -213,6 +222,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         return [tf.cast(rows.own * self._num_replicas_in_sync, tf.float64) / tf.cast(rows.total, tf.float64)]
 
     def _call_for_each_replica(self, fn, args, kwargs):
+        element = args[0] if args else None
         args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
         if lifted is not None:
@@ -226,6 +236,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
             step.rows = rows
+            if self.recorder is not None and self.recorder.is_on:
+                self.recorder.record(element, *self.rule.before_reading(step))
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device):
                 result = fn(*args, **kwargs)
@@ -298,6 +310,10 @@ class _Replica(tf.distribute.ReplicaContext):
                 f"{what} within a step is not supported: SyncReplicasStrategy adds up only gradients, when "
                 f"they are applied; use CollectiveAllReduceStrategy, also for BatchNormalization(synchronized=True)"
             )
+
+
+def _alive(references: Sequence[weakref.ref[tf.Variable]]) -> List[weakref.ref[tf.Variable]]:
+    return [each for each in references if each() is not None]
 
 
 def _with_rows(args: Tuple[Structure, ...]) -> Tuple[Tuple[Structure, ...], Optional[StepRows]]:

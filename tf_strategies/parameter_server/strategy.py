@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Callable, Iterator, Optional, Sequence
+from typing import Callable, ContextManager, Iterator, Optional, Sequence
 
 import tensorflow as tf
 
@@ -23,12 +23,14 @@ from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster.connection import ConnectedServers
 from tf_strategies.parameter_server.cluster.epoch_sums import EpochSums
 from tf_strategies.parameter_server.cluster.progress import ServerProgress
-from tf_strategies.parameter_server.cluster.server import serve
 from tf_strategies.parameter_server.cluster.servers import LocalServers, Servers
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.input import ShareOfBatch
+from tf_strategies.parameter_server.repeated_steps import RepeatedSteps
+from tf_strategies.parameter_server.server import serve
 from tf_strategies.parameter_server.updates.compressed import CompressedPushes
+from tf_strategies.parameter_server.updates.step_recorder import StepRecorder
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.placement import Placement
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
@@ -82,7 +84,12 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
                 "tfs.CollectiveAllReduceStrategy, or another compressor such as tfs.compression.TopK(0.01)"
             )
         self._servers = _servers_of(
-            found, kind, f"{described}, compression={compression!r}", options, replicas
+            found,
+            kind,
+            f"{described}, compression={compression!r}",
+            options,
+            replicas,
+            in_step=pace is Pace.IN_STEP,
         )
         self._has_copies = replicas > 1
         self._compressed: Optional[CompressedPushes] = None
@@ -104,8 +111,19 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
                 rule=self._rule,
             )
         )
+        self._repeated: Optional[RepeatedSteps] = None
+        if self._servers.generation is not None and pace is Pace.IN_STEP:
+            self._repeated = self._repeated_steps()
         bridge.install()
         scope_check.opened(self)
+
+    def _repeated_steps(self) -> RepeatedSteps:
+        recorder = StepRecorder(self._servers.device, self.extended.own_variables)
+        repeated = RepeatedSteps(self._servers, recorder)
+        self.extended.recorder = recorder
+        self.extended.access.on_write = repeated.note_write
+        self._servers.on_return = repeated.repeat
+        return repeated
 
     @property
     def rank(self) -> int:
@@ -132,9 +150,14 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         """The number of gradients that make a step; 1 within a step of Keras, and for asynchronous updates."""
         return 1 if joint_step.current_step() is not None else self.extended._num_replicas_in_sync
 
+    @contextlib.contextmanager
     def joint_steps(self, model, data, *, trains, sums_logs):
-        del model, data, sums_logs
-        return self.extended.joint_steps()
+        del sums_logs
+        repeatable: ContextManager = contextlib.nullcontext()
+        if self._repeated is not None and trains:
+            repeatable = self._repeated.calling(model, data)
+        with self.extended.joint_steps(), repeatable:
+            yield
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)
@@ -219,8 +242,10 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
+        repeatable = contextlib.nullcontext() if self._repeated is None else self._repeated.fitting()
+        fitting = self.extended.distributor.fitting()
         try:
-            with self._servers.detecting_failures(), self.extended.distributor.fitting(), self._taking_part():
+            with self._servers.detecting_failures(), fitting, self._taking_part(), repeatable:
                 yield
         finally:
             self._sums = None
@@ -261,7 +286,14 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         return self._servers.generation
 
     def recover(self, error, generation):
+        if self._repeated is not None and self._repeated.is_repeating:
+            return False  # it begins again by itself
         return self._servers.recover(error, generation)
+
+    def data_after_loss(self, data):
+        return (
+            super().data_after_loss(data) if self._repeated is None else self._repeated.data_after_loss(data)
+        )
 
     @contextlib.contextmanager
     def one_op_seed(self) -> Iterator[int]:
@@ -279,7 +311,13 @@ def _assign(variables: Sequence[tf.Variable], values: Sequence[TensorLike]) -> N
 
 
 def _servers_of(
-    cluster: Optional[Cluster], kind: str, described: str, options: ParameterServerOptions, replicas: int
+    cluster: Optional[Cluster],
+    kind: str,
+    described: str,
+    options: ParameterServerOptions,
+    replicas: int,
+    *,
+    in_step: bool,
 ) -> Servers:
     name = f"{kind}/{next(_made)}"
     if cluster is None or cluster.task.role == "evaluator":
@@ -292,7 +330,7 @@ def _servers_of(
             '"ps" in the cluster'
         )
     if cluster.task.role == "ps":
-        serve(cluster, options, replicas)
+        serve(cluster, options, replicas, in_step=in_step)
     return ConnectedServers(
         cluster,
         name,

@@ -51,6 +51,10 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         backup_workers: the number of slowest workers that a step does not wait for.
         compression: one of `tfs.compression`, which reduces the bytes that are sent to the servers; the same on all workers.
             Each worker keeps what it has not sent yet. It is lost if the worker ends. Dropped gradients are not sent again.
+        replicas: in how many places variables are held, 1 or 2. With 2 each server has a copy on the next one, made between two
+            steps, about every 0.7 seconds. When a server is lost and has started again, all servers go back to the copy, and
+            the workers repeat the steps since: `fit` ends as if no server had been lost. It needs all workers in each step, no
+            compression and `steps_per_execution=1`.
         options: the placement of variables, the transport and the timeout.
         cluster: the tasks, instead of those of TF_CONFIG: a `tfs.Cluster` or a `tf.distribute` cluster resolver.
 
@@ -76,22 +80,36 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         *,
         backup_workers: int = 0,
         compression: Optional[Compressor] = None,
+        replicas: int = 1,
         options: Optional[ParameterServerOptions] = None,
         cluster: Optional[ClusterOrResolver] = None,
     ) -> None:
         found, _ = cluster_and_resolver(cluster)
         workers = 1 if found is None or found.task.role == "evaluator" else found.size
         quorum = _quorum(replicas_to_aggregate, backup_workers, workers)
+        if whole_number(replicas) not in (1, 2):
+            raise OptionsError(f"replicas must be 1 or 2; got {replicas!r}")
+        if replicas == 2 and quorum < workers:
+            raise OptionsError(
+                "replicas=2 needs steps in which all workers take part: leave backup_workers and replicas_to_aggregate out, or "
+                "replicas"
+            )
+        if replicas == 2 and compression is not None:
+            raise OptionsError(
+                "replicas=2 does not work with compression, whose residuals would be added twice when steps are repeated; leave "
+                "one of them out"
+            )
         super().__init__(
             "SyncReplicasStrategy",
             lambda servers, compressed: SynchronousUpdates(
                 servers.membership, quorum=quorum, compressed=compressed
             ),
             Pace.IN_STEP if quorum == workers else Pace.SHARED,
-            f"replicas_to_aggregate={quorum}",
+            f"replicas_to_aggregate={quorum}, replicas={replicas}",
             compression,
             options,
             cluster,
+            replicas,
         )
         self._fits = itertools.count(1)
 

@@ -35,8 +35,9 @@ def is_copied(strategy: tf.distribute.Strategy) -> bool:
     """Returns True if each server has the values that the other one holds now."""
     servers = strategy._servers
     for index, used in enumerate(servers._used):
-        for name in used.with_value:
-            variable = used.variables[name]()
+        for name, variable in used.alive():
+            if not used.kinds[name].is_of_model:
+                continue
             with tf.device(servers.devices[1 - index]):
                 copy = tf.raw_ops.VarHandleOp(
                     dtype=variable.dtype,

@@ -1,4 +1,4 @@
-"""Servers of `AsyncParameterServerStrategy(replicas=2)` that are killed and start again while workers train."""
+"""Servers of strategies with `replicas=2` that are killed and start again while workers train."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.processes import Process, wait_until
 from tests.support.servers import ServerCluster
 
 _WORKER = "tests.cluster.parameter_server.returning_server_worker"
+_SYNCHRONOUS_WORKER = "tests.cluster.parameter_server.returning_synchronous_worker"
 _LOOPS = "tests.cluster.parameter_server.returning_server_loops"
 _STEPS = 100
 _WORKERS = 2
@@ -83,6 +84,28 @@ def test_a_server_without_a_copy_ends_training(tmp_path: Path) -> None:
             )
         for each in again:
             each.kill()  # it would wait for its workers
+
+
+def test_synchronous_fit_ends_as_if_no_server_had_been_lost(tmp_path: Path) -> None:
+    with ServerCluster(tmp_path, _SYNCHRONOUS_WORKER, servers=2, workers=_WORKERS) as cluster:
+        arguments = ("40", "graph")
+        cluster.start(*arguments)
+        workers = [cluster[f"worker{index}"] for index in range(_WORKERS)]
+        servers = []
+        for index, steps in ((1, 25), (0, 50)):
+            wait_until(
+                lambda steps=steps: all(len(ends_of_steps(each)) >= steps for each in workers),
+                _END_SECONDS,
+                "the steps",
+            )
+            cluster[f"ps{index}"].kill()
+            servers.append(cluster.start_one("ps", index, *arguments, again=" again"))
+        for each in workers:
+            assert each.wait(_END_SECONDS) == 0
+            assert len(re.findall(r"repeats \d+ steps", each.log())) == 2
+            assert "ended with a difference of 0.0, 80 and 80 steps" in each.log()
+        for server in servers:
+            assert server.wait(20) == 0
 
 
 def test_loops_begin_again_or_end_when_a_server_is_killed(tmp_path: Path) -> None:

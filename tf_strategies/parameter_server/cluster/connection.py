@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-import weakref
-from typing import Callable, ContextManager, Dict, Optional, Set, Tuple
+from typing import Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
 from absl import logging
@@ -24,14 +22,17 @@ from tf_strategies.parameter_server.cluster.failure_detector import FailureDetec
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.servers import Servers
-from tf_strategies.parameter_server.cluster.standby import list_name
 from tf_strategies.parameter_server.cluster.transport import Transport, open_channels
+from tf_strategies.parameter_server.cluster.used_variables import UsedVariables
+from tf_strategies.parameter_server.cluster.variable_lists import list_name
 from tf_strategies.parameter_server.errors import ServerLostError
-from tf_strategies.types import Result, Structure
+from tf_strategies.types import Result, Structure, TensorLike
 
 __all__ = ["ConnectedServers"]
 
 _RETRY_SECONDS = 0.5
+_PATIENCE_SECONDS = 0.4
+_PATIENCE_WITH_COPIES_SECONDS = 10.0  # on a busy machine a call that is not stuck takes seconds
 _REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
 _START_AGAIN = f", and its variables are lost. Look at its log, then {_REMEDY}"
 _WAITS = (
@@ -64,7 +65,7 @@ class ConnectedServers(Servers):
         self.name = name
         self._cluster, self._transport_option, self._replicas = cluster, options.transport, replicas
         self._returns, self._recovery = 0, threading.Lock()
-        self._used = [_Used() for _ in cluster.addresses["ps"]]
+        self._used = [UsedVariables() for _ in cluster.addresses["ps"]]
         self.rank = cluster.rank or 0
         self.size = cluster.size
         self.timeout = options.timeout
@@ -93,6 +94,7 @@ class ConnectedServers(Servers):
             self.transport.fail,
             through_proxy=protection.has_gateway,
             heartbeat_timeout=options.heartbeat_timeout,
+            patience=_PATIENCE_SECONDS if replicas == 1 else _PATIENCE_WITH_COPIES_SECONDS,
             remedy=_START_AGAIN if replicas == 1 else _WAITS.format(timeout=options.timeout),
             remedy_of_silence=_HANGS.format(timeout=options.heartbeat_timeout, remedy=_REMEDY),
         )
@@ -103,6 +105,7 @@ class ConnectedServers(Servers):
         if self._replicas > 1 and self._failure_detector.has_lost:
             with self._recovery:
                 self._recover()
+            self._complete_return()
         return self._failure_detector.watch()
 
     def _open_channels(self) -> Dict[str, Channel]:
@@ -140,7 +143,16 @@ class ConnectedServers(Servers):
         if isinstance(error, tf.errors.OutOfRangeError):  # the data have ended
             return False
         with self._recovery:
-            return generation != self._returns or self._recover()
+            if generation == self._returns and not self._recover():
+                return False
+        self._complete_return()
+        return True
+
+    def _complete_return(self) -> None:
+        for used in self._used:
+            for name, variable, initial in used.lost_recently_made():
+                self._initialize(variable, initial, name)
+        self.on_return()
 
     def _recover(self) -> bool:
         lost = self._failure_detector.find_lost()
@@ -177,10 +189,8 @@ class ConnectedServers(Servers):
             raise ServerLostError(f"{lost}. {error}") from error
         _join_cluster(self._cluster)
         for server, used in enumerate(self._used):
-            for name, (dtype, shape) in used.kinds.items():
-                variable = used.variables[name]()
-                if variable is not None:
-                    compat.renew_handle(variable, self._handle(server, name, shape, dtype))
+            for name, variable in used.alive():
+                compat.renew_handle(variable, self._handle(server, name, variable.shape, variable.dtype))
             if used.list is not None:
                 compat.renew_handle(
                     used.list, self._handle(server, list_name(self.rank), tf.TensorShape([]), tf.string)
@@ -191,20 +201,29 @@ class ConnectedServers(Servers):
                         f"a whole copy of them; {_REMEDY}"
                     )
                 used.has_further = True  # the list may be that of a moment before
+            used.write_entries()
         self.membership.join()
         self.transport.renew(self._open_channels())
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
+        self._used[server].note_of_model(name)
         variable = super().shared_variable(server, name, initial)
         if self._replicas > 1:
-            self._used[server].with_value.add(name)
+            self._used[server].note_value(name, initial)
         return variable
 
     def named_variable(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
-        variable = super().named_variable(server, name, shape, dtype)
-        if self._replicas > 1:
-            self._used[server].add(name, variable)
+        make = super().named_variable
+        if self._replicas == 1:
+            return make(server, name, shape, dtype)
+        variable = self.call(lambda: make(server, name, shape, dtype))
+        self._used[server].add(name, variable)
         return variable
+
+    def write_entry(self, server: int, variable: tf.Variable, value: TensorLike) -> None:
+        if self._replicas > 1:
+            self._used[server].note_entry(variable, value)
+        super().write_entry(server, variable, value)
 
     def _list_used(self) -> None:
         """Tells servers which variables this worker uses, so that they copy them."""
@@ -254,40 +273,6 @@ class ConnectedServers(Servers):
                 self.name_of_worker(self.rank),
                 error.message,
             )
-
-
-class _Used:
-    """The variables of a server that this worker uses.
-
-    Attributes:
-        kinds: the dtype and shape of each, by name.
-        variables: references to them, by name.
-        with_value: the names of those that have a value from the start.
-        list: the variable that lists them on the server; None before there are any.
-        has_further: whether some are not in the list yet.
-    """
-
-    def __init__(self) -> None:
-        self.kinds: Dict[str, Tuple[tf.DType, tf.TensorShape]] = {}
-        self.variables: Dict[str, weakref.ref[tf.Variable]] = {}
-        self.with_value: Set[str] = set()
-        self.list: Optional[tf.Variable] = None
-        self.has_further = False
-
-    def add(self, name: str, variable: tf.Variable) -> None:
-        self.has_further = self.has_further or name not in self.kinds
-        self.kinds[name] = variable.dtype, variable.shape
-        self.variables[name] = weakref.ref(variable)
-
-    def has_come_back(self) -> bool:
-        """Returns True if the server has the variables that had values."""
-        expected = [self.list, *(self.variables[name]() for name in self.with_value)]
-        return all(bool(each.is_initialized()) for each in expected if each is not None)
-
-    def described(self) -> str:
-        return json.dumps(
-            {name: [dtype.name, shape.as_list()] for name, (dtype, shape) in self.kinds.items()}
-        )
 
 
 _connected: Optional[Tuple[Cluster, Protection]] = None

@@ -53,7 +53,7 @@ class EpochSums(Hooks):
         own = np.concatenate(
             [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
         )
-        self._variable(self._servers.rank, own.size).assign(own)
+        self._servers.write_entry(0, self._variable(self._servers.rank, own.size), own)
         left = self._peer_entries.find(
             lambda rank: self._left_by(rank, own.size), self._servers.membership.submitters
         )

@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import threading
-from typing import Callable, Iterator, List, Sequence, Tuple
+import time
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
@@ -21,8 +22,11 @@ __all__ = ["FailureDetector"]
 
 _LAST_QUESTION_SECONDS = 2.0  # or longer, if heartbeats have more time
 _CANCELLED_WITHIN_SECONDS = 2.0
-_LOOK_AGAIN_SECONDS = 1.0
+_LOOK_AGAIN_SECONDS = 0.25
 _FAREWELL_SECONDS = 2.0
+
+_Place = Tuple[int, int]
+"""A frame of Python, and the instruction in it."""
 
 _log = logging.getLogger("tf_strategies")
 
@@ -35,6 +39,8 @@ class FailureDetector:
         on_lost: called once, with the reason.
         through_proxy: whether the addresses are those of gateways.
         heartbeat_timeout: the number of seconds after which a server that does not answer is lost.
+        patience: the number of seconds for which a call that was cancelled may stay at one place in TensorFlow. Then the process
+            ends.
         remedy: what happens, and what a user should do, after the end of a server.
         remedy_of_silence: the same for a server that hangs, or cannot be reached.
     """
@@ -46,16 +52,17 @@ class FailureDetector:
         *,
         through_proxy: bool,
         heartbeat_timeout: float,
+        patience: float,
         remedy: str,
         remedy_of_silence: str,
     ) -> None:
-        self._through_proxy, self._timeout = through_proxy, heartbeat_timeout
+        self._through_proxy, self._timeout, self._patience = through_proxy, heartbeat_timeout, patience
         self._remedy, self._remedy_of_silence = remedy, remedy_of_silence
         self._servers = list(servers)
         self._tell = on_lost
         self._lock = threading.Lock()
         self._lost, self._losses = "", 0
-        self._open: List[compat.CancellationManager] = []
+        self._open: List[Tuple[compat.CancellationManager, int]] = []
         self._watched: List[int] = []
         self._heartbeats = self._begin_heartbeats()
 
@@ -96,15 +103,16 @@ class FailureDetector:
         that has been cancelled cannot be used again, so each call has its own.
         """
         manager = compat.CancellationManager()
+        opened = manager, threading.get_ident()
         with self._lock:
             self._raise_if_lost()
-            self._open.append(manager)
+            self._open.append(opened)
         try:
             with compat.CancellationManagerContext(manager):
                 return function(*args)
         finally:
             with self._lock:
-                self._open.remove(manager)
+                self._open.remove(opened)
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
@@ -166,7 +174,7 @@ class FailureDetector:
                 return
             remedy = self._remedy_of_silence if _is_silence(reason) else self._remedy
             self._lost = f"{name} no longer answers ({reason}){remedy}"
-            waiting, losses = list(self._open), self._losses
+            waiting, losses = [manager for manager, _ in self._open], self._losses
         for manager in waiting:
             manager.start_cancel()
         try:
@@ -190,17 +198,24 @@ class FailureDetector:
         """
         pause = threading.Event()
         pause.wait(_CANCELLED_WITHIN_SECONDS)
-        while True:
-            with self._lock:
-                if self._losses != losses:
-                    return
-                watched = list(self._watched)
-                stuck = any(manager in self._open for manager in waiting)
-            if stuck or (hangs and any(map(_is_in_tensorflow, watched))):
+        since: Dict[Tuple[int, _Place], float] = {}
+        while threads := self._threads_in_calls(waiting, hangs, losses):
+            now = time.monotonic()
+            places = {(thread, place) for thread in threads if (place := _place_in_tensorflow(thread))}
+            since = {each: since.get(each, now) for each in places}
+            if any(now - began > self._patience for began in since.values()):
                 _end_process(self._lost)
-            if not watched or not hangs:
-                return
             pause.wait(_LOOK_AGAIN_SECONDS)
+
+    def _threads_in_calls(
+        self, waiting: Sequence[compat.CancellationManager], hangs: bool, losses: int
+    ) -> Set[int]:
+        """Returns the threads that may wait for the lost server; none after it has come back."""
+        with self._lock:
+            if self._losses != losses:
+                return set()
+            threads = {thread for manager, thread in self._open if manager in waiting}
+            return threads.union(self._watched) if hangs else threads
 
     def _end_with_silent(self, done: threading.Event) -> None:
         while not done.wait(_FAREWELL_SECONDS):
@@ -235,10 +250,15 @@ class FailureDetector:
         return error_of_request(address, seconds, through_proxy=self._through_proxy)
 
 
-def _is_in_tensorflow(thread: int) -> bool:
-    """Returns True if a thread is inside TensorFlow now, and not in Python code such as a callback, which may take its time."""
+def _place_in_tensorflow(thread: int) -> Optional[_Place]:
+    """Returns where in TensorFlow a thread is now. It stays there while it waits, but not while it traces a function.
+
+    Returns None if it is in Python code such as a callback, which may take its time.
+    """
     frame = sys._current_frames().get(thread)
-    return frame is not None and frame.f_globals.get("__name__", "").startswith("tensorflow.")
+    if frame is None or not frame.f_globals.get("__name__", "").startswith("tensorflow."):
+        return None
+    return id(frame), frame.f_lasti
 
 
 def _is_silence(reason: str) -> bool:

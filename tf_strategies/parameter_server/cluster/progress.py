@@ -130,7 +130,8 @@ class ServerProgress(SharedProgress):
 
     def _write(self, server: int, name: str, texts: Sequence[bytes]) -> None:
         def write() -> None:
-            self._text(server, name, len(texts)).assign(tf.constant(list(texts), tf.string))
+            variable = self._text(server, name, len(texts))
+            self._servers.write_entry(server, variable, tf.constant(list(texts), tf.string))
 
         self._servers.call(write)
 

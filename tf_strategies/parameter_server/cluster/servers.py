@@ -13,7 +13,7 @@ from tf_strategies._tf import compat
 from tf_strategies.errors import BootstrapError
 from tf_strategies.parameter_server.cluster.membership import Membership
 from tf_strategies.parameter_server.cluster.transport import Transport
-from tf_strategies.types import Result, Structure
+from tf_strategies.types import Result, Structure, TensorLike
 
 __all__ = ["LocalServers", "Servers"]
 
@@ -34,8 +34,10 @@ class Servers(abc.ABC):
         session_target: the target of a tf.compat.v1.Session that reaches the servers.
         membership: this worker's entry in the ledgers of the servers.
         transport: carries tensors to and from the servers.
+        on_return: is called when lost servers have come back.
     """
 
+    on_return: Callable[[], None] = staticmethod(lambda: None)
     name: str
     rank: int
     size: int
@@ -120,6 +122,11 @@ class Servers(abc.ABC):
                 in_graph_mode=False,
             )
 
+    def write_entry(self, server: int, variable: tf.Variable, value: TensorLike) -> None:
+        """Assigns a variable of a server that this worker alone writes, to tell the other workers something."""
+        del server
+        variable.assign(value)
+
     def _handle(self, server: int, name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
         with tf.device(self.devices[server]):
             return compat.variable_handle(shape, dtype, name, container=self.name, shared_name=name)
@@ -128,7 +135,7 @@ class Servers(abc.ABC):
         deadline = time.monotonic() + self.timeout
         while not self.call(lambda: bool(variable.is_initialized())):
             if self.rank == 0:
-                variable.assign(initial)
+                self.call(lambda: variable.assign(initial))
                 return
             if time.monotonic() > deadline:
                 raise BootstrapError(

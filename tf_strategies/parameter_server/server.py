@@ -18,7 +18,9 @@ from tf_strategies.options import ParameterServerOptions
 from tf_strategies.parameter_server.cluster.heartbeat import Heartbeat
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.readiness import make_ready
-from tf_strategies.parameter_server.cluster.standby import Standby
+from tf_strategies.parameter_server.copies.server_copies import ServerCopies
+from tf_strategies.parameter_server.copies.snapshots import Snapshots
+from tf_strategies.parameter_server.copies.standby import Standby
 
 __all__ = ["serve"]
 
@@ -28,7 +30,7 @@ _HERE = ("training", "idle")
 _ORDER = ("expected", "finished", "lost", "idle", "training")
 
 
-def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> NoReturn:
+def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int, *, in_step: bool) -> NoReturn:
     """Serves as a `ps` task, and then ends the process.
 
     The exit status is 0 if all workers have finished. It is 1, with the reason on standard error, if no
@@ -39,6 +41,7 @@ def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> N
         options: the options of the strategy.
         replicas: in how many places variables are held. With 2, the next server has a copy of those of this one, which takes
             them over when it starts again.
+        in_step: whether all workers take every step together. The copies are then those of all servers at the same step.
 
     Raises:
         BootstrapError: the address cannot be used.
@@ -48,7 +51,7 @@ def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> N
     protection = Protection(cluster)
     protection.accept_channels()
     protection.begin()
-    standby: Optional[Standby] = None
+    copies: Optional[ServerCopies] = None
     try:
         server = tf.distribute.Server(
             _all_but_evaluators(cluster),
@@ -59,8 +62,8 @@ def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> N
         )
         protection.cover()
         if replicas > 1:
-            standby = Standby(server, cluster, protection)
-            at = standby.take_over(options.timeout)
+            copies = (Snapshots if in_step else Standby)(server, cluster, protection)
+            at = copies.take_over(options.timeout)
             if at is not None:
                 when = datetime.datetime.fromtimestamp(at).isoformat(" ", "milliseconds")
                 print(f"{own} has its variables back, as they were at {when}", flush=True)
@@ -75,12 +78,12 @@ def serve(cluster: Cluster, options: ParameterServerOptions, replicas: int) -> N
             f"other process listens on it"
         ) from error
     print(f"{own} serves {cluster.size} workers", flush=True)
-    if standby is not None:
-        standby.start()
-    attendance = _Attendance(cluster, options, standby, through_proxy=protection.has_gateway)
+    if copies is not None:
+        copies.start()
+    attendance = _Attendance(cluster, options, copies, through_proxy=protection.has_gateway)
     reason = attendance.wait_until_over()
-    if standby is not None:
-        standby.stop()
+    if copies is not None:
+        copies.stop()
     time.sleep(_GOODBYE_SECONDS)
     if reason:
         print(f"{own} ends: {reason}", file=sys.stderr, flush=True)
@@ -112,11 +115,11 @@ class _Attendance:
         self,
         cluster: Cluster,
         options: ParameterServerOptions,
-        standby: Optional[Standby],
+        copies: Optional[ServerCopies],
         *,
         through_proxy: bool,
     ) -> None:
-        self._through_proxy, self._standby = through_proxy, standby
+        self._through_proxy, self._copies = through_proxy, copies
         self._tasks = cluster.worker_tasks
         self._addresses = [cluster.address_of(task) for task in self._tasks]
         self._names = [cluster.name_of(task) for task in self._tasks]
@@ -147,11 +150,11 @@ class _Attendance:
         """Returns the status of each worker, by rank. With several ledgers, the least advanced status counts."""
         found = ["expected"] * len(self._tasks)
         for name in ledger_core.names():
-            finished = set() if self._standby is None else self._standby.finished(name)
+            gone = {} if self._copies is None else self._copies.gone(name)
             for rank, member in enumerate(ledger_core.members(name)):
-                if rank in finished and member.incarnation == 0:
+                if rank in gone and member.incarnation == 0:
                     ledger_core.mark_lost(name, rank, 0)  # nobody waits for it
-                    found[rank] = max(found[rank], "finished", key=_ORDER.index)
+                    found[rank] = max(found[rank], gone[rank], key=_ORDER.index)
                     continue
                 found[rank] = max(found[rank], member.status, key=_ORDER.index)
                 key = rank, member.incarnation

@@ -1,0 +1,176 @@
+"""Defines what a server does with copies: it keeps its own on another server, and takes it over when it starts again."""
+
+from __future__ import annotations
+
+import abc
+import threading
+import time
+from typing import Dict, Optional, Sequence
+
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies.cluster import Cluster, Task
+from tf_strategies.errors import BootstrapError
+from tf_strategies.native import ledger_core
+from tf_strategies.parameter_server.cluster import heartbeat
+from tf_strategies.parameter_server.cluster.protection import Protection
+from tf_strategies.parameter_server.cluster.variable_lists import TEXT, Kind, list_name, parse
+from tf_strategies.parameter_server.copies.variable_session import Place, VariableSession
+
+__all__ = ["ServerCopies"]
+
+COPY_EVERY_SECONDS = 0.7
+_LEAST_PAUSE_SECONDS = 0.1
+_SILENT_SECONDS = 10.0
+_ASK_SECONDS = 1.5
+_RETRY_SECONDS = 0.2
+
+
+class ServerCopies(abc.ABC):
+    """Copies this server to the next one about every 0.7 seconds, and takes the copy over when this server starts.
+
+    Args:
+        server: the TensorFlow server of this process.
+        cluster: the cluster of TF_CONFIG, with two servers or more. This process is one of them.
+        protection: of this task.
+    """
+
+    def __init__(self, server: tf.distribute.Server, cluster: Cluster, protection: Protection) -> None:
+        self._tasks = [Task("ps", index) for index in range(len(cluster.addresses["ps"]))]
+        self._cluster, self._through_proxy = cluster, protection.has_gateway
+        self._own = cluster.task.index
+        self._following = (self._own + 1) % len(self._tasks)
+        self._name = cluster.name_of(cluster.task)
+        self._devices = [f"/job:ps/task:{task.index}" for task in self._tasks]
+        self._target = server.target
+        self._stopped = threading.Event()
+        self._gone: Dict[str, Dict[int, str]] = {}
+
+    def take_over(self, timeout: float) -> Optional[float]:
+        """Gives this server what an earlier process of it held, before any worker connects.
+
+        Args:
+            timeout: the number of seconds to wait for other servers.
+
+        Returns:
+            When the copy was begun, in seconds since the epoch; None if no server has a copy, as at the start of training.
+
+        Raises:
+            BootstrapError: the copy could not be read.
+        """
+        if not self._wait_for(self._needed(), timeout):
+            return None
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with self._open() as session:
+                    return self._take_over(session)
+            except tf.errors.OpError as error:
+                # Other servers may still hold their connections to the earlier process.
+                is_passing = isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError))
+                if not is_passing or time.monotonic() > deadline:
+                    following = self._cluster.name_of(self._tasks[self._following])
+                    raise BootstrapError(
+                        f"{self._name} could not take its variables over from {following}: {error.message}; start {self._name} "
+                        f"again when {following} runs"
+                    ) from error
+            time.sleep(_RETRY_SECONDS)
+
+    def gone(self, name: str) -> Dict[int, str]:
+        """Returns the workers that had finished with a ledger, or were lost, before this process began, with their status."""
+        return self._gone.get(name, {})
+
+    def start(self) -> None:
+        """Begins to copy, on a thread of its own."""
+        threading.Thread(target=self._copy_until_stopped, name="tf_strategies copies", daemon=True).start()
+
+    def stop(self) -> None:
+        """Copies no more, because training has ended."""
+        self._stopped.set()
+
+    @abc.abstractmethod
+    def _needed(self) -> Sequence[int]:
+        """Returns the servers without which this one cannot take its copy over."""
+
+    @abc.abstractmethod
+    def _open(self) -> VariableSession:
+        """Returns a session with the servers whose variables are copied."""
+
+    @abc.abstractmethod
+    def _take_over(self, session: VariableSession) -> Optional[float]:
+        """Does what `take_over` does, with servers that answer."""
+
+    @abc.abstractmethod
+    def _copy(self, session: VariableSession) -> None:
+        """Makes one copy."""
+
+    def _live(self, server: int, ledger_name: str) -> Place:
+        """Returns where the variables are with which workers train."""
+        return Place(self._devices[server], ledger_name)
+
+    def _listed(self, session: VariableSession, server: int, name: str) -> Dict[str, Kind]:
+        """Returns the variables that workers use on a server, and their lists, as far as they have values, by name."""
+        live = self._live(server, name)
+        found = session.values(live.variable(list_name(rank)) for rank in range(self._cluster.size))
+        kinds = dict.fromkeys((each.name for each in found), TEXT)
+        for text in found.values():
+            kinds.update(parse(text))
+        return {
+            each.name: each.kind for each in session.with_values(live.variable(*it) for it in kinds.items())
+        }
+
+    def _gone_now(self, name: str) -> Dict[int, str]:
+        before = self.gone(name)
+        found = {
+            rank: before.get(rank, member.status) if member.incarnation == 0 else member.status
+            for rank, member in enumerate(ledger_core.members(name))
+        }
+        return {rank: status for rank, status in found.items() if status in ("finished", "lost")}
+
+    def _wait_for(self, servers: Sequence[int], timeout: float) -> bool:
+        """Waits until servers answer. Returns False, and says so, if one does not."""
+        began, said = time.monotonic(), False
+        for server in servers:
+            task = self._tasks[server]
+            name, address = self._cluster.name_of(task), self._cluster.address_of(task)
+            while reason := heartbeat.error_of_request(
+                address, _ASK_SECONDS, through_proxy=self._through_proxy
+            ):
+                waited = time.monotonic() - began
+                if waited > _SILENT_SECONDS and not said:
+                    said = True
+                    print(f"{self._name} waits for {name} ({reason})", flush=True)
+                if waited > timeout:
+                    logging.warning(
+                        "%s begins without a copy: %s does not answer (%s)", self._name, name, reason
+                    )
+                    return False
+                time.sleep(_RETRY_SECONDS)
+        return True
+
+    def _copy_until_stopped(self) -> None:
+        session: Optional[VariableSession] = None
+        copied = time.monotonic()
+        pause, warned = COPY_EVERY_SECONDS, False
+        while not self._stopped.wait(pause):
+            began = time.monotonic()
+            try:
+                session = session or self._open()
+                self._copy(session)
+                copied, warned = time.monotonic(), False
+            except Exception as error:  # a copy  # a copy that stops must be noticed, whatever the reason
+                if session is not None:
+                    session.close()
+                    session = None
+                silent = time.monotonic() - copied
+                if silent > _SILENT_SECONDS and not warned and not self._stopped.is_set():
+                    warned = True
+                    logging.warning(
+                        "%s could not copy variables to other servers for %.0f s (%s); if one is lost now, later updates are "
+                        "lost, too",
+                        self._name,
+                        silent,
+                        str(error).partition("\n")[0][:200],
+                    )
+            pause = max(_LEAST_PAUSE_SECONDS, COPY_EVERY_SECONDS - (time.monotonic() - began))

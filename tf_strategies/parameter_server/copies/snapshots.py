@@ -1,0 +1,306 @@
+"""Copies all servers at the same step, for synchronous training: when one is lost, all go back to the same step.
+
+The first server makes the snapshots. Between two steps it lets each server keep the values of its variables, without copying
+them: TensorFlow's variables share memory until one of them is written. Then each server sends what it has kept to the next one,
+while training goes on. There are two snapshots in turn, so one is complete at any time.
+
+A server that starts again finds the newest snapshot that is complete everywhere, gives all servers their variables of it, and
+sets the ledgers back to its step. The workers then repeat the steps since; see repeated_steps.py.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+
+from tf_strategies.native import ledger, ledger_core
+from tf_strategies.parameter_server.cluster.variable_lists import (
+    KEPT_STEP,
+    RESTORED_STEP,
+    STEP_DONE,
+    Kind,
+    describe,
+    parse,
+)
+from tf_strategies.parameter_server.copies.server_copies import ServerCopies
+from tf_strategies.parameter_server.copies.variable_session import Place, Stored, VariableSession
+from tf_strategies.types import JsonObject
+
+__all__ = ["Snapshots"]
+
+_BUFFERS = 2
+_STATE = "state"
+_POLL_SECONDS = 0.01
+_APPLIED_WITHIN_SECONDS = 30.0
+
+
+class _Snapshot(NamedTuple):
+    """Describes a complete snapshot of one server.
+
+    Attributes:
+        number: the number of the snapshot, from 1; the same on all servers.
+        at: when it was made, in seconds since the epoch.
+        steps: the step of each ledger.
+        gone: the workers of each ledger that had finished or were lost, with their status.
+        variables: the variables of the server, by ledger and name.
+    """
+
+    number: int
+    at: float
+    steps: Dict[str, int]
+    gone: Dict[str, Dict[int, str]]
+    variables: Dict[str, Dict[str, Kind]]
+
+    def text(self) -> str:
+        variables = {name: describe(kinds) for name, kinds in self.variables.items()}
+        return json.dumps(self._replace(variables=variables)._asdict())
+
+    @classmethod
+    def parse(cls, text: bytes) -> Optional[_Snapshot]:
+        """Returns None for the text of a snapshot that is not complete."""
+        if not text:
+            return None
+        found: JsonObject = json.loads(text)
+        gone = {
+            name: {int(rank): each for rank, each in ranks.items()} for name, ranks in found["gone"].items()
+        }
+        variables = {name: parse(kinds) for name, kinds in found["variables"].items()}
+        return cls(found["number"], found["at"], found["steps"], gone, variables)
+
+
+class Snapshots(ServerCopies):
+    """Keeps snapshots of all servers, each on the server itself and on the next one. Arguments as for `ServerCopies`."""
+
+    def start(self) -> None:
+        with VariableSession(self._target, [self._devices[self._own]]) as session:
+            session.set_texts({self._process(self._own): secrets.token_hex(8)})
+        if self._own == 0:
+            super().start()
+
+    def _needed(self) -> Sequence[int]:
+        return [index for index in range(len(self._tasks)) if index != self._own]
+
+    def _open(self) -> VariableSession:
+        return VariableSession(self._target, self._devices)
+
+    def _process(self, server: int) -> Stored:
+        """Returns the variable that identifies the process of a server. It has no value before the server is ready."""
+        return Place(self._devices[server], "server").variable("process")
+
+    def _kept(self, server: int, number: int) -> Place:
+        """Returns where a server keeps the variables of a snapshot."""
+        return Place(self._devices[server], f"snapshot {number % _BUFFERS}")
+
+    def _sent(self, server: int, number: int) -> Place:
+        """Returns where the next server has them."""
+        following = (server + 1) % len(self._tasks)
+        return Place(self._devices[following], f"snapshot {number % _BUFFERS} of ps {server}")
+
+    def _found(self, session: VariableSession, places: Sequence[Place]) -> List[_Snapshot]:
+        """Returns the complete snapshots in some places."""
+        found = session.values(place.variable(_STATE) for place in places).values()
+        return [each for each in map(_Snapshot.parse, found) if each is not None]
+
+    # --- taking over -------------------------------------------------------------------------------------------------------
+
+    def _take_over(self, session: VariableSession) -> Optional[float]:
+        own, others = self._own, self._needed()
+        snapshots = {
+            server: {
+                each.number: each
+                for each in self._found(
+                    session,
+                    [
+                        self._sent(server, number) if server == own else self._kept(server, number)
+                        for number in range(_BUFFERS)
+                    ],
+                )
+            }
+            for server in [own, *others]
+        }
+        common = set.intersection(*map(set, snapshots.values()))
+        if not common:
+            return None
+        number = max(common)
+        chosen = {server: of_server[number] for server, of_server in snapshots.items()}
+        mine = chosen[own]
+        for name, step in mine.steps.items():
+            self._roll_back(session, name, step)
+        session.destroy(self._made_later(session, chosen))
+        session.assign(
+            (self._live(server, name).variable(each, kind), source.variable(f"{name}/{each}", kind))
+            for server, snapshot in chosen.items()
+            for source in [self._sent(own, number) if server == own else self._kept(server, number)]
+            for name, kinds in snapshot.variables.items()
+            for each, kind in kinds.items()
+            if server == own or kind.is_of_model  # what workers tell each other stays as it is
+        )
+        self._keep(session, number, {server: each.variables for server, each in chosen.items()}, [own])
+        self._send(session, chosen)
+        session.set_texts(
+            {
+                self._live(0, name).variable(RESTORED_STEP): json.dumps([secrets.token_hex(8), step])
+                for name, step in mine.steps.items()
+            }
+        )
+        self._gone = mine.gone
+        return mine.at
+
+    def _made_later(self, session: VariableSession, chosen: Dict[int, _Snapshot]) -> List[Stored]:
+        """Returns the variables of models on other servers that the snapshot does not contain. Workers make them again."""
+        return [
+            self._live(server, name).variable(each, kind)
+            for server in self._needed()
+            for name, kinds in chosen[server].variables.items()
+            for each, kind in self._listed(session, server, name).items()
+            if kind.is_of_model and each not in kinds
+        ]
+
+    def _roll_back(self, session: VariableSession, name: str, step: int) -> None:
+        """Sets the ledgers of all servers back to a step. No update of earlier workers runs after that."""
+        first = -1
+        for device in self._devices:
+            while True:
+                result = session.run_now(device, lambda first=first: ledger.roll_back(name, step, first))
+                following, idle = result
+                if idle:
+                    break
+                time.sleep(_POLL_SECONDS)
+            first = int(following)
+
+    # --- copying -----------------------------------------------------------------------------------------------------------
+
+    def _copy(self, session: VariableSession) -> None:
+        names = ledger_core.names()
+        processes = self._processes(session)
+        if not names or len(processes) < len(self._tasks):
+            return
+        base = self._newest(session)
+        number = base + 1
+        everywhere = [place for server in range(len(self._tasks)) for place in self._places(server, number)]
+        session.set_texts({place.variable(_STATE): "" for place in everywhere})
+        variables = {
+            server: {name: self._listed(session, server, name) for name in names}
+            for server in range(len(self._tasks))
+        }
+        at = time.time()
+        steps = self._keep_between_steps(session, number, variables)
+        if not self._wait_until_none_is_cut_off(session, steps):
+            return
+        gone = {name: self._gone_now(name) for name in names}
+        snapshots = {
+            server: _Snapshot(number, at, steps, gone, of_server) for server, of_server in variables.items()
+        }
+        if self._send(session, snapshots, processes):
+            kept = {self._live(0, name).variable(KEPT_STEP): str(step) for name, step in steps.items()}
+            session.set_texts(kept)
+
+    def _processes(self, session: VariableSession) -> Set[bytes]:
+        return set(session.values(map(self._process, range(len(self._tasks)))).values())
+
+    def _places(self, server: int, number: int) -> Sequence[Place]:
+        return self._kept(server, number), self._sent(server, number)
+
+    def _newest(self, session: VariableSession) -> int:
+        """Returns the number of the newest snapshot that is complete everywhere; 0 if there is none."""
+        common: Optional[Set[int]] = None
+        for server in range(len(self._tasks)):
+            for places in zip(*(self._places(server, number) for number in range(_BUFFERS))):
+                numbers = {each.number for each in self._found(session, places)}
+                common = numbers if common is None else common & numbers
+        return max(common or {0})
+
+    def _keep_between_steps(
+        self, session: VariableSession, number: int, variables: Dict[int, Dict[str, Dict[str, Kind]]]
+    ) -> Dict[str, int]:
+        """Lets all servers keep their variables while no step is being applied. Returns the steps of the ledgers."""
+        names, deadline = list(variables[0]), time.monotonic() + _APPLIED_WITHIN_SECONDS
+        try:
+            for name in names:
+                while not ledger_core.hold(name):
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"a step is being applied for {_APPLIED_WITHIN_SECONDS:g} s")
+                    time.sleep(_POLL_SECONDS)
+            self._keep(session, number, variables, list(variables))
+            return {name: self._step(session, name) for name in names}
+        finally:
+            for name in names:
+                ledger_core.release(name)
+
+    def _step(self, session: VariableSession, name: str) -> int:
+        device = self._devices[0]
+        return int(session.run([session.once(("step", name), device, lambda: ledger.step(name))])[0])
+
+    def _keep(
+        self,
+        session: VariableSession,
+        number: int,
+        variables: Dict[int, Dict[str, Dict[str, Kind]]],
+        servers: Sequence[int],
+    ) -> None:
+        session.assign(
+            (
+                self._kept(server, number).variable(f"{name}/{each}", kind),
+                self._live(server, name).variable(each, kind),
+            )
+            for server in servers
+            for name, kinds in variables[server].items()
+            for each, kind in kinds.items()
+        )
+
+    def _send(
+        self,
+        session: VariableSession,
+        snapshots: Dict[int, _Snapshot],
+        processes: Optional[Set[bytes]] = None,
+    ) -> bool:
+        """Sends what servers have kept to the next ones, and notes that the snapshot is complete. Returns True if it is.
+
+        Args:
+            session: a session with all servers.
+            snapshots: the snapshot of each server.
+            processes: those of the servers when the snapshot was begun; it is given up if they are others now.
+        """
+        session.assign(
+            (
+                self._sent(server, snapshot.number).variable(f"{name}/{each}", kind),
+                self._kept(server, snapshot.number).variable(f"{name}/{each}", kind),
+            )
+            for server, snapshot in snapshots.items()
+            for name, kinds in snapshot.variables.items()
+            for each, kind in kinds.items()
+        )
+        if processes is not None and processes != self._processes(session):
+            return False
+        session.set_texts(
+            {
+                place.variable(_STATE): snapshot.text()
+                for server, snapshot in snapshots.items()
+                for place in self._places(server, snapshot.number)
+            }
+        )
+        return True
+
+    def _wait_until_none_is_cut_off(self, session: VariableSession, steps: Dict[str, int]) -> bool:
+        """Waits until each worker has noticed that the last step before the snapshot was applied.
+
+        Otherwise a worker whose call is cut off could not tell whether the snapshot contains its step.
+        """
+        for name, step in steps.items():
+            while not self._is_noticed(session, name, step):
+                if self._stopped.wait(_POLL_SECONDS):
+                    return False
+        return True
+
+    def _is_noticed(self, session: VariableSession, name: str, step: int) -> bool:
+        if self._step(session, name) > step:  # all have taken part in the next step
+            return True
+        training = {
+            STEP_DONE.format(rank)
+            for rank, member in enumerate(ledger_core.members(name))
+            if member.status == "training"
+        }
+        done = session.values(self._live(0, name).variable(each) for each in training)
+        return all(int(value) >= step for value in done.values())

@@ -1,0 +1,154 @@
+"""A session on a server that reads and assigns variables of any server by their names."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies.parameter_server.cluster.variable_lists import TEXT, Kind
+from tf_strategies.texts import utf8
+from tf_strategies.types import Fetch, Result, Unchecked
+
+__all__ = ["Place", "Stored", "VariableSession"]
+
+_RUN_SECONDS = 60.0
+
+
+class Place(NamedTuple):
+    """Says where variables are: a server, and the container of TensorFlow in it."""
+
+    device: str
+    container: str
+
+    def variable(self, name: str, kind: Kind = TEXT) -> Stored:
+        return Stored(self, name, kind)
+
+
+class Stored(NamedTuple):
+    """Identifies a variable of a server."""
+
+    place: Place
+    name: str
+    kind: Kind
+
+
+class VariableSession:
+    """Runs operations on variables, without the Python objects of the workers.
+
+    Args:
+        target: the TensorFlow server of this process.
+        devices: the servers whose variables are used.
+    """
+
+    def __init__(self, target: str, devices: Sequence[str]) -> None:
+        self._graph = tf.Graph()
+        config = tf.compat.v1.ConfigProto(
+            device_filters=list(devices), operation_timeout_in_ms=int(1e3 * _RUN_SECONDS)
+        )
+        self._session = tf.compat.v1.Session(target, graph=self._graph, config=config)
+        self._options = tf.compat.v1.RunOptions(timeout_in_ms=int(1e3 * _RUN_SECONDS))
+        self._made: Dict[Hashable, Unchecked] = {}
+
+    def __enter__(self) -> VariableSession:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        try:
+            self._session.close()
+        except tf.errors.OpError:
+            logging.debug("a session with a lost server could not be closed")
+
+    def with_values(self, variables: Iterable[Stored]) -> List[Stored]:
+        """Returns those of the variables that have values."""
+        asked = list(variables)
+
+        def has_value(variable: Stored) -> tf.Tensor:
+            return tf.raw_ops.VarIsInitializedOp(resource=self._handle(variable))
+
+        flags = [
+            self.once(("has value", each), each.place.device, lambda each=each: has_value(each))
+            for each in asked
+        ]
+        return [each for each, has in zip(asked, self.run(flags)) if has]
+
+    def assign(self, moves: Iterable[Tuple[Stored, Stored]]) -> None:
+        """Gives each first variable the value of the second one. On the same server they share its memory."""
+
+        def move(target: Stored, source: Stored) -> tf.Operation:
+            with tf.device(source.place.device):
+                value = self._read(source)
+            return tf.raw_ops.AssignVariableOp(resource=self._handle(target), value=value)
+
+        self.run(
+            [
+                self.once(("move", to, come), to.place.device, lambda to=to, come=come: move(to, come))
+                for to, come in moves
+            ]
+        )
+
+    def destroy(self, variables: Iterable[Stored]) -> None:
+        """Makes variables have no value."""
+        for variable in variables:
+            device, handle = variable.place.device, self._handle(variable)
+            self.run_now(device, lambda handle=handle: [tf.raw_ops.DestroyResourceOp(resource=handle)])
+
+    def values(self, variables: Iterable[Stored]) -> Dict[Stored, Unchecked]:
+        """Returns the values of those of the variables that have one, as NumPy scalars or arrays."""
+        found = self.with_values(variables)
+        reads = [
+            self.once(("read", each), each.place.device, lambda each=each: self._read(each)) for each in found
+        ]
+        return dict(zip(found, self.run(reads)))
+
+    def set_texts(self, texts: Mapping[Stored, str]) -> None:
+        """Sets variables that hold texts."""
+
+        def assign(variable: Stored) -> Tuple[tf.Tensor, tf.Operation]:
+            text = tf.compat.v1.placeholder(tf.string, [])
+            return text, tf.raw_ops.AssignVariableOp(resource=self._handle(variable), value=text)
+
+        made = [self.once(("set", each), each.place.device, lambda each=each: assign(each)) for each in texts]
+        given = {placeholder: utf8(text) for (placeholder, _), text in zip(made, texts.values())}
+        self._session.run([written for _, written in made], given, options=self._options)
+
+    def once(self, key: Hashable, device: str, make: Callable[[], Result]) -> Result:
+        """Returns what `make` has added to the graph, on a device, when it was first called for the key."""
+        if key not in self._made:
+            with self._graph.as_default(), tf.device(device):
+                self._made[key] = make()
+        made: Result = self._made[key]
+        return made
+
+    def run(self, fetches: Sequence[object]) -> list:
+        return self._session.run(list(fetches), options=self._options) if fetches else []
+
+    def run_now(self, device: str, make: Callable[[], Sequence[Fetch]]) -> list:
+        """Adds operations on a device to the graph, and runs them."""
+        with self._graph.as_default(), tf.device(device):
+            made = list(make())
+        return self.run(made)
+
+    def _read(self, variable: Stored) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(
+            resource=self._handle(variable), dtype=tf.as_dtype(variable.kind.dtype)
+        )
+
+    def _handle(self, variable: Stored) -> tf.Tensor:
+        place, name, kind = variable
+
+        def handle() -> tf.Tensor:
+            return tf.raw_ops.VarHandleOp(
+                dtype=tf.as_dtype(kind.dtype), shape=kind.shape, container=place.container, shared_name=name
+            )
+
+        return self.once(("handle", variable), place.device, handle)
+
+
+def text_of(value: Optional[Unchecked]) -> str:
+    """Returns the text in a value that was read; "" for None."""
+    return "" if value is None else value.decode()

@@ -1,0 +1,280 @@
+"""Repeats the steps of `fit` that a lost server has taken with it.
+
+All servers have gone back to a snapshot of an earlier step; see copies/snapshots.py. Each worker has kept the batches since that
+step, and takes the same steps again, with the same state of metrics and random numbers. Keras does not notice: its callbacks have
+seen these steps. Only the step that was cut off returns its results to Keras.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import tensorflow as tf
+from absl import logging
+
+from tf_strategies.keras.types import Model
+from tf_strategies.parameter_server.cluster.servers import Servers
+from tf_strategies.parameter_server.cluster.variable_lists import KEPT_STEP, RESTORED_STEP, STEP_DONE
+from tf_strategies.parameter_server.errors import ServerLostError
+from tf_strategies.parameter_server.updates.step_recorder import RecordedStep, StepRecorder
+from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.types import BatchIterator, Structure, TensorOrSlices
+
+__all__ = ["RepeatedSteps"]
+
+_LOOK_EVERY_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+
+
+class _Taken(NamedTuple):
+    """A step that this worker has taken.
+
+    Attributes:
+        number: its number in the ledger.
+        model: the model that it has trained.
+        spec: the spec of the elements of the dataset.
+        began: what it began with.
+    """
+
+    number: int
+    model: Model
+    spec: Structure
+    began: RecordedStep
+
+
+class _Write(NamedTuple):
+    """A write between two steps, as by a callback."""
+
+    variable: ServerVariable
+    how: str
+    value: TensorOrSlices
+
+
+class RepeatedSteps:
+    """Keeps the steps of this worker that no complete snapshot contains, and repeats them when servers have gone back.
+
+    Args:
+        servers: the servers, which have copies.
+        recorder: keeps what steps begin with.
+
+    Attributes:
+        is_repeating: whether steps are repeated now.
+    """
+
+    def __init__(self, servers: Servers, recorder: StepRecorder) -> None:
+        self._servers, self._recorder = servers, recorder
+        self._log: List[Union[_Taken, _Write]] = []
+        self._cut_off: Optional[_Taken] = None
+        self._fits = 0
+        self._call: Optional[Tuple[Model, Structure]] = None
+        self.is_repeating = False
+        self._done = -1
+        self._looked = 0.0
+        self._variables: Dict[str, tf.Variable] = {}
+        self._restored = self._read(RESTORED_STEP)
+
+    @contextlib.contextmanager
+    def fitting(self) -> Iterator[None]:
+        """Opens a context for the time of a `fit`. When it closes, a snapshot contains all of its steps."""
+        if not self._fits:
+            self._recorder.forget_traces()
+            self._done = -1
+            self._tell_done("-1")
+        self._fits += 1
+        try:
+            yield
+            if self._fits == 1:
+                self._wait_for_snapshot()
+                self._log = _since(self._log, self._done)
+        finally:
+            self._fits -= 1
+            if not self._fits:  # the steps of a `fit` that has failed are not repeated
+                self._log = [each for each in self._log if isinstance(each, _Write)]
+
+    @contextlib.contextmanager
+    def calling(self, model: Model, data: BatchIterator) -> Iterator[None]:
+        """Opens a context for a call of the training function of a model."""
+        if not self._fits or not hasattr(data, "element_spec"):
+            yield
+            return
+        _require_single_steps(model)
+        while self._recorder.take() is not None:
+            pass
+        self._call = model, data.element_spec
+        self._recorder.is_on = True
+        try:
+            yield
+        except (tf.errors.OutOfRangeError, StopIteration):
+            self._call = None
+            raise
+        finally:
+            self._recorder.is_on = False
+        began = self._recorder.take()
+        self._call = None
+        if began is not None:
+            self._done = self._recorder.number() + 1
+            self._log.append(_Taken(self._done - 1, model, data.element_spec, began))
+        if not self.is_repeating and time.monotonic() - self._looked > _LOOK_EVERY_SECONDS:
+            self._looked = time.monotonic()
+            self._log = _since(self._log, self._kept())
+
+    def note_write(self, variable: ServerVariable, how: str, value: TensorOrSlices) -> None:
+        """Notes a write of a variable outside of a step."""
+        if self.is_repeating:
+            return
+        if how == "assign":  # earlier ones since the last step count no more
+            end = _end_of_steps(self._log)
+            later = [each for each in self._log[end:] if not _is_assignment(each, variable)]
+            self._log[end:] = later
+        self._log.append(_Write(variable, how, value))
+
+    def data_after_loss(self, data: BatchIterator) -> BatchIterator:
+        """Returns the data for the call that was cut off, which is called again: its batch, if it had one."""
+        cut_off, self._cut_off = self._cut_off, None
+        if cut_off is None:
+            return data
+        cut_off.began.restore()
+        return _iterator([cut_off])
+
+    def repeat(self) -> None:
+        """Repeats what was lost. Call it when lost servers have come back.
+
+        Raises:
+            ServerLostError: the servers have not gone back to a snapshot, or a write cannot be repeated.
+        """
+        if not self.is_repeating:
+            self.is_repeating = True
+            try:
+                self._repeat()
+            finally:
+                self.is_repeating = False
+
+    def _repeat(self) -> None:
+        call, self._call = self._call, None
+        began = None if call is None else self._recorder.take()
+        if call is not None and began is not None:
+            self._cut_off = _Taken(-1, *call, began)
+        own = [(variable, variable.read_value()) for variable in self._recorder.variables()]
+        log = self._log
+        while True:
+            step = self._step_of_snapshot()
+            generation = self._servers.generation
+            log, self._log = _since(log, step), []
+            count = sum(isinstance(each, _Taken) for each in log)
+            if self._fits:
+                logging.warning(
+                    "%s repeats %d steps that the snapshot of the servers does not contain",
+                    self._servers.name_of_worker(self._servers.rank),
+                    count,
+                )
+            left = list(log)
+            try:
+                while left and self._servers.generation == generation:
+                    self._repeat_one(left[0])
+                    left.pop(0)
+            except tf.errors.OpError as error:
+                if not self._servers.recover(error, generation):
+                    raise
+            if self._servers.generation == generation:
+                break
+            log = [*self._log, *left]  # a server was lost meanwhile
+        for variable, value in own:
+            variable.assign(value)
+
+    def _repeat_one(self, item: Union[_Taken, _Write]) -> None:
+        if isinstance(item, _Taken):
+            item.began.restore()
+            item.model.train_function(_iterator([item]))
+            return
+        if item.how != "assign":
+            raise ServerLostError(
+                f"{item.variable.name} was changed by {item.how} outside of a step, less than a snapshot ago. This cannot be "
+                "repeated: use assign, or start all servers and workers again"
+            )
+        item.variable.assign(item.value)
+        self._log.append(item)
+
+    def _step_of_snapshot(self) -> int:
+        """Returns the step to which the servers have gone back."""
+        restored = self._read(RESTORED_STEP)
+        if restored == self._restored:
+            raise ServerLostError(
+                "a server was lost and answers again, but the servers have not gone back to a snapshot: it was cut off, or was "
+                "lost before the first snapshot was complete. Start all servers and workers again"
+            )
+        self._restored = restored
+        return int(json.loads(restored)[1])
+
+    def _wait_for_snapshot(self) -> None:
+        """Waits until a snapshot contains all steps of this worker, who could not repeat them later."""
+        deadline = time.monotonic() + self._servers.timeout
+        while self._done >= 0 and self._kept() < self._done:
+            self._tell_done(str(self._done))
+            if time.monotonic() > deadline:
+                logging.warning(
+                    "no snapshot contains the last steps yet, after %g s; if a server is lost now, they are lost, too",
+                    self._servers.timeout,
+                )
+                break
+            time.sleep(_POLL_SECONDS)
+
+    def _kept(self) -> int:
+        """Returns the step of the newest complete snapshot; 0 if there is none."""
+        return int(self._read(KEPT_STEP) or 0)
+
+    def _tell_done(self, step: str) -> None:
+        name = STEP_DONE.format(self._servers.rank)
+        self._servers.call(lambda: self._servers.write_entry(0, self._variable(name), tf.constant(step)))
+
+    def _read(self, name: str) -> str:
+        def read() -> str:
+            variable = self._variable(name)
+            return variable.numpy().decode() if variable.is_initialized() else ""
+
+        return self._servers.call(read)
+
+    def _variable(self, name: str) -> tf.Variable:
+        if name not in self._variables:
+            self._variables[name] = self._servers.named_variable(0, name, tf.TensorShape([]), tf.string)
+        return self._variables[name]
+
+
+def _end_of_steps(log: Sequence[Union[_Taken, _Write]]) -> int:
+    """Returns the index after the last step."""
+    return next((index for index in range(len(log), 0, -1) if isinstance(log[index - 1], _Taken)), 0)
+
+
+def _is_assignment(item: Union[_Taken, _Write], variable: ServerVariable) -> bool:
+    return isinstance(item, _Write) and item.how == "assign" and item.variable is variable
+
+
+def _since(log: Sequence[Union[_Taken, _Write]], step: int) -> List[Union[_Taken, _Write]]:
+    """Returns what a snapshot of a step does not contain. It may contain writes after the last step."""
+    first = 0
+    for index, each in enumerate(log):
+        if isinstance(each, _Taken) and each.number < step:
+            first = index + 1
+    return list(log[first:])
+
+
+def _iterator(steps: Sequence[_Taken]) -> BatchIterator:
+    """Returns an iterator over the batches of steps, with the spec of the dataset, for which functions are traced."""
+
+    def elements() -> Iterator[Structure]:
+        for each in steps:
+            yield each.began.element
+
+    return iter(tf.data.Dataset.from_generator(elements, output_signature=steps[0].spec))
+
+
+def _require_single_steps(model: Model) -> None:
+    given = getattr(model, "steps_per_execution", None)
+    given = getattr(model, "_steps_per_execution", 1) if given is None else given
+    if int(given) != 1:
+        raise ValueError(
+            f"SyncReplicasStrategy(replicas=2) repeats single steps after a server was lost; compile the model with "
+            f"steps_per_execution=1 instead of {int(given)}"
+        )
