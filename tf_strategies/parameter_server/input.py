@@ -8,10 +8,14 @@ from typing import Iterator, NamedTuple, Optional
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.keras.refusals import refuse_few_batches
 from tf_strategies.native.release import with_iterators_released
 from tf_strategies.types import Structure
 
 __all__ = ["DatasetDistributor", "ShareOfBatch"]
+
+_DEALS_BATCHES = (tf.data.experimental.AutoShardPolicy.AUTO, tf.data.experimental.AutoShardPolicy.DATA)
+"""The others split files, follow a hint, or split nothing."""
 
 
 class ShareOfBatch(NamedTuple):
@@ -101,6 +105,8 @@ class DatasetDistributor:
             return dataset
         if context.num_replicas_in_sync > 1:
             return _share_of_each_batch(dataset, self._rank, self._size, counts=counts)
+        if counts and dataset.options().experimental_distribute.auto_shard_policy in _DEALS_BATCHES:
+            refuse_few_batches(int(dataset.cardinality()), self._size)
         return compat.auto_sharded(dataset, self._size, self._rank)
 
     @contextlib.contextmanager
