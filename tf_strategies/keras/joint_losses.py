@@ -77,7 +77,7 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
         step = current_step()
         if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
             return loss
-        return _trusted(loss * tf.cast(step.inverse_weight(), loss.dtype))
+        return _trusted(loss * tf.cast(step.factor_of_sums(), loss.dtype))
 
     return call
 
@@ -192,7 +192,7 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, divisor)
     step = current_step()
     if step is not None:
-        inverse = step.inverse_weight()
+        inverse = step.factor_of_sums()
     else:
         share = _strategy().share_of_batch()
         replicas = float(_strategy().replicas)
@@ -239,10 +239,11 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
     @functools.wraps(original)
     def update_state(self: Metric, values: TensorLike, sample_weight: Optional[TensorLike] = None) -> Result:
         step = current_step()
-        if step is not None and _strategy() is not None and sample_weight is None and _is_scalar(values):
+        is_split = step is not None and (step.replicas > 1 or _strategy() is not None)
+        if is_split and sample_weight is None and _is_scalar(values):
             if isinstance(values, tf.Tensor) and getattr(_this_thread, "depth", None) is None:
                 step.note_metric(self.name, values)  # those of compiled losses are not the user's
-            sample_weight = step.weight()
+            sample_weight = step.weight_in_metrics()
         return original(self, values, sample_weight=sample_weight)
 
     return update_state

@@ -141,16 +141,17 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return made
 
     @contextlib.contextmanager
-    def joint_steps(self) -> Iterator[None]:
+    def joint_steps(self, *, trains: bool) -> Iterator[None]:
         """Opens a context in which replica functions are steps of Keras.
 
-        With synchronous updates, the workers then act as one process.
+        With synchronous updates, the workers then act as one process. Each of them evaluates all rows.
         """
         before = self._joint_step
         if self._num_replicas_in_sync > 1:
             self._joint_step = JointStep(
-                replicas=self._num_replicas_in_sync,
+                replicas=self._num_replicas_in_sync if trains else 1,
                 shares=self._shares,
+                are_copied=self._are_copied,
                 owns=lambda variable: isinstance(variable, ServerVariable),
                 local_replica=lambda: 0,
                 is_recording=compat.is_differentiating,
@@ -212,6 +213,10 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return None
         return [tf.cast(rows.own * self._num_replicas_in_sync, tf.float64) / tf.cast(rows.total, tf.float64)]
 
+    def _are_copied(self) -> Optional[tf.Tensor]:
+        step = current_step()
+        return None if step is None or step.rows is None else step.rows.are_copied
+
     def _call_for_each_replica(self, fn, args, kwargs):
         args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
@@ -246,7 +251,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             before = [(each, each.read_value()) for each in metrics]
             result = fn(*args, **kwargs)
             for variable, value in before:
-                variable.assign(tf.where(rows.are_copies, value, variable.read_value()))
+                variable.assign(tf.where(rows.are_copied, value, variable.read_value()))
             return result
 
         return run
@@ -304,9 +309,9 @@ def _with_rows(args: Tuple[Structure, ...]) -> Tuple[Tuple[Structure, ...], Opti
     """Returns the arguments of a step with the rows in place of a `ShareOfBatch`, and the numbers of rows; None if unknown."""
     if not args or not isinstance(args[0], ShareOfBatch):
         return args, None
-    batch, total, is_copy = args[0]
+    batch, total, is_copied = args[0]
     own = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
-    return (batch, *args[1:]), StepRows(own, total, is_copy)
+    return (batch, *args[1:]), StepRows(own, total, is_copied)
 
 
 def _belongs_on_servers(kwargs) -> bool:

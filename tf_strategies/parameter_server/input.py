@@ -24,12 +24,12 @@ class ShareOfBatch(NamedTuple):
     Attributes:
         batch: the rows.
         total: the number of rows of all workers, [] int64.
-        is_copy: whether an earlier worker has the same rows, [] bool.
+        is_copied: whether all workers have the same rows, [] bool.
     """
 
     batch: Structure
     total: tf.Tensor
-    is_copy: tf.Tensor
+    is_copied: tf.Tensor
 
 
 class DatasetDistributor:
@@ -142,7 +142,7 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, coun
             total = tf.where(is_small, total * size, total)
         share = tf.nest.map_structure(lambda part: part[begin:end], batch)
         share = share if len(batch) > 1 else share[0]
-        return ShareOfBatch(share, total, is_small if rank else tf.constant(False)) if counts else share
+        return ShareOfBatch(share, total, is_small) if counts else share
 
     def has_rows(*batch: Structure) -> tf.Tensor:
         return tf.shape(tf.nest.flatten(batch)[0])[0] > 0

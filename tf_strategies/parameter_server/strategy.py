@@ -134,7 +134,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
 
     def joint_steps(self, model, data, *, trains, sums_logs):
         del model, data, sums_logs
-        return self.extended.joint_steps()
+        return self.extended.joint_steps(trains=trains)
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)

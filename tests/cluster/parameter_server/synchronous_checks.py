@@ -80,6 +80,35 @@ def check_synchronous_training_equals_one_process(folder: Path) -> None:
         strategy.close()
 
 
+def check_sums_over_rows_and_means_of_metrics_equal_those_of_one_process(folder: Path) -> None:
+    """The workers have 2, 2 and 3 rows of a batch, and all of them both rows of the last one."""
+    x, y = numbers(16)
+
+    def trained(model: Any) -> tuple:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+        model.compile(keras.optimizers.SGD(0.02), loss, metrics=[scalar_loss])
+        options = {"shuffle": False, "verbose": 0, "validation_data": (x, y)}
+        return model.fit(x, y, batch_size=7, epochs=2, **options).history, model.get_weights()
+
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        model = dense_model()
+        first = model.get_weights()
+        wait_for_all(folder, "sums made", strategy.rank, strategy.size)
+        logs, weights = trained(model)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        plain = dense_model()
+        plain.set_weights(first)
+        expected, alone = trained(plain)
+    assert set(expected) == {"loss", "scalar_loss", "val_loss", "val_scalar_loss"}, expected
+    for metric, values in expected.items():
+        np.testing.assert_allclose(logs[metric], values, rtol=1e-5, err_msg=metric)
+    for mine, theirs in zip(weights, alone):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+    wait_for_all(folder, "sums compared", strategy.rank, strategy.size)
+    strategy.close()
+
+
 def check_rows_of_several_workers_train_as_those_of_one_process(folder: Path) -> None:
     """Each worker has a gradient for row 0 and one for a row of its own. Adagrad takes squares of rows."""
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))

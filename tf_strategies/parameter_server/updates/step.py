@@ -66,12 +66,12 @@ class StepRows(NamedTuple):
     Attributes:
         own: the number of rows of this worker, [] int64.
         total: the number of rows of all workers, [] int64.
-        are_copies: whether another worker has the same rows, and counts them, [] bool.
+        are_copied: whether all workers have the same rows, which the first one counts, [] bool.
     """
 
     own: tf.Tensor
     total: tf.Tensor
-    are_copies: tf.Tensor
+    are_copied: tf.Tensor
 
 
 class Step:
