@@ -45,6 +45,8 @@ class JointStep:
         weighs_logs: whether these scalars are weighted by rows for that. Otherwise each worker logs its own.
         postpones: whether gradients are added up when the optimizer applies them, and not when the tape
             computes them. This is for gradients that are accumulated or compressed first.
+        weight_of_gradients: returns the weight of the calling replica's gradients, if it is not `weight`.
+        note_loss: is given the losses of Keras, where their divisors are not added up over replicas; see `LossDivisors.note`.
         look_at_loss: is given each loss whose gradients are added up.
         look_at_log: is given each tensor that a replica returns, unless it is known to be equal on all.
         look_at_metric: is given the name of a metric and a scalar of which it takes the mean, at the end of the step.
@@ -65,6 +67,8 @@ class JointStep:
         postpones: bool,
         weighs_logs: bool = True,
         are_copied: Callable[[], Optional[tf.Tensor]] = lambda: None,
+        weight_of_gradients: Callable[[], Optional[tf.Tensor]] = lambda: None,
+        note_loss: Callable[[str, Optional[tf.Tensor], tf.Tensor, bool], None] = lambda *of_loss: None,
         look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
         look_at_log: Callable[[tf.Tensor], None] = lambda value: None,
         look_at_metric: Callable[[str, tf.Tensor], None] = lambda name, value: None,
@@ -80,6 +84,8 @@ class JointStep:
         self.trust = trust
         self._shares = shares
         self._are_copied = are_copied
+        self._weight_of_gradients = weight_of_gradients
+        self.note_loss = note_loss
         self._local_replica = local_replica
         self._is_recording = is_recording
         self._is_agreed = is_agreed
@@ -133,6 +139,11 @@ class JointStep:
         """Returns the weight of the calling replica: its rows divided by the rows of all replicas."""
         share = self.share()
         return 1.0 / self.replicas if share is None else share / self.replicas
+
+    def weight_of_gradients(self) -> Union[float, tf.Tensor]:
+        """Returns the weight of the calling replica's gradients; call it when its losses are known."""
+        weight = self._weight_of_gradients()
+        return self.weight() if weight is None else weight
 
     def weight_in_metrics(self) -> Union[float, tf.Tensor]:
         """Returns the weight of the calling replica in metrics that are added up over the replicas.

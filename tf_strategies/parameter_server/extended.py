@@ -13,13 +13,15 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.keras.joint_step import JointStep
+from tf_strategies.keras.loss_divisors import LossDivisors
 from tf_strategies.keras.ownership import uncast
+from tf_strategies.keras.types import Model
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.input import DatasetDistributor, ShareOfBatch
 from tf_strategies.parameter_server.sessions.session_creator import session_creator
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
-from tf_strategies.parameter_server.updates.step import StepRows, current_step, new_step
+from tf_strategies.parameter_server.updates.step import StepDivisors, StepRows, current_step, new_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
@@ -36,6 +38,7 @@ _RANDOM_STATES = ("seed_generator_state", "StateVar")  # the names in Keras 3 an
 # others.
 _NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
 _LEARNING_RATE = "learning_rate"  # the name in all versions of Keras
+_PARTS_OF_ROW = 1 << 24  # divisors are whole numbers of them
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
@@ -69,6 +72,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._metrics: List[weakref.ref[tf.Variable]] = []
         self._lifted = LiftedFunctions(strategy)
         self._joint_step: Optional[JointStep] = None
+        self._divisors = LossDivisors(self._weigh_by, workers=servers.size, warns=servers.rank == 0)
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
@@ -141,10 +145,14 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             return made
 
     @contextlib.contextmanager
-    def joint_steps(self, *, trains: bool) -> Iterator[None]:
+    def joint_steps(self, model: Model, *, trains: bool) -> Iterator[None]:
         """Opens a context in which replica functions are steps of Keras.
 
         With synchronous updates, the workers then act as one process. Each of them evaluates all rows.
+
+        Args:
+            model: the model whose steps run.
+            trains: whether they are steps of `fit`.
         """
         before = self._joint_step
         if self._num_replicas_in_sync > 1:
@@ -152,6 +160,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 replicas=self._num_replicas_in_sync if trains else 1,
                 shares=self._shares,
                 are_copied=self._are_copied,
+                weight_of_gradients=self._weight_of_gradients,
+                note_loss=self._divisors.note,
+                look_at_loss=lambda loss: self._divisors.settle(),
                 owns=lambda variable: isinstance(variable, ServerVariable),
                 local_replica=lambda: 0,
                 is_recording=compat.is_differentiating,
@@ -161,7 +172,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 postpones=True,
             )
         try:
-            yield
+            with self._divisors.of(model):
+                yield
         finally:
             self._joint_step = before
 
@@ -217,6 +229,24 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         step = current_step()
         return None if step is None or step.rows is None else step.rows.are_copied
 
+    def _weigh_by(self, divisor: tf.Tensor, values: tf.Tensor) -> None:
+        """Weights the gradients of the step by a divisor in place of rows; arguments as of `LossDivisors`."""
+        step = current_step()
+        if step is None:
+            return
+        parts = _PARTS_OF_ROW
+        total = tf.constant(self._num_replicas_in_sync * parts, tf.int64)
+        if step.rows is not None:
+            parts_of_rows = parts * (values.shape[1:].num_elements() or 1)  # about as many as the divisors have
+            total = step.rows.total * parts_of_rows
+        step.divisors = StepDivisors(tf.cast(tf.round(tf.cast(divisor, tf.float64) * parts), tf.int64), total)
+
+    def _weight_of_gradients(self) -> Optional[tf.Tensor]:
+        step = current_step()
+        if step is None or step.divisors is None:
+            return None
+        return tf.cast(step.divisors.own, tf.float64) / tf.cast(step.divisors.total, tf.float64)
+
     def _call_for_each_replica(self, fn, args, kwargs):
         args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
@@ -232,7 +262,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         with new_step() as step, arrival:
             step.rows = rows
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
-            with replica, tf.device(self._device):
+            with replica, tf.device(self._device), self._divisors.step():
                 result = fn(*args, **kwargs)
             if not in_session_graph():
                 self.rule.end_step(step)

@@ -133,8 +133,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         return 1 if joint_step.current_step() is not None else self.extended._num_replicas_in_sync
 
     def joint_steps(self, model, data, *, trains, sums_logs):
-        del model, data, sums_logs
-        return self.extended.joint_steps(trains=trains)
+        del data, sums_logs
+        return self.extended.joint_steps(model, trains=trains)
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)

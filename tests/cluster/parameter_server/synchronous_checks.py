@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +15,10 @@ import tf_strategies as tfs
 from tests.cluster.parameter_server.server_models import (
     CLASSES,
     LARGE_BYTES,
+    LENGTH,
     STEPS,
+    WIDTH,
+    WORDS,
     Partitioner,
     compiled,
     dense_model,
@@ -107,6 +112,92 @@ def check_sums_over_rows_and_means_of_metrics_equal_those_of_one_process(folder:
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
     wait_for_all(folder, "sums compared", strategy.rank, strategy.size)
     strategy.close()
+
+
+def masked_model(**arguments: Any) -> Any:
+    """Word 0 is masked. Of the rows below, the workers have very different numbers of valid words."""
+    return keras.Sequential(
+        [
+            keras.layers.Input((LENGTH,), dtype="int32"),
+            keras.layers.Embedding(WORDS, WIDTH, mask_zero=True),
+            keras.layers.Dense(CLASSES, **arguments),
+        ]
+    )
+
+
+def masked_words(count: int) -> tuple:
+    x, _ = words(count)
+    x = np.where(np.arange(LENGTH) < np.linspace(1, LENGTH, 7).astype(int)[np.arange(count) % 7, None], x, 0)
+    return x, np.random.default_rng(5).integers(0, CLASSES, (count, LENGTH))
+
+
+def check_losses_divided_by_masks_and_weights_train_as_in_one_process(folder: Path) -> None:
+    """The workers have 2, 2 and 3 rows of a batch, and all of them both rows of the last one."""
+    entropy = functools.partial(keras.losses.SparseCategoricalCrossentropy, from_logits=True)
+    cases = [
+        ("mask", masked_model, masked_words, entropy(), False),
+        ("ignored", dense_model, numbers, entropy(ignore_class=1), False),
+    ]
+    if KERAS3:
+        cases.append(("weighted", dense_model, numbers, entropy(reduction="mean_with_sample_weight"), True))
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    for name, make, data, loss, is_weighted in cases:
+        x, y = data(16)
+        weights = {"sample_weight": np.linspace(0, 3, 16, dtype="float32")} if is_weighted else {}
+        options = {"shuffle": False, "verbose": 0, "batch_size": 7, "epochs": 2, **weights}
+        with strategy.scope():
+            model = compiled(make(), keras.optimizers.SGD(0.3), loss)
+        first = model.get_weights()
+        wait_for_all(folder, f"{name} made", strategy.rank, strategy.size)
+        with logged() as messages:
+            logs = model.fit(x, y, **options).history
+        assert not messages, messages
+        with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+            plain = compiled(make(), keras.optimizers.SGD(0.3), loss)
+        plain.set_weights(first)
+        expected = plain.fit(x, y, **options).history
+        np.testing.assert_allclose(logs["accuracy"], expected["accuracy"], rtol=0, atol=1e-5, err_msg=name)
+        for mine, alone in zip(model.get_weights(), plain.get_weights()):
+            np.testing.assert_allclose(mine, alone, rtol=0, atol=1e-6, err_msg=name)
+        wait_for_all(folder, f"{name} compared", strategy.rank, strategy.size)
+    strategy.close()
+
+
+def check_losses_that_have_no_weight_are_warned_of_once(folder: Path) -> None:
+    """An activity regularizer is divided by rows, and the loss by the valid words."""
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    x, y = masked_words(6)
+
+    def greatest(labels: Any, logits: Any) -> tf.Tensor:
+        return tf.reduce_max(scalar_loss(labels, logits))
+
+    for make, data, loss, text in (
+        (functools.partial(masked_model, activity_regularizer="l2"), (x, y), None, "is divided by the valid"),
+        (dense_model, numbers(6), greatest, "does not return one number for each row"),
+        (dense_model, numbers(6), None, ""),
+    ):
+        with strategy.scope():
+            model = compiled(make(), keras.optimizers.SGD(0.1), loss)
+        with logged() as messages:
+            for rows in (6, 4):
+                model.fit(data[0][:rows], data[1][:rows], batch_size=6, verbose=0)
+        assert len(messages) == (1 if text and strategy.rank == 0 else 0), messages
+        assert all(text in each and "CollectiveAllReduceStrategy" in each for each in messages), messages
+        wait_for_all(folder, f"warned {text}", strategy.rank, strategy.size)
+    strategy.close()
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[list]:
+    """Yields the list of the warnings that this package logs."""
+    messages: list = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("tf_strategies").addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logging.getLogger("tf_strategies").removeHandler(handler)
 
 
 def check_rows_of_several_workers_train_as_those_of_one_process(folder: Path) -> None:
