@@ -131,7 +131,7 @@ def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Call
             divisor = None
         if strategy is None:
             _note_loss(divisor, values)
-            return loss
+            return loss if divisor is None else _trusted(loss)
         if divisor is not None:
             loss = _trusted(loss * tf.cast(_correction(divisor), loss.dtype))
         if not is_scaled_by_keras and current_step() is None and reduction not in _NO_MEANS:
@@ -161,7 +161,7 @@ def apply_valid_mask_keras2(
         if strategy is None and is_split and reduction in (*_MEANS, *_NO_MEANS):
             _note_loss(valid, losses)
         if valid is None or strategy is None:
-            return weights
+            return weights if valid is None else _trusted(weights)
         corrected = weights * tf.cast(_correction(valid), weights.dtype)
         return _trusted(tf.where(valid > 0, corrected, tf.zeros_like(corrected)))
 

@@ -13,7 +13,10 @@ __all__ = ["has_only_compiled_losses", "has_own_code"]
 _FUNCTIONS = ("activation", "activity_regularizer")
 _OPERATIONS = ".tf_op_layer"  # the module of Keras 2 with operations between layers
 _COMPUTE_LOSSES = ("train_step", "compute_loss", "_compute_loss")
-_ADDED = ("_losses", "_eager_losses")  # what `add_loss` and activity regularizers have added, in Keras 3 and in Keras 2
+_ADDED = (
+    "_losses",
+    "_eager_losses",
+)  # what `add_loss` and activity regularizers have added, in Keras 3 and in Keras 2
 _KNOWN = ("keras", "tf_keras", "tensorflow", "tf_strategies")
 
 

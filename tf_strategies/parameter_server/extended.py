@@ -14,6 +14,7 @@ from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.keras.loss_divisors import LossDivisors
+from tf_strategies.keras.own_code import has_own_code
 from tf_strategies.keras.ownership import uncast
 from tf_strategies.keras.types import Model
 from tf_strategies.parameter_server.access import ServerAccess
@@ -26,6 +27,7 @@ from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.row_checks import LossMeans, SharedTensors
 from tf_strategies.session_graphs.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.session_graphs.effects import taking_effect, with_effects
 from tf_strategies.session_graphs.iterators import InputFnIterator
@@ -39,6 +41,7 @@ _RANDOM_STATES = ("seed_generator_state", "StateVar")  # the names in Keras 3 an
 _NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
 _LEARNING_RATE = "learning_rate"  # the name in all versions of Keras
 _PARTS_OF_ROW = 1 << 24  # divisors are whole numbers of them
+_ADVICE = "tfs.joint_rows needs CollectiveAllReduceStrategy: SyncReplicasStrategy exchanges nothing before the gradients of a step"
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
@@ -73,6 +76,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._lifted = LiftedFunctions(strategy)
         self._joint_step: Optional[JointStep] = None
         self._divisors = LossDivisors(self._weigh_by, workers=servers.size, warns=servers.rank == 0)
+        self._shared = SharedTensors()
+        self._losses: weakref.WeakKeyDictionary[Model, LossMeans] = weakref.WeakKeyDictionary()
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
@@ -162,7 +167,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 are_copied=self._are_copied,
                 weight_of_gradients=self._weight_of_gradients,
                 note_loss=self._divisors.note,
-                look_at_loss=lambda loss: self._divisors.settle(),
+                look_at_loss=functools.partial(self._look_at_loss, model),
+                look_at_metric=self._losses_of(model).look_at_metric,
+                trust=self._shared.add,
                 owns=lambda variable: isinstance(variable, ServerVariable),
                 local_replica=lambda: 0,
                 is_recording=compat.is_differentiating,
@@ -176,6 +183,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 yield
         finally:
             self._joint_step = before
+            self._shared.clear()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -229,6 +237,25 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         step = current_step()
         return None if step is None or step.rows is None else step.rows.are_copied
 
+    def note_value(self, value: tf.Tensor, variable: ServerVariable) -> None:
+        """Notes that a tensor of a step of Keras is the value of a variable."""
+        if self._joint_step is not None and value.shape == variable.shape and not tf.executing_eagerly():
+            self._shared.add_value(value)
+
+    def _look_at_loss(self, model: Model, loss: tf.Tensor) -> None:
+        self._divisors.settle()
+        self._losses_of(model).look_at(loss, may_compare_rows=lambda: has_own_code(model))
+
+    def _losses_of(self, model: Model) -> LossMeans:
+        if model not in self._losses:
+            self._losses[model] = LossMeans(
+                shared=self._shared,
+                replicas=lambda: self._num_replicas_in_sync,
+                is_first=lambda: self._servers.rank == 0,
+                advice=_ADVICE,
+            )
+        return self._losses[model]
+
     def _weigh_by(self, divisor: tf.Tensor, values: tf.Tensor) -> None:
         """Weights the gradients of the step by a divisor in place of rows; arguments as of `LossDivisors`."""
         step = current_step()
@@ -237,7 +264,9 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         parts = _PARTS_OF_ROW
         total = tf.constant(self._num_replicas_in_sync * parts, tf.int64)
         if step.rows is not None:
-            parts_of_rows = parts * (values.shape[1:].num_elements() or 1)  # about as many as the divisors have
+            parts_of_rows = parts * (
+                values.shape[1:].num_elements() or 1
+            )  # about as many as the divisors have
             total = step.rows.total * parts_of_rows
         step.divisors = StepDivisors(tf.cast(tf.round(tf.cast(divisor, tf.float64) * parts), tf.int64), total)
 

@@ -163,27 +163,52 @@ def check_losses_divided_by_masks_and_weights_train_as_in_one_process(folder: Pa
     strategy.close()
 
 
-def check_losses_that_have_no_weight_are_warned_of_once(folder: Path) -> None:
-    """An activity regularizer is divided by rows, and the loss by the valid words."""
+def contrastive(labels: Any, logits: Any) -> tf.Tensor:
+    rows = tf.math.l2_normalize(logits, axis=1)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        tf.range(tf.shape(rows)[0]), tf.matmul(rows, rows, transpose_b=True)
+    )
+
+
+def own_mean(labels: Any, logits: Any) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(tf.reshape(labels, [-1]), tf.int64), logits)
+
+
+def root(labels: Any, logits: Any) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_mean(own_mean(labels, logits) ** 2))
+
+
+def wide_model() -> Any:
+    """Channels carry its weights."""
+    layers = [keras.layers.Dense(LARGE_BYTES * 2), keras.layers.Dense(CLASSES)]
+    return keras.Sequential([keras.layers.Input((8,)), *layers])
+
+
+def check_losses_and_metrics_that_are_no_means_over_rows_are_warned_of_once(folder: Path) -> None:
+    """An activity regularizer is divided by rows, and the loss of masked words by the valid words."""
     strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
-    x, y = masked_words(6)
-
-    def greatest(labels: Any, logits: Any) -> tf.Tensor:
-        return tf.reduce_max(scalar_loss(labels, logits))
-
-    for make, data, loss, text in (
-        (functools.partial(masked_model, activity_regularizer="l2"), (x, y), None, "is divided by the valid"),
-        (dense_model, numbers(6), greatest, "does not return one number for each row"),
-        (dense_model, numbers(6), None, ""),
-    ):
+    regularized = functools.partial(masked_model, activity_regularizer="l2")
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    cases = (
+        (regularized, masked_words, entropy, "accuracy", "is divided by the valid rows"),
+        (dense_model, numbers, root, "accuracy", "does not return one number for each row"),
+        (wide_model, numbers, contrastive, "accuracy", "depends on the other rows"),
+        (dense_model, numbers, entropy, root, "Metric 'root' is given a number for each batch"),
+        (word_model, words, own_mean, "accuracy", ""),
+        (wide_model, numbers, own_mean, scalar_loss, ""),
+        (dense_model, numbers, entropy, "accuracy", ""),
+    )
+    for number, (make, data, loss, metric, text) in enumerate(cases):
         with strategy.scope():
-            model = compiled(make(), keras.optimizers.SGD(0.1), loss)
+            model = make()
+            model.compile(keras.optimizers.SGD(0.01), loss, metrics=[metric])
+        x, y = data(6)
         with logged() as messages:
             for rows in (6, 4):
-                model.fit(data[0][:rows], data[1][:rows], batch_size=6, verbose=0)
-        assert len(messages) == (1 if text and strategy.rank == 0 else 0), messages
+                model.fit(x[:rows], y[:rows], batch_size=6, verbose=0)
+        assert len(messages) == (1 if text and strategy.rank == 0 else 0), (text, messages, len(messages))
         assert all(text in each and "CollectiveAllReduceStrategy" in each for each in messages), messages
-        wait_for_all(folder, f"warned {text}", strategy.rank, strategy.size)
+        wait_for_all(folder, f"warned {number}", strategy.rank, strategy.size)
     strategy.close()
 
 

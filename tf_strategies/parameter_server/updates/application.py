@@ -196,7 +196,7 @@ class Application:
     def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
         count, factor = tf.size(self._submission.members), self._replicas if bundle.is_gradient else 1
         weights = self._step.weights
-        if bundle.is_gradient and weights is not None:  # each gradient is weighted by its rows, or by its divisor
+        if bundle.is_gradient and weights is not None:
             count, factor = self._submission.rows, weights.total
 
         def scale() -> tf.Tensor:
