@@ -12,22 +12,19 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
-from tf_strategies.keras.joint_step import JointStep
-from tf_strategies.keras.loss_divisors import LossDivisors
-from tf_strategies.keras.own_code import has_own_code
 from tf_strategies.keras.ownership import uncast
 from tf_strategies.keras.types import Model
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.input import DatasetDistributor, ShareOfBatch
+from tf_strategies.parameter_server.joint_steps import JointSteps
 from tf_strategies.parameter_server.sessions.session_creator import session_creator
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
-from tf_strategies.parameter_server.updates.step import StepDivisors, StepRows, current_step, new_step
+from tf_strategies.parameter_server.updates.step import StepRows, current_step, new_step
 from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.parameter_server.variables.placement import Placement
 from tf_strategies.parameter_server.variables.server_variable import ServerVariable
-from tf_strategies.row_checks import LossMeans, SharedTensors
 from tf_strategies.session_graphs.coordinator import in_session_graph, make_sessions_with
 from tf_strategies.session_graphs.effects import taking_effect, with_effects
 from tf_strategies.session_graphs.iterators import InputFnIterator
@@ -40,8 +37,6 @@ _RANDOM_STATES = ("seed_generator_state", "StateVar")  # the names in Keras 3 an
 # others.
 _NUMBERS = re.compile(r"_\d+(?=[/_]|$)")
 _LEARNING_RATE = "learning_rate"  # the name in all versions of Keras
-_PARTS_OF_ROW = 1 << 24  # divisors are whole numbers of them
-_ADVICE = "tfs.joint_rows needs CollectiveAllReduceStrategy: SyncReplicasStrategy exchanges nothing before the gradients of a step"
 _PASSED_ON = ("trainable", "synchronization", "aggregation", "constraint")
 
 
@@ -74,10 +69,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._alone = False
         self._metrics: List[weakref.ref[tf.Variable]] = []
         self._lifted = LiftedFunctions(strategy)
-        self._joint_step: Optional[JointStep] = None
-        self._divisors = LossDivisors(self._weigh_by, workers=servers.size, warns=servers.rank == 0)
-        self._shared = SharedTensors()
-        self._losses: weakref.WeakKeyDictionary[Model, LossMeans] = weakref.WeakKeyDictionary()
+        self.steps = JointSteps(servers.rank, rule.replicas_in_sync)
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
@@ -149,41 +141,14 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 self.access.fetch_with_others(made)
             return made
 
-    @contextlib.contextmanager
-    def joint_steps(self, model: Model, *, trains: bool) -> Iterator[None]:
+    def joint_steps(self, model: Model, *, trains: bool) -> ContextManager[None]:
         """Opens a context in which replica functions are steps of Keras.
-
-        With synchronous updates, the workers then act as one process. Each of them evaluates all rows.
 
         Args:
             model: the model whose steps run.
             trains: whether they are steps of `fit`.
         """
-        before = self._joint_step
-        if self._num_replicas_in_sync > 1:
-            self._joint_step = JointStep(
-                replicas=self._num_replicas_in_sync if trains else 1,
-                shares=self._shares,
-                are_copied=self._are_copied,
-                weight_of_gradients=self._weight_of_gradients,
-                note_loss=self._divisors.note,
-                look_at_loss=functools.partial(self._look_at_loss, model),
-                look_at_metric=self._losses_of(model).look_at_metric,
-                trust=self._shared.add,
-                owns=lambda variable: isinstance(variable, ServerVariable),
-                local_replica=lambda: 0,
-                is_recording=compat.is_differentiating,
-                is_agreed=lambda part: False,
-                sums_logs=False,
-                weighs_logs=False,
-                postpones=True,
-            )
-        try:
-            with self._divisors.of(model):
-                yield
-        finally:
-            self._joint_step = before
-            self._shared.clear()
+        return self.steps.of(model, trains=trains)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -226,56 +191,6 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
         """Accepts every variable of this strategy."""
 
-    def _shares(self) -> Optional[List[tf.Tensor]]:
-        step = current_step()
-        rows = None if step is None else step.rows
-        if rows is None:
-            return None
-        return [tf.cast(rows.own * self._num_replicas_in_sync, tf.float64) / tf.cast(rows.total, tf.float64)]
-
-    def _are_copied(self) -> Optional[tf.Tensor]:
-        step = current_step()
-        return None if step is None or step.rows is None else step.rows.are_copied
-
-    def note_value(self, value: tf.Tensor, variable: ServerVariable) -> None:
-        """Notes that a tensor of a step of Keras is the value of a variable."""
-        if self._joint_step is not None and value.shape == variable.shape and not tf.executing_eagerly():
-            self._shared.add_value(value)
-
-    def _look_at_loss(self, model: Model, loss: tf.Tensor) -> None:
-        self._divisors.settle()
-        self._losses_of(model).look_at(loss, may_compare_rows=lambda: has_own_code(model))
-
-    def _losses_of(self, model: Model) -> LossMeans:
-        if model not in self._losses:
-            self._losses[model] = LossMeans(
-                shared=self._shared,
-                replicas=lambda: self._num_replicas_in_sync,
-                is_first=lambda: self._servers.rank == 0,
-                advice=_ADVICE,
-            )
-        return self._losses[model]
-
-    def _weigh_by(self, divisor: tf.Tensor, values: tf.Tensor) -> None:
-        """Weights the gradients of the step by a divisor in place of rows; arguments as of `LossDivisors`."""
-        step = current_step()
-        if step is None:
-            return
-        parts = _PARTS_OF_ROW
-        total = tf.constant(self._num_replicas_in_sync * parts, tf.int64)
-        if step.rows is not None:
-            parts_of_rows = parts * (
-                values.shape[1:].num_elements() or 1
-            )  # about as many as the divisors have
-            total = step.rows.total * parts_of_rows
-        step.divisors = StepDivisors(tf.cast(tf.round(tf.cast(divisor, tf.float64) * parts), tf.int64), total)
-
-    def _weight_of_gradients(self) -> Optional[tf.Tensor]:
-        step = current_step()
-        if step is None or step.divisors is None:
-            return None
-        return tf.cast(step.divisors.own, tf.float64) / tf.cast(step.divisors.total, tf.float64)
-
     def _call_for_each_replica(self, fn, args, kwargs):
         args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
@@ -284,14 +199,13 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         arrival: ContextManager = contextlib.nullcontext()
         if not in_session_graph():  # inside it, initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
-        if self._joint_step is not None:
-            fn = self._joint_step.within(fn)
+        fn = self.steps.joined(fn)
         if rows is not None and self._servers.rank:
             fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
             step.rows = rows
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
-            with replica, tf.device(self._device), self._divisors.step():
+            with replica, tf.device(self._device), self.steps.noting_losses():
                 result = fn(*args, **kwargs)
             if not in_session_graph():
                 self.rule.end_step(step)
