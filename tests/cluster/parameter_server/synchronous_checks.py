@@ -114,6 +114,48 @@ def check_sums_over_rows_and_means_of_metrics_equal_those_of_one_process(folder:
     strategy.close()
 
 
+class OwnStep(keras.Model):  # type: ignore[misc]
+    """Returns the result of its metric beside another number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(CLASSES, kernel_initializer="zeros")
+        self.total = keras.metrics.Mean(name="total")
+
+    @property
+    def metrics(self) -> list:
+        return [self.total]
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.layer(x)
+
+    def train_step(self, data: tuple) -> dict:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = scalar_loss(y, self(x))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        self.total.update_state(loss)
+        return {"total": self.total.result(), "two": 2.0}
+
+
+def check_results_of_metrics_beside_other_numbers_are_those_of_one_process(folder: Path) -> None:
+    x, y = numbers(14)
+    strategy = tfs.SyncReplicasStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    logs = []
+    for scope in (strategy.scope(), tf.distribute.OneDeviceStrategy("CPU:0").scope()):
+        with scope:
+            model = OwnStep()
+            model.compile(keras.optimizers.SGD(0.1))
+            found = model.fit(x, y, batch_size=7, epochs=2, shuffle=False, verbose=0).history
+        logs.append(found)
+        wait_for_all(folder, f"own step {len(logs)}", strategy.rank, strategy.size)
+    assert set(logs[1]) == {"total", "two"} and logs[1]["total"][1] < logs[1]["total"][0], logs
+    for name, values in logs[1].items():
+        np.testing.assert_allclose(logs[0][name], values, rtol=1e-5, err_msg=name)
+    strategy.close()
+
+
 def masked_model(**arguments: Any) -> Any:
     """Word 0 is masked. Of the rows below, the workers have very different numbers of valid words."""
     return keras.Sequential(
