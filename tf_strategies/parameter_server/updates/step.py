@@ -75,7 +75,7 @@ class StepRows(NamedTuple):
 
 
 class StepDivisors(NamedTuple):
-    """What the loss of each worker is divided by, in parts of which there are many in a row.
+    """The divisor of the loss of each worker, as a whole number of small parts.
 
     Attributes:
         own: the divisor of this worker, [] int64.
