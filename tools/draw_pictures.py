@@ -53,6 +53,7 @@ ARCHITECTURE: Sequence[Tuple[str, Sequence[Tuple[str, str]]]] = (
         "Python: bridges",
         (
             ("tf_strategies/keras", "one table of patches"),
+            ("tf_strategies/row_checks", "losses that are no means"),
             ("tf_strategies/compression", "what is sent of a gradient"),
             ("tf_strategies/session_graphs", "v1 sessions, Estimator"),
             ("tf_strategies/evaluator", "the evaluator task"),

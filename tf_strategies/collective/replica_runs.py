@@ -12,16 +12,16 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival, run_on_only_device
 from tf_strategies.collective.input.uneven_batches import BatchRows
-from tf_strategies.collective.loss_means import LossMeans
 from tf_strategies.collective.op_seeds import op_seeds_of_worker
 from tf_strategies.collective.variables import averaged_states, summed_states
-from tf_strategies.collective.variables.averaged_states import SharedTensors, rows_in
+from tf_strategies.collective.variables.averaged_states import rows_in
 from tf_strategies.collective.variables.moving_statistics import ReplicaStatistics
 from tf_strategies.collective.variables.summed_states import what_sets
 from tf_strategies.collective.variables.write_warnings import WriteWarnings
 from tf_strategies.collective.worker_group import Collectives
 from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.native.instances import replicas_run_here
+from tf_strategies.row_checks import LossMeans, SharedTensors
 from tf_strategies.session_graphs.coordinator import in_session_graph
 from tf_strategies.session_graphs.train_op import followed_by
 from tf_strategies.types import Kwargs, Structure

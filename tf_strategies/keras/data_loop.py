@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
 from tf_strategies.keras.fit_types import Data, DataAdapter, DataLoop, Dataset
 from tf_strategies.keras.group_strategy import GroupStrategy
+from tf_strategies.keras.refusals import refuse_few_batches
 from tf_strategies.keras.running_fit import awaits_loop, note_loop
 from tf_strategies.keras.shuffling import one_order
 from tf_strategies.keras.worker_strategy import WorkerStrategy
@@ -189,6 +190,7 @@ def _steps(
         dealt: whether these batches are dealt out to the workers.
     """
     if dealt and own is not None:
+        refuse_few_batches(own, strategy.size)
         return _turns(strategy, 0, own)
     known = int(distributed.cardinality() if callable(distributed.cardinality) else distributed.cardinality)
     if known >= 0:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Callable, Iterable, List, Optional, Union
+from typing import Callable, Dict, Iterable, List, Optional, Union
 
+import numpy as np
 import tensorflow as tf
 
 from tf_strategies.keras.fit_types import Logs
@@ -62,10 +63,36 @@ def logs_of_epoch(original: Callable[..., Logs], keras: ModuleType) -> Callable[
         if strategy is None:
             return original(self, logs)
         of_all_workers = strategy.epoch_trained(self)
+        own = {} if group_of(self) is not None else _numbers(self.get_metrics_result())
         with strategy.counted_by_all(_state(self.metrics)):
-            return of_all_workers(original(self, logs))
+            found = of_all_workers(original(self, logs))
+            if found is not logs or not isinstance(logs, dict) or not own:
+                return found
+            return _with_results(found, own, _numbers(self.get_metrics_result()))
 
     return logs_of_all
+
+
+def _numbers(results: Logs) -> Dict[str, float]:
+    """Returns the results of metrics that are one number."""
+    return {name: float(value) for name, value in results.items() if _is_number(value)}
+
+
+def _with_results(logs: Logs, own: Dict[str, float], of_all: Dict[str, float]) -> Logs:
+    """Returns logs of a step, in which results of the metrics of this worker are those of all workers.
+
+    Keras takes the logs of the last step for those of the epoch if a `train_step` returns other numbers, too.
+    """
+    is_result = {name: name in of_all and _is_equal(value, own.get(name)) for name, value in logs.items()}
+    return {name: of_all[name] if is_result[name] else value for name, value in logs.items()}
+
+
+def _is_equal(value: object, number: Optional[float]) -> bool:
+    return number is not None and _is_number(value) and float(value) == number  # type: ignore[arg-type]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number, np.ndarray, tf.Tensor)) and np.ndim(value) == 0
 
 
 def results_of_step(strategy: GroupStrategy, model: Model) -> Optional[StepResults]:

@@ -116,7 +116,7 @@ def _weighted_seeds(
     given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
     for each in targets:
         step.look_at_loss(each)
-    weight = step.weight()
+    weight = step.weight_of_gradients()
     return [
         (tf.ones_like(each) if seed is None else tf.convert_to_tensor(seed)) * tf.cast(weight, each.dtype)
         for each, seed in zip(targets, given)

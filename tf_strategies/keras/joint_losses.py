@@ -43,10 +43,16 @@ __all__ = [
 _MEANS = ("auto", "sum_over_batch_size", "mean")
 _NO_MEANS = ("sum", "none", None)
 
+_JOINT_ROWS = "give those the rows of all replicas, tfs.joint_rows(y_true) and tfs.joint_rows(y_pred)"
+_ELSEWHERE = (
+    "train those with CollectiveAllReduceStrategy, and give them the rows of all replicas, tfs.joint_rows(y_true) and "
+    "tfs.joint_rows(y_pred)"
+)
+
 _OfLoss = Callable[[tf.Tensor], tf.Tensor]
 
 _log = logging.getLogger("tf_strategies")
-_warned: weakref.WeakKeyDictionary[GroupStrategy, Set[str]] = weakref.WeakKeyDictionary()
+_warned: weakref.WeakKeyDictionary[tf.distribute.Strategy, Set[str]] = weakref.WeakKeyDictionary()
 _this_thread = threading.local()
 
 
@@ -77,7 +83,7 @@ def call_loss(original: Callable[..., tf.Tensor], keras: ModuleType) -> Callable
         step = current_step()
         if step is None or depth > 0 or getattr(self, "reduction", None) not in _NO_MEANS:
             return loss
-        return _trusted(loss * tf.cast(step.inverse_weight(), loss.dtype))
+        return _trusted(loss * tf.cast(step.factor_of_sums(), loss.dtype))
 
     return call
 
@@ -111,9 +117,9 @@ def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Call
     ) -> tf.Tensor:
         loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
         strategy = _strategy()
-        if strategy is None:
+        if strategy is None and not _adds_up_gradients_alone():
             return loss
-        _warn_of_scalar(strategy, values)
+        _warn_of_scalar(values)
         # Keras does not reduce a batch that is known to be empty.
         if loss.shape == [0] and reduction not in ("none", None):
             loss = tf.reduce_sum(loss)
@@ -123,6 +129,9 @@ def reduce_keras3(original: Callable[..., tf.Tensor], keras: ModuleType) -> Call
             divisor = _total_weight(values, sample_weight, mask)
         else:
             divisor = None
+        if strategy is None:
+            _note_loss(divisor, values)
+            return loss if divisor is None else _trusted(loss)
         if divisor is not None:
             loss = _trusted(loss * tf.cast(_correction(divisor), loss.dtype))
         if not is_scaled_by_keras and current_step() is None and reduction not in _NO_MEANS:
@@ -143,11 +152,16 @@ def apply_valid_mask_keras2(
         losses: tf.Tensor, sw: Optional[tf.Tensor], mask: Optional[tf.Tensor], reduction: Optional[str]
     ) -> tf.Tensor:
         weights = original(losses, sw, mask, reduction)
-        if _strategy() is not None and reduction in (*_MEANS, *_NO_MEANS):  # metrics have others
-            _warn_of_scalar(_strategy(), losses)
-        if mask is None or str(reduction) not in _MEANS or _strategy() is None:
-            return weights
-        valid = tf.reduce_sum(tf.cast(mask, tf.float32))
+        strategy = _strategy()
+        is_split = strategy is not None or _adds_up_gradients_alone()
+        if is_split and reduction in (*_MEANS, *_NO_MEANS):  # metrics have others
+            _warn_of_scalar(losses)
+        is_masked = mask is not None and str(reduction) in _MEANS
+        valid = tf.reduce_sum(tf.cast(mask, tf.float32)) if is_split and is_masked else None
+        if strategy is None and is_split and reduction in (*_MEANS, *_NO_MEANS):
+            _note_loss(valid, losses)
+        if valid is None or strategy is None:
+            return weights if valid is None else _trusted(weights)
         corrected = weights * tf.cast(_correction(valid), weights.dtype)
         return _trusted(tf.where(valid > 0, corrected, tf.zeros_like(corrected)))
 
@@ -192,7 +206,7 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, divisor)
     step = current_step()
     if step is not None:
-        inverse = step.inverse_weight()
+        inverse = step.factor_of_sums()
     else:
         share = _strategy().share_of_batch()
         replicas = float(_strategy().replicas)
@@ -239,34 +253,51 @@ def update_mean(original: Callable[..., Result], keras: ModuleType) -> Callable[
     @functools.wraps(original)
     def update_state(self: Metric, values: TensorLike, sample_weight: Optional[TensorLike] = None) -> Result:
         step = current_step()
-        if step is not None and _strategy() is not None and sample_weight is None and _is_scalar(values):
+        is_split = step is not None and (step.replicas > 1 or _strategy() is not None)
+        if is_split and sample_weight is None and _is_scalar(values):
             if isinstance(values, tf.Tensor) and getattr(_this_thread, "depth", None) is None:
                 step.note_metric(self.name, values)  # those of compiled losses are not the user's
-            sample_weight = step.weight()
+            sample_weight = step.weight_in_metrics()
         return original(self, values, sample_weight=sample_weight)
 
     return update_state
 
 
-def _warn_of_scalar(strategy: GroupStrategy, values: TensorLike) -> None:
+def _adds_up_gradients_alone() -> bool:
+    """Returns True in a training step of workers that exchange only gradients, at its end."""
+    step = current_step()
+    return step is not None and step.replicas > 1 and _strategy() is None
+
+
+def _note_loss(divisor: Optional[tf.Tensor], values: tf.Tensor) -> None:
+    step, depth = current_step(), getattr(_this_thread, "depth", None)
+    if step is not None:
+        step.note_loss(_name_of_loss(), divisor, values, depth == 1)
+
+
+def _name_of_loss() -> str:
+    return getattr(getattr(_this_thread, "loss", None), "name", None) or "of a function"
+
+
+def _warn_of_scalar(values: TensorLike) -> None:
     """Warns once for each loss, by its name."""
-    loss = getattr(_this_thread, "loss", None)
+    strategy, step = tf.distribute.get_strategy(), current_step()
     if were_joint_rows_taken() or not (_is_scalar(values) or _is_apart_from_rows(values)):
         return
     if _is_scalar(values):
         _trusted(values)  # one warning is enough
-    name, warned = getattr(loss, "name", None) or "of a function", _warned.setdefault(strategy, set())
+    name, warned = _name_of_loss(), _warned.setdefault(strategy, set())
     if name in warned or strategy.rank:
         return
     warned.add(name)
     _log.warning(
         "The loss %s does not return one number for each row of the batch, but %s. The numbers of the %d replicas are averaged, "
         "weighted by their rows. This equals the loss of the joint batch only if each number is a mean over rows. It does not "
-        "for losses such as Dice or contrastive losses, which compare the rows of a batch with each other: give those the rows "
-        "of all replicas, tfs.joint_rows(y_true) and tfs.joint_rows(y_pred)",
+        "for losses such as Dice or contrastive losses, which compare the rows of a batch with each other: %s",
         name,
         "one for the whole batch" if _is_scalar(values) else f"{values.shape[0]}",
-        strategy.replicas,
+        strategy.replicas if step is None else step.replicas,
+        _ELSEWHERE if _adds_up_gradients_alone() else _JOINT_ROWS,
     )
 
 

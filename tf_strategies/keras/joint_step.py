@@ -36,6 +36,7 @@ class JointStep:
         replicas: the number of replicas of all workers.
         shares: returns, for each local replica, its weight times `replicas` ([] float64), or None where all replicas have
             the same number of rows. The first call in a step is a collective.
+        are_copied: returns whether all replicas have the same rows, of which one counts them ([] bool); None if they never do.
         owns: returns True for a variable of the strategy, whose gradients are added up over replicas.
         local_replica: returns the local number of the replica that calls.
         is_recording: returns True while a `tf.GradientTape` records.
@@ -44,6 +45,8 @@ class JointStep:
         weighs_logs: whether these scalars are weighted by rows for that. Otherwise each worker logs its own.
         postpones: whether gradients are added up when the optimizer applies them, and not when the tape
             computes them. This is for gradients that are accumulated or compressed first.
+        weight_of_gradients: returns the weight of the calling replica's gradients, if it is not `weight`.
+        note_loss: is given the losses of Keras, where their divisors are not added up over replicas; see `LossDivisors.note`.
         look_at_loss: is given each loss whose gradients are added up.
         look_at_log: is given each tensor that a replica returns, unless it is known to be equal on all.
         look_at_metric: is given the name of a metric and a scalar of which it takes the mean, at the end of the step.
@@ -63,6 +66,9 @@ class JointStep:
         sums_logs: bool,
         postpones: bool,
         weighs_logs: bool = True,
+        are_copied: Callable[[], Optional[tf.Tensor]] = lambda: None,
+        weight_of_gradients: Callable[[], Optional[tf.Tensor]] = lambda: None,
+        note_loss: Callable[[str, Optional[tf.Tensor], tf.Tensor, bool], None] = lambda *of_loss: None,
         look_at_loss: Callable[[tf.Tensor], None] = lambda loss: None,
         look_at_log: Callable[[tf.Tensor], None] = lambda value: None,
         look_at_metric: Callable[[str, tf.Tensor], None] = lambda name, value: None,
@@ -77,6 +83,9 @@ class JointStep:
         self._look_at_metric = look_at_metric
         self.trust = trust
         self._shares = shares
+        self._are_copied = are_copied
+        self._weight_of_gradients = weight_of_gradients
+        self.note_loss = note_loss
         self._local_replica = local_replica
         self._is_recording = is_recording
         self._is_agreed = is_agreed
@@ -131,14 +140,32 @@ class JointStep:
         share = self.share()
         return 1.0 / self.replicas if share is None else share / self.replicas
 
-    def inverse_weight(self) -> Union[float, tf.Tensor]:
-        """Returns 1 divided by `weight`; 0 for a replica without rows."""
+    def weight_of_gradients(self) -> Union[float, tf.Tensor]:
+        """Returns the weight of the calling replica's gradients; call it when its losses are known."""
+        weight = self._weight_of_gradients()
+        return self.weight() if weight is None else weight
+
+    def weight_in_metrics(self) -> Union[float, tf.Tensor]:
+        """Returns the weight of the calling replica in metrics that are added up over the replicas.
+
+        It is `weight`, unless this replica alone counts rows that all replicas have.
+        """
+        return self._unless_copied(self.weight())
+
+    def factor_of_sums(self) -> Union[float, tf.Tensor]:
+        """Returns the factor of a sum over the rows of the replica, such that its weighted mean is the sum over the joint batch.
+
+        It is 1 divided by `weight`, 0 for a replica without rows, and 1 if all replicas have the same rows.
+        """
         share = self.share()
-        return (
-            float(self.replicas)
-            if share is None
-            else tf.math.divide_no_nan(tf.cast(self.replicas, share.dtype), share)
-        )
+        if share is None:
+            return self._unless_copied(float(self.replicas))
+        return self._unless_copied(tf.math.divide_no_nan(tf.cast(self.replicas, share.dtype), share))
+
+    def _unless_copied(self, value: Union[float, tf.Tensor]) -> Union[float, tf.Tensor]:
+        """Returns the value, or 1 if all replicas have the same rows."""
+        are_copied = self._are_copied()
+        return value if are_copied is None else tf.where(are_copied, tf.ones_like(value), value)
 
     def can_join(self) -> bool:
         """Returns False within another tape, as for second derivatives.

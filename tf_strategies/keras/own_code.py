@@ -8,10 +8,15 @@ from tf_strategies.keras.inspection import layers_of
 from tf_strategies.keras.loaded import classes_of
 from tf_strategies.keras.types import Model
 
-__all__ = ["has_own_code"]
+__all__ = ["has_only_compiled_losses", "has_own_code"]
 
 _FUNCTIONS = ("activation", "activity_regularizer")
 _OPERATIONS = ".tf_op_layer"  # the module of Keras 2 with operations between layers
+_COMPUTE_LOSSES = ("train_step", "compute_loss", "_compute_loss")
+_ADDED = (
+    "_losses",
+    "_eager_losses",
+)  # what `add_loss` and activity regularizers have added, in Keras 3 and in Keras 2
 _KNOWN = ("keras", "tf_keras", "tensorflow", "tf_strategies")
 
 
@@ -32,6 +37,19 @@ def has_own_code(model: Model) -> bool:
     )
 
 
+def has_only_compiled_losses(model: Model) -> bool:
+    """Returns True if the loss of a step is the one that `compile` was given, and regularizers of weights.
+
+    Call it in a step, after the model has been called.
+    """
+    layers = [model, *layers_of(model)]
+    return (
+        len([each for each in tf.nest.flatten(getattr(model, "loss", None)) if each is not None]) == 1
+        and not any(_is_own(getattr(type(model), name)) for name in _COMPUTE_LOSSES if hasattr(model, name))
+        and not any(getattr(layer, name, None) for layer in layers for name in _ADDED)
+    )
+
+
 def _is_own_class(layer: object) -> bool:
     module = type(layer).__module__
     return (
@@ -42,6 +60,7 @@ def _is_own_class(layer: object) -> bool:
 
 
 def _is_own(function: object) -> bool:
+    """Returns True for a function that is no part of Keras."""
     return _is_elsewhere(getattr(function, "__module__", None) or type(function).__module__)
 
 

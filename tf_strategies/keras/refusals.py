@@ -24,6 +24,7 @@ __all__ = [
     "before_training",
     "refuse_accumulation",
     "refuse_clipping",
+    "refuse_few_batches",
     "refuse_jit",
     "refuse_kept_gradients",
     "refuse_optimizer",
@@ -107,6 +108,16 @@ def refuse_clipping(model: Model) -> None:
                 f"those of each worker before; use CollectiveAllReduceStrategy, which clips the joint "
                 f"gradient, or clip in a train_step of your own"
             )
+
+
+def refuse_few_batches(batches: int, workers: int) -> None:
+    """Raises a ValueError if batches are dealt out to workers, and there are too few for each to get one."""
+    if 0 <= batches < workers:
+        raise ValueError(
+            f"an epoch of fit has {batches} batch{'' if batches == 1 else 'es'}, which cannot be dealt out to {workers} workers: "
+            "some would train nothing. Use smaller batches, fewer workers, or a dataset that repeats, with dataset.repeat() "
+            "and steps_per_epoch"
+        )
 
 
 def refuse_shared_accumulation(model: Model) -> None:

@@ -12,11 +12,12 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 from tf_strategies._tf.replica_call import LiftedFunctions, after_arrival
-from tf_strategies.keras.joint_step import JointStep
 from tf_strategies.keras.ownership import uncast
+from tf_strategies.keras.types import Model
 from tf_strategies.parameter_server.access import ServerAccess
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.input import DatasetDistributor, ShareOfBatch
+from tf_strategies.parameter_server.joint_steps import JointSteps
 from tf_strategies.parameter_server.sessions.session_creator import session_creator
 from tf_strategies.parameter_server.sessions.session_variable import SessionVariables
 from tf_strategies.parameter_server.updates.step import StepRows, current_step, new_step
@@ -71,7 +72,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         self._own: List[weakref.ref[tf.Variable]] = []
         self.recorder: Optional[StepRecorder] = None
         self._lifted = LiftedFunctions(strategy)
-        self._joint_step: Optional[JointStep] = None
+        self.steps = JointSteps(servers.rank, rule.replicas_in_sync)
         self.distributor = DatasetDistributor(
             servers.rank, servers.size, splits_batches=rule.replicas_in_sync > 1
         )
@@ -145,29 +146,14 @@ class ParameterServerExtended(compat.OneDeviceExtended):
                 self.access.fetch_with_others(made)
             return made
 
-    @contextlib.contextmanager
-    def joint_steps(self) -> Iterator[None]:
+    def joint_steps(self, model: Model, *, trains: bool) -> ContextManager[None]:
         """Opens a context in which replica functions are steps of Keras.
 
-        With synchronous updates, the workers then act as one process.
+        Args:
+            model: the model whose steps run.
+            trains: whether they are steps of `fit`.
         """
-        before = self._joint_step
-        if self._num_replicas_in_sync > 1:
-            self._joint_step = JointStep(
-                replicas=self._num_replicas_in_sync,
-                shares=self._shares,
-                owns=lambda variable: isinstance(variable, ServerVariable),
-                local_replica=lambda: 0,
-                is_recording=compat.is_differentiating,
-                is_agreed=lambda part: False,
-                sums_logs=False,
-                weighs_logs=False,
-                postpones=True,
-            )
-        try:
-            yield
-        finally:
-            self._joint_step = before
+        return self.steps.of(model, trains=trains)
 
     def own_variables(self) -> List[tf.Variable]:
         """Returns the variables that are not on servers: sums of metrics, and the states of random numbers."""
@@ -214,13 +200,6 @@ class ParameterServerExtended(compat.OneDeviceExtended):
     def _validate_colocate_with_variable(self, colocate_with_variable) -> None:
         """Accepts every variable of this strategy."""
 
-    def _shares(self) -> Optional[List[tf.Tensor]]:
-        step = current_step()
-        rows = None if step is None else step.rows
-        if rows is None:
-            return None
-        return [tf.cast(rows.own * self._num_replicas_in_sync, tf.float64) / tf.cast(rows.total, tf.float64)]
-
     def _call_for_each_replica(self, fn, args, kwargs):
         element = args[0] if args else None
         args, rows = _with_rows(args)
@@ -230,8 +209,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         arrival: ContextManager = contextlib.nullcontext()
         if not in_session_graph():  # inside it, initial values that are tensors would wait for a batch
             fn, arrival = compat.converted_by_autograph(fn), after_arrival((args, kwargs))
-        if self._joint_step is not None:
-            fn = self._joint_step.within(fn)
+        fn = self.steps.joined(fn)
         if rows is not None and self._servers.rank:
             fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
@@ -239,7 +217,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             if self.recorder is not None and self.recorder.is_on:
                 self.recorder.record(element, *self.rule.before_reading(step))
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
-            with replica, tf.device(self._device):
+            with replica, tf.device(self._device), self.steps.noting_losses():
                 result = fn(*args, **kwargs)
             if not in_session_graph():
                 self.rule.end_step(step)
@@ -258,7 +236,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             before = [(each, each.read_value()) for each in metrics]
             result = fn(*args, **kwargs)
             for variable, value in before:
-                variable.assign(tf.where(rows.are_copies, value, variable.read_value()))
+                variable.assign(tf.where(rows.are_copied, value, variable.read_value()))
             return result
 
         return run
@@ -320,9 +298,9 @@ def _with_rows(args: Tuple[Structure, ...]) -> Tuple[Tuple[Structure, ...], Opti
     """Returns the arguments of a step with the rows in place of a `ShareOfBatch`, and the numbers of rows; None if unknown."""
     if not args or not isinstance(args[0], ShareOfBatch):
         return args, None
-    batch, total, is_copy = args[0]
+    batch, total, is_copied = args[0]
     own = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
-    return (batch, *args[1:]), StepRows(own, total, is_copy)
+    return (batch, *args[1:]), StepRows(own, total, is_copied)
 
 
 def _belongs_on_servers(kwargs) -> bool:

@@ -8,10 +8,14 @@ from typing import Iterator, NamedTuple, Optional
 import tensorflow as tf
 
 from tf_strategies._tf import compat
+from tf_strategies.keras.refusals import refuse_few_batches
 from tf_strategies.native.release import with_iterators_released
 from tf_strategies.types import Structure
 
 __all__ = ["DatasetDistributor", "ShareOfBatch"]
+
+_DEALS_BATCHES = (tf.data.experimental.AutoShardPolicy.AUTO, tf.data.experimental.AutoShardPolicy.DATA)
+"""The others split files, follow a hint, or split nothing."""
 
 
 class ShareOfBatch(NamedTuple):
@@ -20,12 +24,12 @@ class ShareOfBatch(NamedTuple):
     Attributes:
         batch: the rows.
         total: the number of rows of all workers, [] int64.
-        is_copy: whether an earlier worker has the same rows, [] bool.
+        is_copied: whether all workers have the same rows, [] bool.
     """
 
     batch: Structure
     total: tf.Tensor
-    is_copy: tf.Tensor
+    is_copied: tf.Tensor
 
 
 class DatasetDistributor:
@@ -101,6 +105,8 @@ class DatasetDistributor:
             return dataset
         if context.num_replicas_in_sync > 1:
             return _share_of_each_batch(dataset, self._rank, self._size, counts=counts)
+        if counts and dataset.options().experimental_distribute.auto_shard_policy in _DEALS_BATCHES:
+            refuse_few_batches(int(dataset.cardinality()), self._size)
         return compat.auto_sharded(dataset, self._size, self._rank)
 
     @contextlib.contextmanager
@@ -136,7 +142,7 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, coun
             total = tf.where(is_small, total * size, total)
         share = tf.nest.map_structure(lambda part: part[begin:end], batch)
         share = share if len(batch) > 1 else share[0]
-        return ShareOfBatch(share, total, is_small if rank else tf.constant(False)) if counts else share
+        return ShareOfBatch(share, total, is_small) if counts else share
 
     def has_rows(*batch: Structure) -> tf.Tensor:
         return tf.shape(tf.nest.flatten(batch)[0])[0] > 0

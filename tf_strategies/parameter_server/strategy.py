@@ -156,7 +156,7 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         repeatable: ContextManager = contextlib.nullcontext()
         if self._repeated is not None and trains:
             repeatable = self._repeated.calling(model, data)
-        with self.extended.joint_steps(), repeatable:
+        with self.extended.joint_steps(model, trains=trains), repeatable:
             yield
 
     def name_of(self, rank: int) -> str:

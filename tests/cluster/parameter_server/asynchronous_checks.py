@@ -62,6 +62,26 @@ def check_asynchronous_workers_count_every_step(folder: Path) -> None:
     strategy.close()
 
 
+def check_fewer_batches_than_workers_are_refused_on_all(folder: Path) -> None:
+    strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
+    with strategy.scope():
+        model = compiled(dense_model(), keras.optimizers.SGD(0.02))
+    x, y = numbers(32)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+    for given, options in (((data,), {}), ((x, y), {"batch_size": 16})):
+        error = ""
+        try:
+            model.fit(*given, epochs=2, verbose=0, **options)
+        except ValueError as found:
+            error = str(found)
+        assert "has 2 batches, which cannot be dealt out to 3 workers" in error, error
+    model.fit(data.with_options(own_data()), validation_data=data, verbose=0)
+    wait_for_all(folder, "few batches", strategy.rank, strategy.size)
+    assert int(model.optimizer.iterations.numpy()) == 6
+    wait_for_all(folder, "few counted", strategy.rank, strategy.size)
+    strategy.close()
+
+
 def check_a_bound_on_staleness_holds_fast_workers_back(folder: Path) -> None:
     bound, steps, sleep = 2, 30, 0.05
     strategy = tfs.AsyncParameterServerStrategy(

@@ -11,16 +11,11 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import (
-    CALLS,
-    MOST_STEPS,
-    NOT_LINEAR,
-    Write,
-    gives_rows,
-)
-from tf_strategies.types import Structure
+from tf_strategies.collective.variables.written_variables import Write
+from tf_strategies.row_checks.graph_search import CALLS, MOST_STEPS, NOT_LINEAR, gives_rows
+from tf_strategies.row_checks.shared_tensors import SharedTensors
 
-__all__ = ["MESSAGE", "SharedTensors", "rows_in"]
+__all__ = ["MESSAGE", "rows_in"]
 
 MESSAGE = (
     "The step gives variable %r a value that depends on the rows of a replica, but is no mean over them: it comes from %s. The "
@@ -43,30 +38,6 @@ _REDUCTIONS = (
     "UnsortedSegmentSum", "SegmentSum", "ConcatV2", "Pack", "StridedSlice", "Slice", "GatherV2", "ScatterNd",
     "TensorScatterAdd", "TensorScatterUpdate",
 )  # fmt: skip
-
-
-class SharedTensors:
-    """Holds the results of collectives in the replica function that is traced: they have the rows of all replicas."""
-
-    def __init__(self) -> None:
-        self._tensors: List[tf.Tensor] = []
-        self._ids: Set[int] = set()
-
-    def add(self, results: Structure) -> None:
-        """Adds tensors, or values with a tensor for each replica, in a structure."""
-        for each in tf.nest.flatten(results):
-            for part in each.values if isinstance(each, tf.distribute.DistributedValues) else (each,):
-                for tensor in (part.values, part.indices) if isinstance(part, tf.IndexedSlices) else (part,):
-                    self._tensors.append(tensor)
-                    self._ids.add(id(tensor))
-
-    def clear(self) -> None:
-        """Forgets all."""
-        self._tensors.clear()
-        self._ids.clear()
-
-    def __contains__(self, tensor: tf.Tensor) -> bool:
-        return id(tensor) in self._ids
 
 
 def rows_in(write: Write, shared: SharedTensors) -> Optional[str]:

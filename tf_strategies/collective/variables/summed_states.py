@@ -10,7 +10,8 @@ from typing import List, Optional, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.variables.written_variables import CALLS, MOST_STEPS, Write
+from tf_strategies.collective.variables.written_variables import Write
+from tf_strategies.row_checks.graph_search import CALLS, MOST_STEPS
 
 __all__ = ["MESSAGE", "what_sets"]
 

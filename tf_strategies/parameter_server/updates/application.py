@@ -195,8 +195,9 @@ class Application:
 
     def _scaled(self, bundle: Bundle, total: tf.Tensor) -> tf.Tensor:
         count, factor = tf.size(self._submission.members), self._replicas if bundle.is_gradient else 1
-        if bundle.is_gradient and self._step.rows is not None:  # each gradient is weighted by its rows
-            count, factor = self._submission.rows, self._step.rows.total
+        weights = self._step.weights
+        if bundle.is_gradient and weights is not None:
+            count, factor = self._submission.rows, weights.total
 
         def scale() -> tf.Tensor:
             return total * tf.math.divide_no_nan(tf.cast(factor, bundle.dtype), tf.cast(count, bundle.dtype))

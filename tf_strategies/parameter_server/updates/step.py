@@ -27,7 +27,7 @@ from tf_strategies.types import Result
 if TYPE_CHECKING:
     from tf_strategies.parameter_server.updates import application, asynchronous
 
-__all__ = ["Condition", "EntangledError", "Step", "StepRows", "current_step"]
+__all__ = ["Condition", "EntangledError", "Step", "StepDivisors", "StepRows", "current_step"]
 
 
 class EntangledError(Exception):
@@ -66,12 +66,24 @@ class StepRows(NamedTuple):
     Attributes:
         own: the number of rows of this worker, [] int64.
         total: the number of rows of all workers, [] int64.
-        are_copies: whether another worker has the same rows, and counts them, [] bool.
+        are_copied: whether all workers have the same rows, which the first one counts, [] bool.
     """
 
     own: tf.Tensor
     total: tf.Tensor
-    are_copies: tf.Tensor
+    are_copied: tf.Tensor
+
+
+class StepDivisors(NamedTuple):
+    """The divisor of the loss of each worker, as a whole number of small parts.
+
+    Attributes:
+        own: the divisor of this worker, [] int64.
+        total: a number of such parts that is the same on all workers, [] int64.
+    """
+
+    own: tf.Tensor
+    total: tf.Tensor
 
 
 class Step:
@@ -84,10 +96,12 @@ class Step:
         checks: for each time that gradients are applied if they are finite, whether this worker's are, [] bool.
         condition: the outcome of a check on which updates depend that are now requested; None for all outcomes.
         rows: the numbers of rows; None if they are unknown, and all workers count equally.
+        divisors: what weights gradients in place of rows; None if rows do.
     """
 
     def __init__(self) -> None:
         self.rows: Optional[StepRows] = None
+        self.divisors: Optional[StepDivisors] = None
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         self._held: Dict[Hashable, object] = {}
         self._reads: Dict[int, List[Hashable]] = {}
@@ -109,6 +123,11 @@ class Step:
         if self._server is not None and compat.is_branch_of(graph, self._server.graph):
             return True
         return compat.is_branch_of(graph, self._graph)
+
+    @property
+    def weights(self) -> Union[StepRows, StepDivisors, None]:
+        """What weights the gradients of the workers; None if all count equally."""
+        return self.rows if self.divisors is None else self.divisors
 
     @property
     def is_top(self) -> bool:

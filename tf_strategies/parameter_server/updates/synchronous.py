@@ -147,7 +147,7 @@ class SynchronousUpdates(UpdateRule):
             submission = ledger.submit(
                 self._membership.caller,
                 _after(accumulated, self._number(step)),
-                rows=1 if step.rows is None else step.rows.own,
+                rows=1 if step.weights is None else step.weights.own,
                 quorum=self._quorum,
                 timeout=self._membership.timeout,
             )

@@ -270,6 +270,7 @@ class ServerVariable(compat.BaseResourceVariable):
         value = compat.record_read(self, forward, backward)
         if not self.trainable:
             note_read(value, self)
+        self._strategy.extended.steps.note_value(value, self)
         return value
 
     def _part_in_update(self) -> Optional[Part]:

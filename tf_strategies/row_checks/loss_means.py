@@ -15,15 +15,15 @@ from typing import Callable, Iterator, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from tf_strategies.collective.row_terms import Kind, kind_of
-from tf_strategies.collective.variables.averaged_states import SharedTensors
-from tf_strategies.collective.variables.written_variables import (
+from tf_strategies.row_checks.graph_search import (
     CALLS,
     MOST_STEPS,
     NOT_LINEAR,
     Captures,
     gives_rows,
 )
+from tf_strategies.row_checks.row_terms import Kind, kind_of
+from tf_strategies.row_checks.shared_tensors import SharedTensors
 
 __all__ = [
     "COMPARED_ROWS",
@@ -71,6 +71,7 @@ _log = logging.getLogger("tf_strategies")
 _OF_REPLICA = re.compile(r"\breplica_\d+/")
 _EQUAL = ("Const", "ReadVariableOp", "Rank", "ZerosLike", "OnesLike")
 _COUNTS = ("Shape", "ShapeN", "Size")  # proportional to the rows, for which replicas are weighted
+_OF_SHAPES = (*_COUNTS, "Pack", "Prod", "Range", "Reshape", "StridedSlice")
 _DIVISIONS = ("RealDiv", "Div", "DivNoNan")
 _NEAR = 10  # the operations between a mean and a mask
 _PRODUCTS = ("Mul", "MulNoNan")
@@ -83,14 +84,22 @@ class LossMeans:
         shared: the tensors that have the rows of all replicas.
         replicas: returns the number of all replicas.
         is_first: returns whether this worker is the one that warns.
+        advice: a sentence that ends each warning.
     """
 
     def __init__(
-        self, *, shared: SharedTensors, replicas: Callable[[], int], is_first: Callable[[], bool]
+        self,
+        *,
+        shared: SharedTensors,
+        replicas: Callable[[], int],
+        is_first: Callable[[], bool],
+        advice: str = "",
     ) -> None:
         self._shared, self._replicas, self._is_first = shared, replicas, is_first
+        self._advice = f". {advice}" if advice else ""
         self._warned: Set[str] = set()
         self._computed: Set[Tuple[str, int]] = set()
+        self._warned_by_key: Set[Tuple[str, int]] = set()
         self._in_warned: Set[str] = set()
         self._of_metrics: Set[str] = set()
 
@@ -115,7 +124,7 @@ class LossMeans:
             return
         if _depends_on_rows(value, self._shared, Captures(), _EQUAL):
             self._in_warned.add(value.op.name)
-            _log.warning(OF_REPLICA, value.op.name, self._replicas())
+            self._warn(OF_REPLICA, value.op.name)
 
     def look_at_metric(self, name: str, value: tf.Tensor) -> None:
         """Looks at a scalar of which a metric takes the mean over batches; call it after the losses have been looked at.
@@ -138,7 +147,7 @@ class LossMeans:
         if why:
             self._warned.add(what)
             self._of_metrics.add(value.op.name)
-            _log.warning(OF_METRIC, what, why, self._replicas())
+            self._warn(OF_METRIC, what, why)
 
     def _can_look_at(self, value: tf.Tensor) -> bool:
         return self._replicas() > 1 and self._is_first() and not hasattr(value, "numpy")
@@ -149,24 +158,35 @@ class LossMeans:
         if found is not None and name not in self._warned:
             self._warned.add(name)
             self._note(loss)
-            _log.warning(MESSAGE, what, found.type, found.name, self._replicas())
+            self._warn(MESSAGE, what, found.type, found.name)
         if found is None and not _OF_REPLICA.match(loss.op.name) and may_compare_rows():
             self._compute(loss, what)
 
     def _compute(self, loss: tf.Tensor, what: str) -> None:
         message = _MESSAGES.get(self._new_kind_of(loss))
-        if message is not None:
-            self._note(loss)
-            _log.warning(message, what, loss.op.name, self._replicas())
+        if message is None:
+            return
+        self._note(loss)
+        key = self._key(loss, _OF_SHAPES)
+        if key not in self._warned_by_key:  # another trace may know other shapes
+            self._warned_by_key.add(key)
+            self._warn(message, what, loss.op.name)
+
+    def _warn(self, message: str, *of_number: str) -> None:
+        _log.warning(f"{message}%s", *of_number, self._replicas(), self._advice)
 
     def _new_kind_of(self, value: tf.Tensor) -> Optional[Kind]:
         """Returns what a loss or number makes of rows; None if it cannot be told, or has been computed before."""
-        types = tuple(op.type for op in _operations(value, self._shared, Captures()))
-        key = value.op.name, hash(types)  # another model may use the name, too
+        key = self._key(value)
         if key in self._computed:
             return None
         self._computed.add(key)
         return kind_of(value, self._shared)
+
+    def _key(self, value: tf.Tensor, left_out: Sequence[str] = ()) -> Tuple[str, int]:
+        """Returns what tells a number from others: its name, which another model may use, and how it is computed."""
+        types = [op.type for op in _operations(value, self._shared, Captures()) if op.type not in left_out]
+        return value.op.name, hash(tuple(sorted(types) if left_out else types))
 
     def _takes_one_of(self, names: Set[str], value: tf.Tensor) -> bool:
         """Returns True for a number that is computed from a scalar of one of these names."""

@@ -14,8 +14,8 @@ from typing import Callable, Optional, Sequence, Set
 import numpy as np
 import tensorflow as tf
 
-from tf_strategies.collective.loss_copy import LossCopy, UnknownError
-from tf_strategies.collective.variables.averaged_states import SharedTensors
+from tf_strategies.row_checks.loss_copy import LossCopy, UnknownError
+from tf_strategies.row_checks.shared_tensors import SharedTensors
 
 __all__ = ["Kind", "kind_of"]
 

@@ -137,7 +137,7 @@ def test_metric_classes_and_names_of_keras_are_not_looked_at(strategy, warned, m
         raise AssertionError("looked at")
 
     classes = ["RootMeanSquaredError", "MeanSquaredError", "BinaryAccuracy", "CosineSimilarity"]
-    monkeypatch.setattr("tf_strategies.collective.loss_means.LossMeans.look_at_metric", refuse)
+    monkeypatch.setattr("tf_strategies.row_checks.loss_means.LossMeans.look_at_metric", refuse)
     with strategy.scope():
         model = compiled(["mae", "accuracy", *(getattr(keras.metrics, each)() for each in classes)])
         inputs = keras.layers.Input((3,))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Dict, List, Sequence, Set, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from tf_strategies._tf import compat
-from tf_strategies.collective.variables.averaged_states import SharedTensors
-from tf_strategies.collective.variables.written_variables import CALLS, Captures, gives_rows
+from tf_strategies.row_checks.graph_search import CALLS, Captures, gives_rows
+from tf_strategies.row_checks.shared_tensors import SharedTensors
 
 __all__ = ["LossCopy", "UnknownError"]
 
 _MOST_OPERATIONS = 20_000
+_MOST_WEIGHTS, _SPREAD = 50_000_000, 0.3
 _OWN_OPERATIONS = "TfStrategies>"
 _NOT_COPIED = (
     "Collective", "Nccl", "PyFunc", "EagerPyFunc", "PyFuncStateless", "RandomShuffle", "Xla",
@@ -36,6 +38,7 @@ class LossCopy:
     """Copies the operations of a loss into other graphs, without side effects.
 
     Random operations become constants, and so do the statistics of a batch normalization and the tensors that all replicas share.
+    Values of variables that come from servers become numbers at random.
 
     Args:
         loss: the loss, a tensor of a graph that is being built.
@@ -141,7 +144,7 @@ class LossCopy:
         if hasattr(tensor, "numpy"):
             return tensor
         if self._is_shared(tensor):
-            return _constant(tensor)
+            return _weights(tensor) if self._shared.is_value(tensor) else _constant(tensor)
         key = id(tensor.op.graph), tensor.name
         return made[key][0] if key in made else made[_key(tensor.op)][tensor.value_index]
 
@@ -210,6 +213,16 @@ def _functions_of(node: tf.compat.v1.NodeDef) -> List[str]:
 def _constant(tensor: tf.Tensor) -> tf.Tensor:
     """Returns a constant of the shape and the dtype of a tensor."""
     return tf.cast(tf.fill(tensor.shape, 0.5 if tensor.dtype.is_floating else 1.0), tensor.dtype)
+
+
+def _weights(value: tf.Tensor) -> tf.Tensor:
+    """Returns numbers in place of the value of a variable: always the same, and not equal to each other."""
+    if not value.dtype.is_floating:
+        return _constant(value)
+    if value.shape.num_elements() > _MOST_WEIGHTS:
+        raise UnknownError("a large variable")
+    seed = [zlib.crc32(value.name.encode()) % (1 << 31), 0]
+    return tf.cast(tf.random.stateless_normal(value.shape, seed, stddev=_SPREAD), value.dtype)
 
 
 def _has_rows(tensor: tf.Tensor) -> bool:

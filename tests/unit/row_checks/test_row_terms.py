@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 
 import tf_strategies as tfs  # noqa: E402
 from tests.support.own_steps import compiled_model, model_of  # noqa: E402
-from tf_strategies.collective.row_terms import Kind, kind_of  # noqa: E402
+from tf_strategies.row_checks.row_terms import Kind, kind_of  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
@@ -129,7 +129,7 @@ def kinds(monkeypatch) -> list:
         found.append(kind_of(*arguments))
         return found[-1]
 
-    monkeypatch.setattr("tf_strategies.collective.loss_means.kind_of", noted)
+    monkeypatch.setattr("tf_strategies.row_checks.loss_means.kind_of", noted)
     return found
 
 
@@ -220,7 +220,7 @@ def test_what_keras_computes_alone_is_not_computed_again(strategy, monkeypatch) 
     def refuse(*_: Any) -> None:
         raise AssertionError("computed")
 
-    monkeypatch.setattr("tf_strategies.collective.loss_means.kind_of", refuse)
+    monkeypatch.setattr("tf_strategies.row_checks.loss_means.kind_of", refuse)
     with strategy.scope():
         model = compiled_model(keras.Model, [keras.layers.Dense(2)], loss="mse")
     train(model)
