@@ -1,4 +1,4 @@
-"""What a worker uses on one server, so that the server copies it, and the worker finds it again after the server was lost."""
+"""Knows what a worker uses on one server, so that the server copies it, and the worker finds it again after a loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COPIED_WITHIN_SECONDS = 60.0
 
 
 class UsedVariables:
-    """The variables of a server that this worker uses.
+    """Knows the variables of a server that this worker uses.
 
     Attributes:
         kinds: the kind of each, by name.

@@ -12,7 +12,7 @@ from absl import logging
 
 from tf_strategies.cluster import Cluster, Task
 from tf_strategies.errors import BootstrapError
-from tf_strategies.native import ledger_core
+from tf_strategies.native import ledger, ledger_core
 from tf_strategies.parameter_server.cluster import heartbeat
 from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.variable_lists import TEXT, Kind, list_name, parse
@@ -119,6 +119,12 @@ class ServerCopies(abc.ABC):
         return {
             each.name: each.kind for each in session.with_values(live.variable(*it) for it in kinds.items())
         }
+
+    def _step(self, session: VariableSession, server: int, name: str) -> int:
+        """Returns the step of the ledger of a server."""
+        return int(
+            session.run([session.once(("step", server, name), self._devices[server], ledger.step, name)])[0]
+        )
 
     def _gone_now(self, name: str) -> Dict[int, str]:
         before = self.gone(name)

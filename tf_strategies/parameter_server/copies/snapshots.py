@@ -55,7 +55,7 @@ class _Snapshot(NamedTuple):
 
     def text(self) -> str:
         variables = {name: describe(kinds) for name, kinds in self.variables.items()}
-        return json.dumps(self._replace(variables=variables)._asdict())
+        return json.dumps({**self._asdict(), "variables": variables})
 
     @classmethod
     def parse(cls, text: bytes) -> Optional[_Snapshot]:
@@ -163,8 +163,7 @@ class Snapshots(ServerCopies):
         first = -1
         for device in self._devices:
             while True:
-                result = session.run_now(device, lambda first=first: ledger.roll_back(name, step, first))
-                following, idle = result
+                following, idle = session.run_now(device, ledger.roll_back, name, step, first)
                 if idle:
                     break
                 time.sleep(_POLL_SECONDS)
@@ -224,14 +223,10 @@ class Snapshots(ServerCopies):
                         raise TimeoutError(f"a step is being applied for {_APPLIED_WITHIN_SECONDS:g} s")
                     time.sleep(_POLL_SECONDS)
             self._keep(session, number, variables, list(variables))
-            return {name: self._step(session, name) for name in names}
+            return {name: self._step(session, 0, name) for name in names}
         finally:
             for name in names:
                 ledger_core.release(name)
-
-    def _step(self, session: VariableSession, name: str) -> int:
-        device = self._devices[0]
-        return int(session.run([session.once(("step", name), device, lambda: ledger.step(name))])[0])
 
     def _keep(
         self,
@@ -295,7 +290,7 @@ class Snapshots(ServerCopies):
         return True
 
     def _is_noticed(self, session: VariableSession, name: str, step: int) -> bool:
-        if self._step(session, name) > step:  # all have taken part in the next step
+        if self._step(session, 0, name) > step:  # all have taken part in the next step
             return True
         training = {
             STEP_DONE.format(rank)

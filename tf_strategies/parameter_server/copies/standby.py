@@ -46,10 +46,7 @@ class Standby(ServerCopies):
                 (live.variable(each, kind), copies.variable(f"{name}/{each}", kind))
                 for each, kind in parse(of_ledger["variables"]).items()
             )
-            session.run_now(
-                live.device,
-                lambda name=name, of_ledger=of_ledger: [ledger.set_step(name, of_ledger["step"])],
-            )
+            session.run_now(live.device, ledger.set_step, name, of_ledger["step"])
             self._gone[name] = {int(rank): status for rank, status in of_ledger["gone"].items()}
         return float(kept["at"])
 
@@ -58,12 +55,9 @@ class Standby(ServerCopies):
         at = time.time()
         for name in ledger_core.names():
             kinds = self._listed(session, self._own, name)
-            live = self._live(self._own, name)
-            (step,) = session.run(
-                [session.once(("step", name), live.device, lambda name=name: ledger.step(name))]
-            )
+            step = self._step(session, self._own, name)
             self._copy_variables(session, name, kinds)
-            ledgers[name] = {"step": int(step), "gone": self._gone_now(name), "variables": describe(kinds)}
+            ledgers[name] = {"step": step, "gone": self._gone_now(name), "variables": describe(kinds)}
         if ledgers:
             state = json.dumps({"at": at, "ledgers": ledgers})
             session.set_texts({self._copies.variable(_STATE): state})

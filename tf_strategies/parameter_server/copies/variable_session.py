@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Hashable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Hashable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 import tensorflow as tf
 from absl import logging
 
 from tf_strategies.parameter_server.cluster.variable_lists import TEXT, Kind
 from tf_strategies.texts import utf8
-from tf_strategies.types import Fetch, Result, Unchecked
+from tf_strategies.types import Result, Structure, Unchecked
 
 __all__ = ["Place", "Stored", "VariableSession"]
 
@@ -70,10 +70,7 @@ class VariableSession:
         def has_value(variable: Stored) -> tf.Tensor:
             return tf.raw_ops.VarIsInitializedOp(resource=self._handle(variable))
 
-        flags = [
-            self.once(("has value", each), each.place.device, lambda each=each: has_value(each))
-            for each in asked
-        ]
+        flags = [self.once(("has value", each), each.place.device, has_value, each) for each in asked]
         return [each for each, has in zip(asked, self.run(flags)) if has]
 
     def assign(self, moves: Iterable[Tuple[Stored, Stored]]) -> None:
@@ -84,25 +81,18 @@ class VariableSession:
                 value = self._read(source)
             return tf.raw_ops.AssignVariableOp(resource=self._handle(target), value=value)
 
-        self.run(
-            [
-                self.once(("move", to, come), to.place.device, lambda to=to, come=come: move(to, come))
-                for to, come in moves
-            ]
-        )
+        self.run([self.once(("move", to, come), to.place.device, move, to, come) for to, come in moves])
 
     def destroy(self, variables: Iterable[Stored]) -> None:
         """Makes variables have no value."""
         for variable in variables:
-            device, handle = variable.place.device, self._handle(variable)
-            self.run_now(device, lambda handle=handle: [tf.raw_ops.DestroyResourceOp(resource=handle)])
+            handle = self._handle(variable)
+            self.run_now(variable.place.device, tf.raw_ops.DestroyResourceOp, resource=handle)
 
     def values(self, variables: Iterable[Stored]) -> Dict[Stored, Unchecked]:
         """Returns the values of those of the variables that have one, as NumPy scalars or arrays."""
         found = self.with_values(variables)
-        reads = [
-            self.once(("read", each), each.place.device, lambda each=each: self._read(each)) for each in found
-        ]
+        reads = [self.once(("read", each), each.place.device, self._read, each) for each in found]
         return dict(zip(found, self.run(reads)))
 
     def set_texts(self, texts: Mapping[Stored, str]) -> None:
@@ -112,26 +102,28 @@ class VariableSession:
             text = tf.compat.v1.placeholder(tf.string, [])
             return text, tf.raw_ops.AssignVariableOp(resource=self._handle(variable), value=text)
 
-        made = [self.once(("set", each), each.place.device, lambda each=each: assign(each)) for each in texts]
+        made = [self.once(("set", each), each.place.device, assign, each) for each in texts]
         given = {placeholder: utf8(text) for (placeholder, _), text in zip(made, texts.values())}
         self._session.run([written for _, written in made], given, options=self._options)
 
-    def once(self, key: Hashable, device: str, make: Callable[[], Result]) -> Result:
-        """Returns what `make` has added to the graph, on a device, when it was first called for the key."""
+    def once(self, key: Hashable, device: str, make: Callable[..., Result], *args: object) -> Result:
+        """Returns what `make(*args)` has added to the graph, on a device, when it was first called for the key."""
         if key not in self._made:
             with self._graph.as_default(), tf.device(device):
-                self._made[key] = make()
+                self._made[key] = make(*args)
         made: Result = self._made[key]
         return made
 
     def run(self, fetches: Sequence[object]) -> list:
         return self._session.run(list(fetches), options=self._options) if fetches else []
 
-    def run_now(self, device: str, make: Callable[[], Sequence[Fetch]]) -> list:
-        """Adds operations on a device to the graph, and runs them."""
+    def run_now(
+        self, device: str, make: Callable[..., Structure], *args: object, **kwargs: object
+    ) -> Unchecked:
+        """Adds what `make` returns to the graph, on a device, and runs it."""
         with self._graph.as_default(), tf.device(device):
-            made = list(make())
-        return self.run(made)
+            made = make(*args, **kwargs)
+        return self._session.run(made, options=self._options)
 
     def _read(self, variable: Stored) -> tf.Tensor:
         return tf.raw_ops.ReadVariableOp(
@@ -147,8 +139,3 @@ class VariableSession:
             )
 
         return self.once(("handle", variable), place.device, handle)
-
-
-def text_of(value: Optional[Unchecked]) -> str:
-    """Returns the text in a value that was read; "" for None."""
-    return "" if value is None else value.decode()

@@ -12,7 +12,7 @@ __all__ = ["RecordedStep", "StepRecorder"]
 
 
 class RecordedStep(NamedTuple):
-    """What one step has begun with.
+    """Holds what one step has begun with.
 
     Attributes:
         element: the element of the dataset, as the step has got it.
@@ -31,7 +31,7 @@ class RecordedStep(NamedTuple):
 
 
 class _Trace(NamedTuple):
-    """What a traced step keeps.
+    """Holds what the calls of one traced step keep.
 
     Attributes:
         queue: a queue that holds what one step keeps, until it is taken.
