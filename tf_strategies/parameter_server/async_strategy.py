@@ -81,8 +81,6 @@ class AsyncParameterServerStrategy(ParameterServerStrategy):
     ) -> None:
         max_staleness = _staleness(max_staleness)
         rule = _damping(damping, compensation)
-        if whole_number(replicas) not in (1, 2):
-            raise OptionsError(f"replicas must be 1 or 2; got {replicas!r}")
         super().__init__(
             "AsyncParameterServerStrategy",
             lambda servers, compressed: AsynchronousUpdates(

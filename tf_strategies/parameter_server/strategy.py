@@ -19,7 +19,7 @@ from tf_strategies.keras.fit_types import Callback
 from tf_strategies.keras.ownership import uncast
 from tf_strategies.keras.shared_progress import Pace
 from tf_strategies.keras.worker_strategy import WorkerStrategy
-from tf_strategies.options import ParameterServerOptions
+from tf_strategies.options import ParameterServerOptions, whole_number
 from tf_strategies.parameter_server.cluster.connection import ConnectedServers
 from tf_strategies.parameter_server.cluster.epoch_sums import EpochSums
 from tf_strategies.parameter_server.cluster.progress import ServerProgress
@@ -76,6 +76,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
         options = ParameterServerOptions() if options is None else options
         if not isinstance(options, ParameterServerOptions):
             raise OptionsError(f"options must be a tfs.ParameterServerOptions; got {options!r}")
+        if whole_number(replicas) not in (1, 2):
+            raise OptionsError(f"replicas must be 1 or 2; got {replicas!r}")
         found, self._cluster_resolver = cluster_and_resolver(cluster)
         self._compression = checked_compressor(compression)
         if self._compression is not None and self._compression.needs_all_workers:

@@ -87,8 +87,6 @@ class SyncReplicasStrategy(ParameterServerStrategy):
         found, _ = cluster_and_resolver(cluster)
         workers = 1 if found is None or found.task.role == "evaluator" else found.size
         quorum = _quorum(replicas_to_aggregate, backup_workers, workers)
-        if whole_number(replicas) not in (1, 2):
-            raise OptionsError(f"replicas must be 1 or 2; got {replicas!r}")
         if replicas == 2 and quorum < workers:
             raise OptionsError(
                 "replicas=2 needs steps in which all workers take part: leave backup_workers and replicas_to_aggregate out, or "

@@ -151,6 +151,8 @@ def test_a_bad_bound_on_staleness_is_refused(value) -> None:
 def test_a_bad_number_of_replicas_is_refused(value) -> None:
     with pytest.raises(tfs.OptionsError, match=f"replicas must be 1 or 2; got {value!r}"):
         tfs.AsyncParameterServerStrategy(replicas=value)
+    with pytest.raises(tfs.OptionsError, match=f"replicas must be 1 or 2; got {value!r}"):
+        tfs.SyncReplicasStrategy(replicas=value)
 
 
 @pytest.mark.parametrize("role", ["ps", "worker"])
