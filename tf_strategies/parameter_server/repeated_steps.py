@@ -82,6 +82,7 @@ class RepeatedSteps:
         self._call: Optional[_Taken] = None
         self.is_repeating = False
         self._done = -1
+        self._repeated_for = servers.generation
         self._looked = 0.0
         self._variables: Dict[str, tf.Variable] = {}
         self._restored = self._read(RESTORED_STEP)
@@ -148,10 +149,12 @@ class RepeatedSteps:
         Raises:
             ServerLostError: the servers have not gone back to a snapshot, or a write cannot be repeated.
         """
-        if not self.is_repeating:
+        # A server that is lost just before this is called has been waited for within the first return.
+        if not self.is_repeating and self._repeated_for != self._servers.generation:
             self.is_repeating = True
             try:
                 self._repeat()
+                self._repeated_for = self._servers.generation
             finally:
                 self.is_repeating = False
 
