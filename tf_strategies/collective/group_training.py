@@ -67,7 +67,7 @@ class GroupTraining(LocalTraining):
         follows = trains and self._batch_follows_group
         scale = self.size / self.began_with if follows else 1.0
         with scaled_rates(scale), self._steps_of(model, data, trains=trains, sums_logs=sums_logs):
-            yield
+            yield data
 
     @contextlib.contextmanager
     def _steps_of(self, model, data, *, trains, sums_logs):

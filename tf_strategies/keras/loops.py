@@ -189,8 +189,8 @@ def _by(strategy: WorkerStrategy, model: Model, function: StepFunction, name: st
         (data,) = args
         if isinstance(strategy, GroupStrategy):
             data = _split_between_workers(strategy, function, data)
-        with strategy.joint_steps(model, data, trains=trains, sums_logs=_sums_logs(model)):
-            result = strategy.call(function, data)
+        with strategy.joint_steps(model, data, trains=trains, sums_logs=_sums_logs(model)) as given:
+            result = strategy.call(function, given)
         if trains:
             strategy.trained(model)
         return result

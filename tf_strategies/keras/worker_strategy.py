@@ -147,8 +147,8 @@ class WorkerStrategy:
 
     def joint_steps(
         self, model: Model, data: Iterator[Structure], *, trains: bool, sums_logs: bool
-    ) -> ContextManager[None]:
-        """Opens a context in which replica functions are steps of `fit` or `evaluate`.
+    ) -> ContextManager[BatchIterator]:
+        """Opens a context in which replica functions are steps of `fit` or `evaluate`. Yields the iterator for them.
 
         Args:
             model: the model whose steps run.
@@ -157,8 +157,8 @@ class WorkerStrategy:
             sums_logs: whether Keras adds up the scalars that the replicas return. Otherwise it takes their
                 mean.
         """
-        del model, data, trains, sums_logs
-        return contextlib.nullcontext()
+        del model, trains, sums_logs
+        return contextlib.nullcontext(data)
 
     def trained(self, model: Model) -> None:
         """Notes that steps of `fit` have run."""

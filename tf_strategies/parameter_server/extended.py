@@ -201,7 +201,6 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         """Accepts every variable of this strategy."""
 
     def _call_for_each_replica(self, fn, args, kwargs):
-        element = args[0] if args else None
         args, rows = _with_rows(args)
         lifted = self._lifted.get(fn)
         if lifted is not None:
@@ -214,8 +213,8 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
             step.rows = rows
-            if self.recorder is not None and self.recorder.is_on:
-                self.recorder.record(element, *self.rule.before_reading(step))
+            if self.recorder is not None:
+                self.recorder.note_number(*self.rule.before_reading(step))
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device), self.steps.noting_losses():
                 result = fn(*args, **kwargs)

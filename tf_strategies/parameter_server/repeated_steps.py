@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import tensorflow as tf
 from absl import logging
@@ -35,14 +35,24 @@ class _Taken(NamedTuple):
     Attributes:
         number: its number in the ledger.
         model: the model that it has trained.
-        spec: the spec of the elements of the dataset.
         began: what it began with.
     """
 
     number: int
     model: Model
-    spec: Structure
     began: RecordedStep
+
+
+class _Again:
+    """An iterator over the batch of a step that is taken again."""
+
+    def __init__(self, step: RecordedStep) -> None:
+        self.element_spec, self._elements = step.spec, [step.element]
+
+    def get_next(self) -> Structure:
+        return self._elements.pop()
+
+    __next__ = get_next
 
 
 class _Write(NamedTuple):
@@ -69,9 +79,10 @@ class RepeatedSteps:
         self._log: List[Union[_Taken, _Write]] = []
         self._cut_off: Optional[_Taken] = None
         self._fits = 0
-        self._call: Optional[Tuple[Model, Structure]] = None
+        self._call: Optional[_Taken] = None
         self.is_repeating = False
         self._done = -1
+        self._repeated_for = servers.generation
         self._looked = 0.0
         self._variables: Dict[str, tf.Variable] = {}
         self._restored = self._read(RESTORED_STEP)
@@ -80,7 +91,6 @@ class RepeatedSteps:
     def fitting(self) -> Iterator[None]:
         """Opens a context for the time of a `fit`. When it closes, a snapshot contains all of its steps."""
         if not self._fits:
-            self._recorder.forget_traces()
             self._done = -1
             self._tell_done("-1")
         self._fits += 1
@@ -91,32 +101,28 @@ class RepeatedSteps:
                 self._log = _since(self._log, self._done)
         finally:
             self._fits -= 1
+            self._call = self._cut_off = None
             if not self._fits:  # the steps of a `fit` that has failed are not repeated
                 self._log = [each for each in self._log if isinstance(each, _Write)]
 
     @contextlib.contextmanager
-    def calling(self, model: Model, data: BatchIterator) -> Iterator[None]:
-        """Opens a context for a call of the training function of a model."""
+    def calling(self, model: Model, data: BatchIterator) -> Iterator[BatchIterator]:
+        """Opens a context for a call of the training function of a model. Yields the iterator to call it with."""
         if not self._fits or not hasattr(data, "element_spec"):
-            yield
+            yield data
             return
         _require_single_steps(model)
-        while self._recorder.take() is not None:
-            pass
-        self._call = model, data.element_spec
-        self._recorder.is_on = True
-        try:
-            yield
-        except (tf.errors.OutOfRangeError, StopIteration):
-            self._call = None
-            raise
-        finally:
-            self._recorder.is_on = False
-        began = self._recorder.take()
+        element = (
+            next(data) if model.run_eagerly else data.get_next()
+        )  # Keras expects the error of the one or the other
+        began = self._recorder.begin(data.element_spec, element)
+        self._call = _Taken(-1, model, began)
+        yield self._recorder.iterator(began)
         self._call = None
-        if began is not None:
-            self._done = self._recorder.number() + 1
-            self._log.append(_Taken(self._done - 1, model, data.element_spec, began))
+        number = self._recorder.number()
+        if number >= 0:
+            self._done = number + 1
+            self._log.append(_Taken(number, model, began))
         if not self.is_repeating and time.monotonic() - self._looked > _LOOK_EVERY_SECONDS:
             self._looked = time.monotonic()
             self._log = _since(self._log, self._kept())
@@ -137,7 +143,7 @@ class RepeatedSteps:
         if cut_off is None:
             return data
         cut_off.began.restore()
-        return _iterator([cut_off])
+        return _Again(cut_off.began)
 
     def repeat(self) -> None:
         """Repeats what was lost. Call it when lost servers have come back.
@@ -145,18 +151,19 @@ class RepeatedSteps:
         Raises:
             ServerLostError: the servers have not gone back to a snapshot, or a write cannot be repeated.
         """
-        if not self.is_repeating:
+        # A server that is lost just before this is called has been waited for within the first return.
+        if not self.is_repeating and self._repeated_for != self._servers.generation:
             self.is_repeating = True
             try:
                 self._repeat()
+                self._repeated_for = self._servers.generation
             finally:
                 self.is_repeating = False
 
     def _repeat(self) -> None:
-        call, self._call = self._call, None
-        began = None if call is None else self._recorder.take()
-        if call is not None and began is not None:
-            self._cut_off = _Taken(-1, *call, began)
+        self._recorder.forget_iterators()
+        if self._call is not None:
+            self._cut_off, self._call = self._call, None
         own = [(variable, variable.read_value()) for variable in self._recorder.variables()]
         log = self._log
         while True:
@@ -176,6 +183,7 @@ class RepeatedSteps:
                     self._repeat_one(left[0])
                     left.pop(0)
             except tf.errors.OpError as error:
+                self._recorder.forget_iterators()
                 if not self._servers.recover(error, generation):
                     raise
             if self._servers.generation == generation:
@@ -187,7 +195,7 @@ class RepeatedSteps:
     def _repeat_one(self, item: Union[_Taken, _Write]) -> None:
         if isinstance(item, _Taken):
             item.began.restore()
-            item.model.train_function(_iterator([item]))
+            item.model.train_function(_Again(item.began))
             return
         if item.how != "assign":
             raise ServerLostError(
@@ -258,16 +266,6 @@ def _since(log: Sequence[Union[_Taken, _Write]], step: int) -> List[Union[_Taken
         if isinstance(each, _Taken) and each.number < step:
             first = index + 1
     return list(log[first:])
-
-
-def _iterator(steps: Sequence[_Taken]) -> BatchIterator:
-    """Returns an iterator over the batches of steps, with the spec of the dataset, for which functions are traced."""
-
-    def elements() -> Iterator[Structure]:
-        for each in steps:
-            yield each.began.element
-
-    return iter(tf.data.Dataset.from_generator(elements, output_signature=steps[0].spec))
 
 
 def _require_single_steps(model: Model) -> None:

@@ -36,7 +36,7 @@ from tf_strategies.parameter_server.variables.placement import Placement
 from tf_strategies.resolvers import ClusterOrResolver, cluster_and_resolver
 from tf_strategies.session_graphs.coordinator import Coordinated, carried_through, is_coordinated
 from tf_strategies.session_graphs.side_thread import eagerly
-from tf_strategies.types import TensorLike
+from tf_strategies.types import BatchIterator, TensorLike
 
 __all__ = ["ParameterServerStrategy"]
 
@@ -155,11 +155,11 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     @contextlib.contextmanager
     def joint_steps(self, model, data, *, trains, sums_logs):
         del sums_logs
-        repeatable: ContextManager = contextlib.nullcontext()
+        repeatable: ContextManager[BatchIterator] = contextlib.nullcontext(data)
         if self._repeated is not None and trains:
             repeatable = self._repeated.calling(model, data)
-        with self.extended.joint_steps(model, trains=trains), repeatable:
-            yield
+        with self.extended.joint_steps(model, trains=trains), repeatable as given:
+            yield given
 
     def name_of(self, rank: int) -> str:
         return self._servers.name_of_worker(rank)

@@ -1,25 +1,27 @@
-"""Keeps what a training step has begun with, so that the step can be repeated: its batch, and the state of this worker."""
+"""Keeps what a training step begins with, so that the step can be repeated: its batch, and the state of this worker."""
 
 from __future__ import annotations
 
-from typing import Callable, List, NamedTuple, Optional, Sequence
+from typing import Callable, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
-from tf_strategies.types import Structure
+from tf_strategies.types import BatchIterator, Structure
 
 __all__ = ["RecordedStep", "StepRecorder"]
 
 
 class RecordedStep(NamedTuple):
-    """Holds what one step has begun with.
+    """Holds what one step begins with.
 
     Attributes:
-        element: the element of the dataset, as the step has got it.
+        spec: the spec of the elements of the dataset.
+        element: the element that the step takes.
         variables: the variables of this worker alone: sums of metrics, states of random numbers.
         values: their values before the step.
     """
 
+    spec: Structure
     element: Structure
     variables: Sequence[tf.Variable]
     values: Sequence[tf.Tensor]
@@ -30,89 +32,80 @@ class RecordedStep(NamedTuple):
             variable.assign(value)
 
 
-class _Trace(NamedTuple):
-    """Holds what the calls of one traced step keep.
-
-    Attributes:
-        queue: a queue that holds what one step keeps, until it is taken.
-        specs: the structure of the element.
-        count: the number of its tensors.
-        variables: the variables that are kept.
-    """
-
-    queue: tf.queue.FIFOQueue
-    specs: Structure
-    count: int
-    variables: Sequence[tf.Variable]
-
-
 class StepRecorder:
-    """Keeps what each step has begun with, until it is taken. Only tensors are held, which are not copied.
+    """Keeps what steps begin with. Only tensors are held, which are not copied.
+
+    A call that a lost server cuts off could take a batch from a dataset, and lose it. So each batch is taken before the call,
+    which gets an iterator over this batch.
 
     Args:
         device: of this worker.
         variables: returns the variables of this worker alone.
-
-    Attributes:
-        is_on: whether steps are kept that are now called or traced.
     """
-
-    is_on = False
 
     def __init__(self, device: str, variables: Callable[[], List[tf.Variable]]) -> None:
         self._device, self.variables = device, variables
-        self._traces: List[_Trace] = []
+        self._feeds: List[_Feed] = []
         with tf.init_scope(), tf.device(device):
             self._number = tf.Variable(-1, dtype=tf.int64, trainable=False)
 
-    def record(self, element: Structure, number: tf.Tensor) -> None:
-        """Keeps a step. Call it in the step, before anything else.
-
-        Args:
-            element: the element of the dataset that the step has got.
-            number: the number of the step in the ledger, [] int64.
-        """
-        variables = self.variables()
-        flat = tf.nest.flatten(element, expand_composites=True)
+    def note_number(self, number: tf.Tensor) -> None:
+        """Notes the number of a step in the ledger, [] int64. Call it in the step."""
         with tf.device(self._device):
-            kept = [*flat, *(variable.read_value() for variable in variables)]
-            trace = self._trace(element, kept, variables)
-            trace.queue.enqueue(kept)
             self._number.assign(number)
 
-    def _trace(
-        self, element: Structure, kept: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
-    ) -> _Trace:
-        specs = tf.nest.map_structure(tf.type_spec_from_value, element)
-        dtypes = [each.dtype for each in kept]
-        if tf.executing_eagerly():
-            for trace in self._traces:
-                if trace.queue.dtypes == dtypes and _are_same(trace.variables, variables):
-                    return trace._replace(specs=specs)
-        with tf.init_scope(), tf.device(self._device):
-            queue = tf.queue.FIFOQueue(2, dtypes)
-        made = _Trace(queue, specs, len(kept) - len(variables), variables)
-        self._traces.append(made)
-        return made
-
-    def take(self) -> Optional[RecordedStep]:
-        """Removes what the last step has kept, and returns it; None if there is nothing."""
-        for trace in reversed(self._traces):
-            if int(trace.queue.size()):
-                found = trace.queue.dequeue()
-                flat = found if isinstance(found, (list, tuple)) else [found]
-                element = tf.nest.pack_sequence_as(trace.specs, flat[: trace.count], expand_composites=True)
-                return RecordedStep(element, trace.variables, flat[trace.count :])
-        return None
-
     def number(self) -> int:
-        """Returns the number of the last step that has read it."""
+        """Returns the number of the last step; -1 if there was none since `begin`."""
         return int(self._number.numpy())
 
-    def forget_traces(self) -> None:
-        """Forgets functions that will not run again."""
-        self._traces.clear()
+    def begin(self, spec: Structure, element: Structure) -> RecordedStep:
+        """Returns what a step begins with that takes an element now."""
+        self._number.assign(-1)
+        variables = self.variables()
+        return RecordedStep(spec, element, variables, [each.read_value() for each in variables])
+
+    def iterator(self, step: RecordedStep) -> BatchIterator:
+        """Returns an iterator over the element of a step, with the spec of the dataset, for which functions are traced."""
+        feed = next((each for each in self._feeds if each.spec == step.spec), None)
+        if feed is None:
+            with tf.init_scope(), tf.device(self._device):
+                feed = _Feed(step.spec)
+            self._feeds.append(feed)
+        feed.put(step.element)
+        return feed.iterator
+
+    def forget_iterators(self) -> None:
+        """Forgets the iterators, one of which may hold an element that was not taken."""
+        self._feeds.clear()
 
 
-def _are_same(some: Sequence[tf.Variable], others: Sequence[tf.Variable]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others))
+class _Feed:
+    """An iterator over elements that are given to it one by one.
+
+    Args:
+        spec: the spec of the elements.
+
+    Attributes:
+        spec: the spec of the elements.
+        iterator: the iterator.
+    """
+
+    def __init__(self, spec: Structure) -> None:
+        self.spec = spec
+        parts = tf.nest.flatten(spec, expand_composites=True)
+        queue = self._queue = tf.queue.FIFOQueue(1, [each.dtype for each in parts])
+
+        def element(_: tf.Tensor) -> Structure:
+            found = queue.dequeue()
+            flat = found if isinstance(found, (list, tuple)) else [found]
+            for tensor, part in zip(flat, parts):
+                tensor.set_shape(part.shape)
+            return tf.nest.pack_sequence_as(spec, flat, expand_composites=True)
+
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        self.iterator = iter(tf.data.Dataset.from_tensors(0).repeat().map(element).with_options(options))
+
+    def put(self, element: Structure) -> None:
+        flat = tf.nest.flatten(element, expand_composites=True)
+        self._queue.enqueue([each for each in flat if each is not None])
