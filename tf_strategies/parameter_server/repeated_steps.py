@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 from absl import logging
@@ -27,6 +27,7 @@ __all__ = ["RepeatedSteps"]
 
 _LOOK_EVERY_SECONDS = 0.5
 _POLL_SECONDS = 0.02
+_BEGUN_BEFORE = 2  # snapshots that may have been begun, but not completed, when another one was the newest
 
 
 class _Taken(NamedTuple):
@@ -82,6 +83,7 @@ class RepeatedSteps:
         self._call: Optional[_Taken] = None
         self.is_repeating = False
         self._done = -1
+        self._following, self._first_snapshot = 0, 0
         self._repeated_for = servers.generation
         self._looked = 0.0
         self._variables: Dict[str, tf.Variable] = {}
@@ -120,12 +122,14 @@ class RepeatedSteps:
         yield self._recorder.iterator(began)
         self._call = None
         number = self._recorder.number()
+        if 0 <= number < self._following:  # it was set, and says nothing of snapshots until now
+            self._first_snapshot = self._newest()[0] + _BEGUN_BEFORE
         if number >= 0:
-            self._done = number + 1
+            self._done = self._following = number + 1
             self._log.append(_Taken(number, model, began))
         if not self.is_repeating and time.monotonic() - self._looked > _LOOK_EVERY_SECONDS:
             self._looked = time.monotonic()
-            self._log = _since(self._log, self._kept())
+            self._log = _since(self._log, self._kept_step())
 
     def note_write(self, variable: ServerVariable, how: str, value: TensorOrSlices) -> None:
         """Notes a write of a variable outside of a step."""
@@ -214,12 +218,19 @@ class RepeatedSteps:
                 "lost before the first snapshot was complete. Start all servers and workers again"
             )
         self._restored = restored
-        return int(json.loads(restored)[1])
+        _, snapshot, step = json.loads(restored)
+        if snapshot < self._first_snapshot:
+            raise ServerLostError(
+                "the servers have gone back to a snapshot of a moment before a checkpoint was restored. Start all servers and "
+                "workers again: training continues from the checkpoint"
+            )
+        self._following = int(step)
+        return self._following
 
     def _wait_for_snapshot(self) -> None:
         """Waits until a snapshot contains all steps of this worker, who could not repeat them later."""
         deadline = time.monotonic() + self._servers.timeout
-        while self._done >= 0 and self._kept() < self._done:
+        while self._done >= 0 and self._kept_step() < self._done:
             self._tell_done(str(self._done))
             if time.monotonic() > deadline:
                 logging.warning(
@@ -229,9 +240,15 @@ class RepeatedSteps:
                 break
             time.sleep(_POLL_SECONDS)
 
-    def _kept(self) -> int:
+    def _kept_step(self) -> int:
         """Returns the step of the newest complete snapshot; 0 if there is none."""
-        return int(self._read(KEPT_STEP) or 0)
+        snapshot, step = self._newest()
+        return step if snapshot >= self._first_snapshot else 0
+
+    def _newest(self) -> Tuple[int, int]:
+        """Returns the number and the step of the newest complete snapshot; zeros if there is none."""
+        snapshot, step = json.loads(self._read(KEPT_STEP) or "[0, 0]")
+        return snapshot, step
 
     def _tell_done(self, step: str) -> None:
         name = STEP_DONE.format(self._servers.rank)

@@ -28,6 +28,7 @@ class Kind(NamedTuple):
         return cls(dtype.name, tuple(shape.as_list()), is_of_model)
 
 
+# JSON on the first server: [number of the snapshot, its step], and [text of its own, number, step].
 KEPT_STEP = "kept step"
 RESTORED_STEP = "restored step"
 STEP_DONE = "step done by {}"

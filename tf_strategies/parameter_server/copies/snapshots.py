@@ -141,7 +141,7 @@ class Snapshots(ServerCopies):
         self._send(session, chosen)
         session.set_texts(
             {
-                self._live(0, name).variable(RESTORED_STEP): json.dumps([secrets.token_hex(8), step])
+                self._live(0, name).variable(RESTORED_STEP): json.dumps([secrets.token_hex(8), number, step])
                 for name, step in mine.steps.items()
             }
         )
@@ -193,7 +193,10 @@ class Snapshots(ServerCopies):
             server: _Snapshot(number, at, steps, gone, of_server) for server, of_server in variables.items()
         }
         if self._send(session, snapshots, processes):
-            kept = {self._live(0, name).variable(KEPT_STEP): str(step) for name, step in steps.items()}
+            kept = {
+                self._live(0, name).variable(KEPT_STEP): json.dumps([number, step])
+                for name, step in steps.items()
+            }
             session.set_texts(kept)
 
     def _processes(self, session: VariableSession) -> Set[bytes]:
