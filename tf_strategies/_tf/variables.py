@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Optional
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ __all__ = [
     "is_mirrored",
     "is_sync_on_read_variable",
     "record_read",
+    "recording",
     "renew_handle",
     "variable_accessed",
     "variable_handle",
@@ -88,3 +90,16 @@ def record_read(variable, forward, backward):
         "ReadVariableOp", [result], [variable.handle], lambda upstream: [backward(upstream)], None
     )
     return result
+
+
+@contextlib.contextmanager
+def recording():
+    """Opens a context in which tapes record, also within `record_read`."""
+    is_stopped = private.TFE_Py_TapeSetIsStopped()
+    if is_stopped:
+        private.TFE_Py_TapeSetRestartOnThread()
+    try:
+        yield
+    finally:
+        if is_stopped:
+            private.TFE_Py_TapeSetStopOnThread()
