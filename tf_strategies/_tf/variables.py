@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Optional
+from typing import List, Optional
 
 import tensorflow as tf
 
@@ -30,6 +30,8 @@ MirroredVariable = private.MirroredVariable
 ResourceVariable = private.ResourceVariable
 SyncOnReadVariable = private.SyncOnReadVariable
 VariableSpec = private.VariableSpec
+
+_stale_handles: List[tf.Tensor] = []
 is_mirrored = private.is_mirrored
 variable_accessed = private.variable_accessed
 
@@ -72,7 +74,12 @@ def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None)
 
 
 def renew_handle(variable, handle):
-    """Makes a variable use another handle of the same name, because its server has started again."""
+    """Makes a variable use another handle of the same name, because its server has started again.
+
+    The old handle is kept. TensorFlow would tell the new process to forget it, and then end the calls of that moment: "Unable to
+    find the relevant tensor remote_handle".
+    """
+    _stale_handles.append(variable._handle)
     variable._handle = handle
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import traceback
 from typing import Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
@@ -142,6 +143,7 @@ class ConnectedServers(Servers):
             return False
         if isinstance(error, tf.errors.OutOfRangeError):  # the data have ended
             return False
+        _forget_tensors(error)
         with self._recovery:
             if generation == self._returns and not self._recover():
                 return False
@@ -273,6 +275,13 @@ class ConnectedServers(Servers):
                 self.name_of_worker(self.rank),
                 error.message,
             )
+
+
+def _forget_tensors(error: Optional[BaseException]) -> None:
+    """Lets go of tensors on servers that failed calls hold: the next process of the server does not know them."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 _connected: Optional[Tuple[Cluster, Protection]] = None
