@@ -152,7 +152,7 @@ class ConnectedServers(Servers):
 
     def _complete_return(self) -> None:
         for used in self._used:
-            for name, variable, initial in used.lost_recently_made():
+            for name, variable, initial in self.call(used.lost_recently_made):  # a server may be lost again
                 self._initialize(variable, initial, name)
         self.on_return()
 
