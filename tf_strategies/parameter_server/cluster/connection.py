@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -32,6 +33,8 @@ from tf_strategies.types import Result, Structure, TensorLike
 __all__ = ["ConnectedServers"]
 
 _RETRY_SECONDS = 0.5
+_UNKNOWN_TENSOR = "Unable to find the relevant tensor remote_handle"
+_MOST_SPOILT = 5
 _PATIENCE_SECONDS = 0.4
 _PATIENCE_WITH_COPIES_SECONDS = 10.0  # on a busy machine a call that is not stuck takes seconds
 _REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
@@ -121,10 +124,16 @@ class ConnectedServers(Servers):
         )
 
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
+        spoilt = 0
         while True:
             generation = self.generation
             try:
                 return self.attempt(function, *args)
+            except tf.errors.InvalidArgumentError as error:
+                # TensorFlow has told a server to forget a tensor of its earlier process, and ends the calls of that moment.
+                spoilt += 1
+                if not generation or _UNKNOWN_TENSOR not in error.message or spoilt > _MOST_SPOILT:
+                    raise
             except ServerLostError as error:
                 if not self.recover(error, generation):
                     raise
@@ -282,6 +291,7 @@ def _forget_tensors(error: Optional[BaseException]) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 _connected: Optional[Tuple[Cluster, Protection]] = None
