@@ -94,6 +94,11 @@ NAMES = {
     "framework.func_graph": {
         "func_graph_from_py_func": "a function that an operation has as an attribute, built once",
     },
+    "pywrap_tfe": {
+        "TFE_Py_TapeSetIsStopped": "to train within a read that is recorded as one operation",
+        "TFE_Py_TapeSetRestartOnThread": "to train within a read that is recorded as one operation",
+        "TFE_Py_TapeSetStopOnThread": "to train within a read that is recorded as one operation",
+    },
     "ops.control_flow_util": {
         "GraphOrParentsInXlaContext": "whether operations made now are compiled by XLA",
     },

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import contextlib
+from typing import List, Optional
 
 import tensorflow as tf
 
@@ -17,6 +18,7 @@ __all__ = [
     "is_mirrored",
     "is_sync_on_read_variable",
     "record_read",
+    "recording",
     "renew_handle",
     "variable_accessed",
     "variable_handle",
@@ -28,6 +30,8 @@ MirroredVariable = private.MirroredVariable
 ResourceVariable = private.ResourceVariable
 SyncOnReadVariable = private.SyncOnReadVariable
 VariableSpec = private.VariableSpec
+
+_stale_handles: List[tf.Tensor] = []
 is_mirrored = private.is_mirrored
 variable_accessed = private.variable_accessed
 
@@ -70,7 +74,12 @@ def variable_handle(shape, dtype, name, *, container, shared_name, op_name=None)
 
 
 def renew_handle(variable, handle):
-    """Makes a variable use another handle of the same name, because its server has started again."""
+    """Makes a variable use another handle of the same name, because its server has started again.
+
+    The old handle is kept. TensorFlow would tell the new process to forget it, and then end the calls of that moment: "Unable to
+    find the relevant tensor remote_handle".
+    """
+    _stale_handles.append(variable._handle)
     variable._handle = handle
 
 
@@ -88,3 +97,16 @@ def record_read(variable, forward, backward):
         "ReadVariableOp", [result], [variable.handle], lambda upstream: [backward(upstream)], None
     )
     return result
+
+
+@contextlib.contextmanager
+def recording():
+    """Opens a context in which tapes record, also within `record_read`."""
+    is_stopped = private.TFE_Py_TapeSetIsStopped()
+    if is_stopped:
+        private.TFE_Py_TapeSetRestartOnThread()
+    try:
+        yield
+    finally:
+        if is_stopped:
+            private.TFE_Py_TapeSetStopOnThread()

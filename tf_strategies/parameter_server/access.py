@@ -29,7 +29,7 @@ class ServerAccess:
         call: calls a function that waits for servers, and ends the call when a server is lost.
 
     Attributes:
-        on_write: is told of each write outside of a step: the variable, the method and the value.
+        on_write: is told of each write outside of a step: the part of a variable, the method and the value.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ServerAccess:
     ) -> None:
         self._transport = transport
         self._call = call
-        self.on_write: Callable[[ServerVariable, str, TensorOrSlices], None] = _ignore
+        self.on_write: Callable[[Part, str, TensorOrSlices], None] = _ignore
         self._rule = rule
         self._fetch_groups = FetchGroups()
 
@@ -126,8 +126,6 @@ class ServerAccess:
         step = current_step()
         is_between_steps = step is None and tf.executing_eagerly()
         may_repeat = how == "assign" and is_between_steps
-        if is_between_steps:
-            self.on_write(variable, how, value)
         if step is not None:
             step.settle()
             step.forget(variable)
@@ -135,6 +133,8 @@ class ServerAccess:
             if step is not None:
                 step.require_on_server(part.device)
                 step.forget(part.variable)
+            if is_between_steps:
+                self.on_write(part, how, piece)
             write = functools.partial(getattr(part.variable, how), piece, **kwargs)
             with tf.device(part.device):
                 results.append(self._call(write) if may_repeat else write())
@@ -265,8 +265,8 @@ class ServerAccess:
         return result
 
 
-def _ignore(variable: ServerVariable, how: str, value: TensorOrSlices) -> None:
-    del variable, how, value
+def _ignore(part: Part, how: str, value: TensorOrSlices) -> None:
+    del part, how, value
 
 
 def _placed_freely() -> ContextManager:

@@ -15,12 +15,13 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, 
 import tensorflow as tf
 from absl import logging
 
+from tf_strategies._tf import compat
 from tf_strategies.keras.types import Model
 from tf_strategies.parameter_server.cluster.servers import Servers
 from tf_strategies.parameter_server.cluster.variable_lists import KEPT_STEP, RESTORED_STEP, STEP_DONE
 from tf_strategies.parameter_server.errors import ServerLostError
 from tf_strategies.parameter_server.updates.step_recorder import RecordedStep, StepRecorder
-from tf_strategies.parameter_server.variables.server_variable import ServerVariable
+from tf_strategies.parameter_server.variables.parts import Part
 from tf_strategies.types import BatchIterator, Structure, TensorOrSlices
 
 __all__ = ["RepeatedSteps"]
@@ -57,9 +58,9 @@ class _Again:
 
 
 class _Write(NamedTuple):
-    """A write between two steps, as by a callback."""
+    """A write of a part of a variable between two steps, as by a callback."""
 
-    variable: ServerVariable
+    part: Part
     how: str
     value: TensorOrSlices
 
@@ -114,9 +115,8 @@ class RepeatedSteps:
             yield data
             return
         _require_single_steps(model)
-        element = (
-            next(data) if model.run_eagerly else data.get_next()
-        )  # Keras expects the error of the one or the other
+        # Keras expects StopIteration in eager steps, and OutOfRangeError in others.
+        element = next(data) if model.run_eagerly else data.get_next()
         began = self._recorder.begin(data.element_spec, element)
         self._call = _Taken(-1, model, began)
         yield self._recorder.iterator(began)
@@ -131,15 +131,13 @@ class RepeatedSteps:
             self._looked = time.monotonic()
             self._log = _since(self._log, self._kept_step())
 
-    def note_write(self, variable: ServerVariable, how: str, value: TensorOrSlices) -> None:
-        """Notes a write of a variable outside of a step."""
+    def note_write(self, part: Part, how: str, value: TensorOrSlices) -> None:
+        """Notes a write of a part of a variable outside of a step."""
         if self.is_repeating:
             return
-        if how == "assign":  # earlier ones since the last step count no more
-            end = _end_of_steps(self._log)
-            later = [each for each in self._log[end:] if not _is_assignment(each, variable)]
-            self._log[end:] = later
-        self._log.append(_Write(variable, how, value))
+        end = _end_of_steps(self._log)  # since the last step, the last write of each kind counts
+        later = [each for each in self._log[end:] if not _is_replaced(each, part, how)]
+        self._log[end:] = [*later, _Write(part, how, value)]
 
     def data_after_loss(self, data: BatchIterator) -> BatchIterator:
         """Returns the data for the call that was cut off, which is called again: its batch, if it had one."""
@@ -159,7 +157,8 @@ class RepeatedSteps:
         if not self.is_repeating and self._repeated_for != self._servers.generation:
             self.is_repeating = True
             try:
-                self._repeat()
+                with tf.device(None), compat.recording():  # a read or a write may have found the loss
+                    self._repeat()
                 self._repeated_for = self._servers.generation
             finally:
                 self.is_repeating = False
@@ -201,12 +200,14 @@ class RepeatedSteps:
             item.began.restore()
             item.model.train_function(_Again(item.began))
             return
-        if item.how != "assign":
+        part, how, value = item
+        if how != "assign":
             raise ServerLostError(
-                f"{item.variable.name} was changed by {item.how} outside of a step, less than a snapshot ago. This cannot be "
-                "repeated: use assign, or start all servers and workers again"
+                f"{part.variable.name} was changed by {how} outside of a step, and the snapshot does not contain it. That cannot "
+                "be repeated: use assign, or start all servers and workers again"
             )
-        item.variable.assign(item.value)
+        with tf.device(part.device):
+            self._servers.call(lambda: part.variable.assign(value))
         self._log.append(item)
 
     def _step_of_snapshot(self) -> int:
@@ -272,8 +273,9 @@ def _end_of_steps(log: Sequence[Union[_Taken, _Write]]) -> int:
     return next((index for index in range(len(log), 0, -1) if isinstance(log[index - 1], _Taken)), 0)
 
 
-def _is_assignment(item: Union[_Taken, _Write], variable: ServerVariable) -> bool:
-    return isinstance(item, _Write) and item.how == "assign" and item.variable is variable
+def _is_replaced(item: Union[_Taken, _Write], part: Part, how: str) -> bool:
+    """Returns True if a write makes no difference before another one of the same part."""
+    return isinstance(item, _Write) and item.part is part and how in ("assign", item.how)
 
 
 def _since(log: Sequence[Union[_Taken, _Write]], step: int) -> List[Union[_Taken, _Write]]:

@@ -46,6 +46,7 @@ def trained(
     rates = keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 / (epoch + 1))
     fitted = {"epochs": _EPOCHS, "verbose": 0, "validation_data": validation}
     history = model.fit(data, callbacks=[rates, *callbacks], **fitted).history
+    model.fit(validation, verbose=0)  # by the same function
     # The rate in the logs of worker 1 can be that of the next epoch.
     logs = [np.asarray(history[name]) for name in sorted(history) if name not in ("learning_rate", "lr")]
     return [*model.get_weights(), *logs, np.asarray(model.optimizer.iterations)]

@@ -103,7 +103,7 @@ def test_synchronous_fit_ends_as_if_no_server_had_been_lost(tmp_path: Path) -> N
         for each in workers:
             assert each.wait(_END_SECONDS) == 0
             assert len(re.findall(r"repeats \d+ steps", each.log())) == 2
-            assert "ended with a difference of 0.0, 80 and 80 steps" in each.log()
+            assert "ended with a difference of 0.0, 83 and 83 steps" in each.log()
         for server in servers:
             assert server.wait(20) == 0
 

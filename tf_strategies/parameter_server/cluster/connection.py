@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
+import traceback
 from typing import Callable, ContextManager, Dict, Optional, Tuple
 
 import tensorflow as tf
@@ -31,6 +33,8 @@ from tf_strategies.types import Result, Structure, TensorLike
 __all__ = ["ConnectedServers"]
 
 _RETRY_SECONDS = 0.5
+_UNKNOWN_TENSOR = "Unable to find the relevant tensor remote_handle"
+_MOST_SPOILT = 5
 _PATIENCE_SECONDS = 0.4
 _PATIENCE_WITH_COPIES_SECONDS = 10.0  # on a busy machine a call that is not stuck takes seconds
 _REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
@@ -120,10 +124,16 @@ class ConnectedServers(Servers):
         )
 
     def call(self, function: Callable[..., Result], *args: Structure) -> Result:
+        spoilt = 0
         while True:
             generation = self.generation
             try:
                 return self.attempt(function, *args)
+            except tf.errors.InvalidArgumentError as error:
+                # TensorFlow has told a server to forget a tensor of its earlier process, and ends the calls of that moment.
+                spoilt += 1
+                if not generation or _UNKNOWN_TENSOR not in error.message or spoilt > _MOST_SPOILT:
+                    raise
             except ServerLostError as error:
                 if not self.recover(error, generation):
                     raise
@@ -142,6 +152,7 @@ class ConnectedServers(Servers):
             return False
         if isinstance(error, tf.errors.OutOfRangeError):  # the data have ended
             return False
+        _forget_tensors(error)
         with self._recovery:
             if generation == self._returns and not self._recover():
                 return False
@@ -150,7 +161,7 @@ class ConnectedServers(Servers):
 
     def _complete_return(self) -> None:
         for used in self._used:
-            for name, variable, initial in used.lost_recently_made():
+            for name, variable, initial in self.call(used.lost_recently_made):  # a server may be lost again
                 self._initialize(variable, initial, name)
         self.on_return()
 
@@ -273,6 +284,14 @@ class ConnectedServers(Servers):
                 self.name_of_worker(self.rank),
                 error.message,
             )
+
+
+def _forget_tensors(error: Optional[BaseException]) -> None:
+    """Lets go of tensors on servers that failed calls hold: the next process of the server does not know them."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    gc.collect()
 
 
 _connected: Optional[Tuple[Cluster, Protection]] = None
