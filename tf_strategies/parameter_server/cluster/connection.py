@@ -108,7 +108,8 @@ class ConnectedServers(Servers):
     def detecting_failures(self) -> ContextManager[None]:
         if self._replicas > 1 and self._failure_detector.has_lost:
             with self._recovery:
-                self._recover()
+                if self._failure_detector.has_lost:
+                    self._recover()
             self._complete_return()
         return self._failure_detector.watch()
 
@@ -129,13 +130,11 @@ class ConnectedServers(Servers):
             generation = self.generation
             try:
                 return self.attempt(function, *args)
-            except tf.errors.InvalidArgumentError as error:
-                # TensorFlow has told a server to forget a tensor of its earlier process, and ends the calls of that moment.
-                spoilt += 1
-                if not generation or _UNKNOWN_TENSOR not in error.message or spoilt > _MOST_SPOILT:
-                    raise
-            except ServerLostError as error:
-                if not self.recover(error, generation):
+            except tf.errors.OpError as error:
+                # TensorFlow may tell a server to forget a tensor of its earlier process, and end the calls of that moment.
+                is_spoilt = bool(generation) and _UNKNOWN_TENSOR in error.message
+                spoilt += is_spoilt
+                if (not is_spoilt or spoilt > _MOST_SPOILT) and not self.recover(error, generation):
                     raise
 
     def attempt(self, function: Callable[..., Result], *args: Structure) -> Result:
@@ -152,10 +151,12 @@ class ConnectedServers(Servers):
             return False
         if isinstance(error, tf.errors.OutOfRangeError):  # the data have ended
             return False
-        _forget_tensors(error)
         with self._recovery:
-            if generation == self._returns and not self._recover():
+            if generation == self._returns and not self._failure_detector.find_lost():
                 return False
+            _forget_tensors(error)
+            if generation == self._returns:
+                self._recover()
         self._complete_return()
         return True
 
@@ -165,10 +166,8 @@ class ConnectedServers(Servers):
                 self._initialize(variable, initial, name)
         self.on_return()
 
-    def _recover(self) -> bool:
+    def _recover(self) -> None:
         lost = self._failure_detector.find_lost()
-        if not lost:
-            return False
         own = self._cluster.name_of(self._cluster.task)
         logging.warning("%s: %s", own, lost)
         deadline = time.monotonic() + self.timeout
@@ -188,7 +187,6 @@ class ConnectedServers(Servers):
         self._failure_detector.begin_again()
         self._returns += 1
         logging.warning("%s: all servers answer again", own)
-        return True
 
     def _connect_again(self, lost: str, own: str, deadline: float) -> None:
         servers = list(zip(self.server_names, self._cluster.addresses["ps"]))
