@@ -115,9 +115,7 @@ class RepeatedSteps:
             yield data
             return
         _require_single_steps(model)
-        # Keras expects StopIteration in eager steps, and OutOfRangeError in others.
-        element = next(data) if model.run_eagerly else data.get_next()
-        began = self._recorder.begin(data.element_spec, element)
+        began = self._recorder.begin(data.element_spec, data.get_next())
         self._call = _Taken(-1, model, began)
         yield self._recorder.iterator(began)
         self._call = None
