@@ -60,10 +60,7 @@ def mark_lost(ledger: str, worker: int, incarnation: int) -> bool:
     Raises:
         KeyError: this process has no such ledger.
     """
-    found = _core().tfs_ledger_mark_lost(utf8(ledger), worker, ctypes.c_int64(incarnation))
-    if found < 0:
-        raise KeyError(ledger)
-    return bool(found)
+    return _known(ledger, _core().tfs_ledger_mark_lost(utf8(ledger), worker, ctypes.c_int64(incarnation)))
 
 
 def hold(ledger: str) -> bool:
@@ -79,10 +76,7 @@ def hold(ledger: str) -> bool:
     Raises:
         KeyError: this process has no such ledger.
     """
-    found = _core().tfs_ledger_hold(utf8(ledger))
-    if found < 0:
-        raise KeyError(ledger)
-    return bool(found)
+    return _known(ledger, _core().tfs_ledger_hold(utf8(ledger)))
 
 
 def release(ledger: str) -> None:
@@ -94,8 +88,14 @@ def release(ledger: str) -> None:
     Raises:
         KeyError: this process has no such ledger.
     """
-    if _core().tfs_ledger_release(utf8(ledger)) < 0:
+    _known(ledger, _core().tfs_ledger_release(utf8(ledger)))
+
+
+def _known(ledger: str, found: int) -> bool:
+    """Returns a result, or raises KeyError if it says that there is no such ledger."""
+    if found < 0:
         raise KeyError(ledger)
+    return bool(found)
 
 
 def _core() -> ctypes.CDLL:

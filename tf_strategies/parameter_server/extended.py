@@ -214,7 +214,7 @@ class ParameterServerExtended(compat.OneDeviceExtended):
         with new_step() as step, arrival:
             step.rows = rows
             if self.recorder is not None:
-                self.recorder.note_number(*self.rule.before_reading(step))
+                self.recorder.note_number(self.rule, step)
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device), self.steps.noting_losses():
                 result = fn(*args, **kwargs)

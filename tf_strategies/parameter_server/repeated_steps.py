@@ -54,8 +54,6 @@ class _Again:
     def get_next(self) -> Structure:
         return self._elements.pop()
 
-    __next__ = get_next
-
 
 class _Write(NamedTuple):
     """A write of a part of a variable between two steps, as by a callback."""
@@ -82,6 +80,7 @@ class RepeatedSteps:
         self._cut_off: Optional[_Taken] = None
         self._fits = 0
         self._call: Optional[_Taken] = None
+        self._checked: Optional[Model] = None
         self.is_repeating = False
         self._done = -1
         self._following, self._first_snapshot = 0, 0
@@ -104,7 +103,7 @@ class RepeatedSteps:
                 self._log = _since(self._log, self._done)
         finally:
             self._fits -= 1
-            self._call = self._cut_off = None
+            self._call = self._cut_off = self._checked = None
             if not self._fits:  # the steps of a `fit` that has failed are not repeated
                 self._log = [each for each in self._log if isinstance(each, _Write)]
 
@@ -114,20 +113,32 @@ class RepeatedSteps:
         if not self._fits or not hasattr(data, "element_spec"):
             yield data
             return
-        _require_single_steps(model)
+        if model is not self._checked:
+            _require_single_steps(model)
+            self._checked = model
         began = self._recorder.begin(data.element_spec, data.get_next())
         self._call = _Taken(-1, model, began)
         yield self._recorder.iterator(began)
         self._call = None
         number = self._recorder.number()
-        if 0 <= number < self._following:  # it was set, and says nothing of snapshots until now
+        if number < 0:
+            raise NotImplementedError(
+                f"the training function of {model.name} takes no step in strategy.run, so that none could be repeated after the "
+                "loss of a server: leave make_train_function as it is, or leave replicas=2 out"
+            )
+        if number < self._following:  # it was set, and says nothing of snapshots until now
             self._first_snapshot = self._newest()[0] + _BEGUN_BEFORE
-        if number >= 0:
-            self._done = self._following = number + 1
-            self._log.append(_Taken(number, model, began))
+        self._done = self._following = number + 1
+        self._log.append(_Taken(number, model, began))
         if not self.is_repeating and time.monotonic() - self._looked > _LOOK_EVERY_SECONDS:
             self._looked = time.monotonic()
             self._log = _since(self._log, self._kept_step())
+
+    @contextlib.contextmanager
+    def not_training(self, data: BatchIterator) -> Iterator[BatchIterator]:
+        """Opens a context for a call of the test function of a model. Yields the iterator to call it with."""
+        with self._recorder.pausing():
+            yield data
 
     def note_write(self, part: Part, how: str, value: TensorOrSlices) -> None:
         """Notes a write of a part of a variable outside of a step."""
@@ -213,27 +224,31 @@ class RepeatedSteps:
         restored = self._read(RESTORED_STEP)
         if restored == self._restored:
             raise ServerLostError(
-                "a server was lost and answers again, but the servers have not gone back to a snapshot: it was cut off, or was "
-                "lost before the first snapshot was complete. Start all servers and workers again"
+                f"{self._servers.last_lost} was lost and answers again, but the servers have not gone back to a snapshot: it was "
+                "cut off, or was lost before the first snapshot was complete, or others were lost with it. Start all servers and "
+                "workers again"
             )
         self._restored = restored
         _, snapshot, step = json.loads(restored)
         if snapshot < self._first_snapshot:
             raise ServerLostError(
-                "the servers have gone back to a snapshot of a moment before a checkpoint was restored. Start all servers and "
-                "workers again: training continues from the checkpoint"
+                f"{self._servers.last_lost} was lost, and the servers have gone back to a snapshot from before a checkpoint was "
+                "restored. Start all servers and workers again: training continues from the checkpoint"
             )
         self._following = int(step)
         return self._following
 
     def _wait_for_snapshot(self) -> None:
         """Waits until a snapshot contains all steps of this worker, who could not repeat them later."""
-        deadline = time.monotonic() + self._servers.timeout
+        deadline, told = time.monotonic() + self._servers.timeout, -1
         while self._done >= 0 and self._kept_step() < self._done:
-            self._tell_done(str(self._done))
+            if told != self._done:  # it changes if steps are repeated meanwhile
+                told = self._done
+                self._tell_done(str(told))
             if time.monotonic() > deadline:
                 logging.warning(
-                    "no snapshot contains the last steps yet, after %g s; if a server is lost now, they are lost, too",
+                    "%s: no snapshot contains the last steps yet, after %g s; if a server is lost now, they are lost, too",
+                    self._servers.name_of_worker(self._servers.rank),
                     self._servers.timeout,
                 )
                 break

@@ -168,6 +168,7 @@ class ConnectedServers(Servers):
 
     def _recover(self) -> None:
         lost = self._failure_detector.find_lost()
+        self.last_lost = self._failure_detector.last_lost
         own = self._cluster.name_of(self._cluster.task)
         logging.warning("%s: %s", own, lost)
         deadline = time.monotonic() + self.timeout

@@ -43,6 +43,9 @@ class FailureDetector:
             ends.
         remedy: what happens, and what a user should do, after the end of a server.
         remedy_of_silence: the same for a server that hangs, or cannot be reached.
+
+    Attributes:
+        last_lost: the name of the server that was lost last; "" if none was.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class FailureDetector:
         self._tell = on_lost
         self._lock = threading.Lock()
         self._lost, self._losses = "", 0
+        self.last_lost = ""
         self._open: List[Tuple[compat.CancellationManager, int]] = []
         self._watched: List[int] = []
         self._heartbeats = self._begin_heartbeats()
@@ -173,7 +177,7 @@ class FailureDetector:
             if self._lost:
                 return
             remedy = self._remedy_of_silence if _is_silence(reason) else self._remedy
-            self._lost = f"{name} no longer answers ({reason}){remedy}"
+            self.last_lost, self._lost = name, f"{name} no longer answers ({reason}){remedy}"
             waiting, losses = [manager for manager, _ in self._open], self._losses
         for manager in waiting:
             manager.start_cancel()

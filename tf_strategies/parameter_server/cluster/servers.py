@@ -35,9 +35,11 @@ class Servers(abc.ABC):
         membership: this worker's entry in the ledgers of the servers.
         transport: carries tensors to and from the servers.
         on_return: is called when lost servers have come back.
+        last_lost: the name of the server that was lost last, for messages.
     """
 
     on_return: Callable[[], None] = staticmethod(lambda: None)
+    last_lost = "a server"
     name: str
     rank: int
     size: int

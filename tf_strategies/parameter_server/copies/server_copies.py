@@ -20,7 +20,7 @@ from tf_strategies.parameter_server.copies.variable_session import Place, Variab
 
 __all__ = ["ServerCopies"]
 
-COPY_EVERY_SECONDS = 0.7
+_COPY_EVERY_SECONDS = 0.7
 _LEAST_PAUSE_SECONDS = 0.1
 _SILENT_SECONDS = 10.0
 _ASK_SECONDS = 1.5
@@ -158,7 +158,7 @@ class ServerCopies(abc.ABC):
     def _copy_until_stopped(self) -> None:
         session: Optional[VariableSession] = None
         copied = time.monotonic()
-        pause, warned = COPY_EVERY_SECONDS, False
+        pause, warned = _COPY_EVERY_SECONDS, False
         while not self._stopped.wait(pause):
             began = time.monotonic()
             try:
@@ -179,4 +179,4 @@ class ServerCopies(abc.ABC):
                         silent,
                         str(error).partition("\n")[0][:200],
                     )
-            pause = max(_LEAST_PAUSE_SECONDS, COPY_EVERY_SECONDS - (time.monotonic() - began))
+            pause = max(_LEAST_PAUSE_SECONDS, _COPY_EVERY_SECONDS - (time.monotonic() - began))

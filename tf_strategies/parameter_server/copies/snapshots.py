@@ -10,11 +10,13 @@ sets the ledgers back to its step. The workers then repeat the steps since; see 
 
 from __future__ import annotations
 
+import collections
 import json
 import secrets
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
+from tf_strategies.errors import BootstrapError
 from tf_strategies.native import ledger, ledger_core
 from tf_strategies.parameter_server.cluster.variable_lists import (
     KEPT_STEP,
@@ -160,13 +162,17 @@ class Snapshots(ServerCopies):
 
     def _roll_back(self, session: VariableSession, name: str, step: int) -> None:
         """Sets the ledgers of all servers back to a step. No update of earlier workers runs after that."""
-        first = -1
-        for device in self._devices:
-            while True:
-                following, idle = session.run_now(device, ledger.roll_back, name, step, first)
-                if idle:
-                    break
+        first, deadline = -1, time.monotonic() + _APPLIED_WITHIN_SECONDS
+        for task, device in zip(self._tasks, self._devices):
+            following, idle = session.run_now(device, ledger.roll_back, name, step, first)
+            while not idle:
+                if time.monotonic() > deadline:
+                    raise BootstrapError(
+                        f"{self._name} could not set {self._cluster.name_of(task)} back to step {step}: an update runs there for "
+                        f"{_APPLIED_WITHIN_SECONDS:g} s. Look at its log, then start all servers and workers again"
+                    )
                 time.sleep(_POLL_SECONDS)
+                following, idle = session.run_now(device, ledger.roll_back, name, step, first)
             first = int(following)
 
     # --- copying -----------------------------------------------------------------------------------------------------------
@@ -207,12 +213,15 @@ class Snapshots(ServerCopies):
 
     def _newest(self, session: VariableSession) -> int:
         """Returns the number of the newest snapshot that is complete everywhere; 0 if there is none."""
-        common: Optional[Set[int]] = None
-        for server in range(len(self._tasks)):
-            for places in zip(*(self._places(server, number) for number in range(_BUFFERS))):
-                numbers = {each.number for each in self._found(session, places)}
-                common = numbers if common is None else common & numbers
-        return max(common or {0})
+        everywhere = [
+            place
+            for server in range(len(self._tasks))
+            for number in range(_BUFFERS)
+            for place in self._places(server, number)
+        ]
+        found = collections.Counter(each.number for each in self._found(session, everywhere))
+        copies = 2 * len(self._tasks)
+        return max((number for number, count in found.items() if count == copies), default=0)
 
     def _keep_between_steps(
         self, session: VariableSession, number: int, variables: Dict[int, Dict[str, Dict[str, Kind]]]

@@ -126,7 +126,7 @@ class Step:
 
     @property
     def weights(self) -> Union[StepRows, StepDivisors, None]:
-        """What weights the gradients of the workers; None if all count equally."""
+        """Returns what the gradients of the workers are weighted by; None if all count equally."""
         return self.rows if self.divisors is None else self.divisors
 
     @property

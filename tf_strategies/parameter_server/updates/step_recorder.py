@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, NamedTuple, Sequence
+import contextlib
+from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
+from tf_strategies.parameter_server.updates.step import Step
+from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.types import BatchIterator, Structure
 
 __all__ = ["RecordedStep", "StepRecorder"]
@@ -46,11 +49,24 @@ class StepRecorder:
     def __init__(self, device: str, variables: Callable[[], List[tf.Variable]]) -> None:
         self._device, self.variables = device, variables
         self._feeds: List[_Feed] = []
+        self._is_paused = False
         with tf.init_scope(), tf.device(device):
             self._number = tf.Variable(-1, dtype=tf.int64, trainable=False)
 
-    def note_number(self, number: tf.Tensor) -> None:
-        """Notes the number of a step in the ledger, [] int64. Call it in the step."""
+    @contextlib.contextmanager
+    def pausing(self) -> Iterator[None]:
+        """Opens a context for steps that are not repeated, such as those of `evaluate`."""
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
+
+    def note_number(self, rule: UpdateRule, step: Step) -> None:
+        """Notes the number of a step in the ledger. Call it in the step."""
+        if self._is_paused:
+            return
+        (number,) = rule.before_reading(step)
         with tf.device(self._device):
             self._number.assign(number)
 
