@@ -15,7 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.parameter_server import asynchronous_checks, mixed_precision_checks, synchronous_checks
+from tests.cluster.parameter_server import (
+    asynchronous_checks,
+    mixed_precision_checks,
+    synchronous_checks,
+    synchronous_loss_checks,
+)
 from tests.cluster.parameter_server.server_models import (
     CLASSES,
     LARGE_BYTES,
@@ -196,6 +201,7 @@ def main(folder: Path) -> None:
         globals(),
         vars(asynchronous_checks),
         vars(synchronous_checks),
+        vars(synchronous_loss_checks),
         vars(mixed_precision_checks),
     ):
         run_checks(checks, folder)
