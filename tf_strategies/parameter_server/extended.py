@@ -213,11 +213,11 @@ class ParameterServerExtended(compat.OneDeviceExtended):
             fn = self._counting_once(fn, rows)
         with new_step() as step, arrival:
             step.rows = rows
-            if self.recorder is not None:
-                self.recorder.note_number(self.rule, step)
             replica = _Replica(self._container_strategy(), self._get_replica_id_in_sync_group(0))
             with replica, tf.device(self._device), self.steps.noting_losses():
                 result = fn(*args, **kwargs)
+            if self.recorder is not None and step.pending:
+                self.recorder.note_step(*self.rule.before_reading(step))
             if not in_session_graph():
                 self.rule.end_step(step)
                 return result

@@ -111,6 +111,7 @@ class RepeatedSteps:
     def calling(self, model: Model, data: BatchIterator) -> Iterator[BatchIterator]:
         """Opens a context for a call of the training function of a model. Yields the iterator to call it with."""
         if not self._fits or not hasattr(data, "element_spec"):
+            self._recorder.took_others = True
             yield data
             return
         if model is not self._checked:
@@ -126,19 +127,15 @@ class RepeatedSteps:
                 f"the training function of {model.name} takes no step in strategy.run, so that none could be repeated after the "
                 "loss of a server: leave make_train_function as it is, or leave replicas=2 out"
             )
-        if number < self._following:  # it was set, and says nothing of snapshots until now
+        # Snapshots until now are of no use if the number was set, or if steps were taken that are not in the log.
+        if number < self._following or self._recorder.took_others:
+            self._recorder.took_others = False
             self._first_snapshot = self._newest()[0] + _BEGUN_BEFORE
         self._done = self._following = number + 1
         self._log.append(_Taken(number, model, began))
         if not self.is_repeating and time.monotonic() - self._looked > _LOOK_EVERY_SECONDS:
             self._looked = time.monotonic()
             self._log = _since(self._log, self._kept_step())
-
-    @contextlib.contextmanager
-    def not_training(self, data: BatchIterator) -> Iterator[BatchIterator]:
-        """Opens a context for a call of the test function of a model. Yields the iterator to call it with."""
-        with self._recorder.pausing():
-            yield data
 
     def note_write(self, part: Part, how: str, value: TensorOrSlices) -> None:
         """Notes a write of a part of a variable outside of a step."""
@@ -230,10 +227,11 @@ class RepeatedSteps:
             )
         self._restored = restored
         _, snapshot, step = json.loads(restored)
-        if snapshot < self._first_snapshot:
+        if snapshot < self._first_snapshot or self._recorder.took_others:
             raise ServerLostError(
-                f"{self._servers.last_lost} was lost, and the servers have gone back to a snapshot from before a checkpoint was "
-                "restored. Start all servers and workers again: training continues from the checkpoint"
+                f"{self._servers.last_lost} was lost, and the servers have gone back to a snapshot. What came since cannot be "
+                "repeated: steps outside of `fit`, or a checkpoint that was restored. Start all servers and workers again. If "
+                "there is a checkpoint, training continues from it"
             )
         self._following = int(step)
         return self._following

@@ -156,8 +156,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def joint_steps(self, model, data, *, trains, sums_logs):
         del sums_logs
         repeatable: ContextManager[BatchIterator] = contextlib.nullcontext(data)
-        if self._repeated is not None:
-            repeatable = self._repeated.calling(model, data) if trains else self._repeated.not_training(data)
+        if self._repeated is not None and trains:
+            repeatable = self._repeated.calling(model, data)
         with self.extended.joint_steps(model, trains=trains), repeatable as given:
             yield given
 

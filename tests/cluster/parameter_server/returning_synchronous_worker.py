@@ -18,6 +18,7 @@ keras = tf.keras  # tf_keras with TF_USE_LEGACY_KERAS=1
 
 _EPOCHS = 2
 _STEP_SECONDS = 0.02
+_MOST_STEPS = 2000
 
 
 class Steps(keras.callbacks.Callback):
@@ -62,6 +63,19 @@ def main(steps: str, how: str) -> None:
     disturbed = trained(strategy, int(steps), Steps(), eagerly=eagerly)
     difference = max(float(np.abs(one - other).max()) for one, other in zip(plain, disturbed))
     print(f"ended with a difference of {difference}, {plain[-1]} and {disturbed[-1]} steps", flush=True)
+    train_on_batches(strategy)
+
+
+def train_on_batches(strategy: tfs.SyncReplicasStrategy) -> None:
+    """Takes steps that cannot be repeated, until a server is lost."""
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    rows = np.ones((6, 8), np.float32)
+    for step in range(_MOST_STEPS):
+        model.train_on_batch(rows, rows[:, :1])
+        print(f"batch {step + 1}", flush=True)
+        time.sleep(_STEP_SECONDS)
 
 
 if __name__ == "__main__":

@@ -101,11 +101,18 @@ def test_synchronous_fit_ends_as_if_no_server_had_been_lost(tmp_path: Path) -> N
             cluster[f"ps{index}"].kill()
             servers.append(cluster.start_one("ps", index, *arguments, again=" again"))
         for each in workers:
-            assert each.wait(_END_SECONDS) == 0
+            each.wait_for_text(r"^batch 20$", _END_SECONDS)
             assert len(re.findall(r"repeats \d+ steps", each.log())) == 2
             assert "ended with a difference of 0.0, 83 and 83 steps" in each.log()
+        servers[0].kill()
+        servers[0] = cluster.start_one("ps", 1, *arguments, again=" a third time")
+        for each in workers:
+            assert each.wait(_END_SECONDS) != 0
+            assert re.search(
+                r"ServerLostError: ps 1 \(.*(Other loops end|steps outside of `fit`)", each.log()
+            )
         for server in servers:
-            assert server.wait(20) == 0
+            server.kill()  # it would wait for its workers
 
 
 def test_loops_begin_again_or_end_when_a_server_is_killed(tmp_path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Callable, Iterator, List, NamedTuple, Sequence
+from typing import Callable, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
-from tf_strategies.parameter_server.updates.step import Step
-from tf_strategies.parameter_server.updates.update_rule import UpdateRule
 from tf_strategies.types import BatchIterator, Structure
 
 __all__ = ["RecordedStep", "StepRecorder"]
@@ -44,38 +41,36 @@ class StepRecorder:
     Args:
         device: of this worker.
         variables: returns the variables of this worker alone.
+
+    Attributes:
+        took_others: whether there were steps that are not kept: it may be set to False again.
     """
 
     def __init__(self, device: str, variables: Callable[[], List[tf.Variable]]) -> None:
         self._device, self.variables = device, variables
         self._feeds: List[_Feed] = []
-        self._is_paused = False
+        self._is_open, self.took_others = False, False
         with tf.init_scope(), tf.device(device):
             self._number = tf.Variable(-1, dtype=tf.int64, trainable=False)
 
-    @contextlib.contextmanager
-    def pausing(self) -> Iterator[None]:
-        """Opens a context for steps that are not repeated, such as those of `evaluate`."""
-        before, self._is_paused = self._is_paused, True
-        try:
-            yield
-        finally:
-            self._is_paused = before
+    def note_step(self, number: tf.Tensor) -> None:
+        """Notes a step that updates variables on servers. Call it in the step.
 
-    def note_number(self, rule: UpdateRule, step: Step) -> None:
-        """Notes the number of a step in the ledger. Call it in the step."""
-        if self._is_paused:
-            return
-        (number,) = rule.before_reading(step)
+        Args:
+            number: its number in the ledger, [] int64.
+        """
+        self.took_others = self.took_others or not self._is_open
         with tf.device(self._device):
             self._number.assign(number)
 
     def number(self) -> int:
-        """Returns the number of the last step; -1 if there was none since `begin`."""
+        """Returns the number of the step that `begin` has begun; -1 if there was none."""
+        self._is_open = False
         return int(self._number.numpy())
 
     def begin(self, spec: Structure, element: Structure) -> RecordedStep:
         """Returns what a step begins with that takes an element now."""
+        self._is_open = True
         self._number.assign(-1)
         variables = self.variables()
         return RecordedStep(spec, element, variables, [each.read_value() for each in variables])
