@@ -81,6 +81,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--hosts-from)",
     )
     add(
+        "--spare",
+        action="store_true",
+        help="keep a process ready that has imported TensorFlow, so that a lost one starts again some seconds sooner (with "
+        "--min-workers and --restarts; takes the memory of the import)",
+    )
+    add(
         "--max-workers",
         type=_positive,
         metavar="N",

@@ -144,9 +144,14 @@ class LaunchedProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
+    @property
+    def seconds(self) -> float:
+        """How long the process ran."""
+        return (self.ended or self.started) - self.started
+
     def describe_end(self) -> str:
         """Returns a text such as "ended with status 1 after 3.2 s"."""
-        code, seconds = self._popen.returncode, (self.ended or self.started) - self.started
+        code, seconds = self._popen.returncode, self.seconds
         if code < 0:
             by = "ended by tfs-run with" if self.told_to_end else "killed by"
             return f"{by} {signal.Signals(-code).name} after {seconds:.1f} s"

@@ -20,7 +20,14 @@ from tf_strategies.launcher.output import wants_colour
 from tf_strategies.launcher.own_arbiter import check_arbiter_options
 from tf_strategies.launcher.ports import ReservedPorts
 from tf_strategies.launcher.remote_hosts import Ssh, carried_variables, remote_supervisor
-from tf_strategies.launcher.settings import command_of, environment_of, port_base_of, share_of, workers_of
+from tf_strategies.launcher.settings import (
+    check_spare,
+    command_of,
+    environment_of,
+    port_base_of,
+    share_of,
+    workers_of,
+)
 from tf_strategies.launcher.supervisor import Supervisor, exits_on_signals, say
 from tf_strategies.secret import new_secret, read_secret
 from tf_strategies.tls import TLS_FOLDER
@@ -77,6 +84,7 @@ def _prepared(
 ) -> tuple[Sequence[PlannedProcess], Callable[[], _Make]]:
     """Returns the processes that start first, and a function that prepares their supervisors."""
     check_arbiter_options(arguments)
+    check_spare(arguments)
     if grows(arguments):
         return prepare_growth(arguments, held)
     slots = None if arguments.hosts is None else slots_of(arguments.hosts)

@@ -19,7 +19,17 @@ from tf_strategies.options import ARBITER
 from tf_strategies.secret import SECRET_FILE, temporary_secret_file
 from tf_strategies.tls import TLS_FOLDER
 
-__all__ = ["command_of", "environment_of", "port_base_of", "share_of", "workers_of"]
+__all__ = ["check_spare", "command_of", "environment_of", "port_base_of", "share_of", "workers_of"]
+
+
+def check_spare(arguments: argparse.Namespace) -> None:
+    """Raises ValueError if --spare would have no effect."""
+    if arguments.spare and arguments.max_workers is not None:
+        raise ValueError("--spare does not work with --hosts-from")
+    if arguments.spare and (arguments.min_workers is None or not arguments.restarts):
+        raise ValueError(
+            "--spare is for processes that start again while others train; add --min-workers 2 --restarts 5"
+        )
 
 
 def workers_of(arguments: argparse.Namespace) -> int:
@@ -80,6 +90,7 @@ def share_of(
         _shown(arguments, everywhere),
         colour,
         min_workers=_min_workers(arguments, everywhere if arguments.max_workers is None else plan),
+        spare=arguments.spare,
     )
 
 

@@ -17,6 +17,7 @@ from tf_strategies.launcher.environment import (
     visible_gpus,
 )
 from tf_strategies.launcher.process import LaunchedProcess
+from tf_strategies.launcher.spare import Spare
 from tf_strategies.launcher.supervisor import Grows, Job, Patience, Supervisor, say
 from tf_strategies.launcher.task_output import OutputOptions, TaskOutputs
 from tf_strategies.restarted import RESTARTED
@@ -41,6 +42,7 @@ class Share:
         min_workers: the fewest chiefs and workers that go on after failures; None if none do.
         keywords: whether messages name options as the arguments of `tfs.launch`, not as those of tfs-run.
         quiet: whether it is not said what starts.
+        spare: whether a process is kept ready in which a lost one starts again.
         before, after: how many workers on this host are started apart. They have the shares of its cores and GPUs that come
             before and after those of the plan.
     """
@@ -59,6 +61,7 @@ class Share:
     min_workers: int | None = None
     later: float = 0.0
     quiet: bool = False
+    spare: bool = False
     before: int = 0
     after: int = 0
 
@@ -85,23 +88,30 @@ class Share:
             ValueError: there are not enough GPUs, or a log file cannot be opened.
         """
         envs = self.environments(environ)
-        jobs = [
-            Job(
-                planned.name,
-                functools.partial(LaunchedProcess, planned.name, self.command, env),
-                planned.role,
-                planned.address,
-                functools.partial(LaunchedProcess, planned.name, self.command, {**env, RESTARTED: "1"}),
-            )
-            for planned, env in zip(self.plan, envs)
-        ]
-        supervisor = self.supervising(jobs, [planned.name for planned in self.plan])
+        spare = Spare(self.command, envs[0]) if self.spare else None
+        jobs = [self._job(planned, env, spare) for planned, env in zip(self.plan, envs)]
+        supervisor = self.supervising(jobs, [planned.name for planned in self.plan], spare=spare)
         if not self.quiet:
             self.announce(environ)
         return supervisor
 
+    def _job(self, planned: PlannedProcess, env: Mapping[str, str], spare: Spare | None) -> Job:
+        start = functools.partial(LaunchedProcess, planned.name, self.command)
+        start_again = start if spare is None else functools.partial(spare.take, planned.name)
+        return Job(
+            planned.name,
+            functools.partial(start, env),
+            planned.role,
+            planned.address,
+            functools.partial(start_again, {**env, RESTARTED: "1"}),
+        )
+
     def supervising(
-        self, jobs: Sequence[Job], names: Sequence[str], growth: Grows | None = None
+        self,
+        jobs: Sequence[Job],
+        names: Sequence[str],
+        growth: Grows | None = None,
+        spare: Spare | None = None,
     ) -> Supervisor:
         """Returns a supervisor of jobs that are run as this share says.
 
@@ -109,6 +119,7 @@ class Share:
             jobs: the processes.
             names: of all processes that it may start.
             growth: starts further workers; None for none.
+            spare: holds a process in which jobs start again; None for none.
 
         Raises:
             ValueError: a log file cannot be opened.
@@ -131,6 +142,7 @@ class Share:
             trains_elsewhere=any(name.startswith(TRAINING_ROLES) for name in elsewhere),
             min_workers=self.min_workers,
             growth=growth,
+            spare=spare,
         )
 
     def environments(self, environ: Mapping[str, str]) -> list[dict[str, str]]:

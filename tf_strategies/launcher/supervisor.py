@@ -16,10 +16,12 @@ from typing import Callable, Iterator, NamedTuple, NoReturn, Protocol, Sequence
 from tf_strategies.launcher.cluster_plan import TRAINING_ROLES
 from tf_strategies.launcher.output import LineWriter
 from tf_strategies.launcher.process import LaunchedProcess, adopt_orphans, kill_orphans
+from tf_strategies.launcher.spare import Spare
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_SECONDS = 1.0
-_FIRST_RESTART_SECONDS = 1.0  # twice as many for each further one
+_STEADY_SECONDS = 30.0  # a process that has run so long starts again at once
+_FIRST_RESTART_SECONDS = 1.0  # twice as many for each further one that ends sooner
 _LAST_RESTART_SECONDS = 30.0
 _LOOK_SECONDS = 0.5  # between two looks for places of further workers
 _READ_BYTES = 1 << 16
@@ -120,6 +122,7 @@ class Supervisor:
             the last training process are ended.
         min_workers: the fewest training processes that go on when others fail; None if none do.
         growth: starts further workers while others train; None if there are no others than `jobs`. All jobs are workers then.
+        spare: holds a process in which jobs start again; None if there is none.
 
     Attributes:
         interrupted: whether a signal to the launcher ended the processes.
@@ -137,6 +140,7 @@ class Supervisor:
         trains_elsewhere: bool = False,
         min_workers: int | None = None,
         growth: Grows | None = None,
+        spare: Spare | None = None,
     ) -> None:
         self._growth, self._next_look = growth, 0.0
         # Lost workers that do not start again, because their places have gone.
@@ -145,7 +149,8 @@ class Supervisor:
         self._trains_elsewhere = trains_elsewhere
         self._min_workers = min_workers
         self.restarts_left = 0
-        self._restarted = 0
+        self._quick_ends = 0
+        self._spare = spare
         self._former: list[
             LaunchedProcess
         ] = []  # lost processes, whose descendants may still write to their pipes
@@ -187,6 +192,8 @@ class Supervisor:
         finally:
             for process in self._processes:
                 process.signal(signal.SIGKILL)
+            if self._spare is not None:
+                self._spare.end()
             kill_orphans()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -252,7 +259,6 @@ class Supervisor:
 
     def _replace(self, job: Job) -> None:
         if job.start_again is not None:
-            self._restarted += 1
             self.restarts_left -= 1
             number = self._jobs.index(job)
             self._former.append(self._processes[number])
@@ -267,6 +273,8 @@ class Supervisor:
         times = [each[0] for each in (*self._deadlines[:1], *self._due[:1])]
         if self._growth is not None:
             times.append(max(self._next_look, time.monotonic()))
+        if self._spare is not None and self._spare.due is not None:
+            times.append(self._spare.due)
         timeout = max(0.0, min(times) - time.monotonic()) if times else None
         self._relay(timeout, reader)
         while self._signals:
@@ -278,6 +286,13 @@ class Supervisor:
             self._end_others(self._deadlines.pop(0)[1])
         self._start_again()
         self._grow()
+        self._tend_spare()
+
+    def _tend_spare(self) -> None:
+        if self._spare is not None and not self._is_ending:
+            remark = self._spare.tend()
+            if remark:
+                say(remark)
 
     def _relay(self, timeout: float | None, reader: int | None = None) -> bool:
         """Relays the output that is available. Returns True if there was any."""
@@ -372,9 +387,7 @@ class Supervisor:
         job = self._jobs[self._processes.index(failed)]
         may_start = running > 0 and job.start_again is not None and self.restarts_left > len(self._due)
         if job.role == "ps" and may_start:
-            remark = (
-                f"the workers may wait for it (--min-workers {self._min_workers}){self._starts_later(job)}"
-            )
+            remark = f"the workers may wait for it (--min-workers {self._min_workers}){self._starts_later(job, failed)}"
         elif failed not in training:
             return False
         else:
@@ -383,16 +396,19 @@ class Supervisor:
                 self._without_place.append(job)
                 remark += ", and it does not start again, because it has no place"
             elif may_start:
-                remark += self._starts_later(job)
+                remark += self._starts_later(job, failed)
         say(f"{failed.name} {failed.describe_end()}; {remark}")
         return True
 
-    def _starts_later(self, job: Job) -> str:
-        """Plans the next start of a job, after longer and longer waits. Returns what is to be said of it."""
-        before = min(self._restarted + len(self._due), 10)
-        wait = min(_FIRST_RESTART_SECONDS * 2.0**before, _LAST_RESTART_SECONDS)
+    def _starts_later(self, job: Job, failed: LaunchedProcess) -> str:
+        """Plans the next start of a job, after longer and longer waits if it ends soon each time. Returns what is to be said."""
+        wait = 0.0
+        if failed.seconds < _STEADY_SECONDS:
+            wait = min(_FIRST_RESTART_SECONDS * 2.0 ** min(self._quick_ends, 10), _LAST_RESTART_SECONDS)
+            self._quick_ends += 1
         self._due = sorted([*self._due, (time.monotonic() + wait, job)], key=lambda due: due[0])
-        return f", and it starts again in {wait:g} s (restarts left: {self.restarts_left - len(self._due)})"
+        when = f"in {wait:g} s" if wait else "now"
+        return f", and it starts again {when} (restarts left: {self.restarts_left - len(self._due)})"
 
     def _training(self) -> list[LaunchedProcess]:
         """Returns the processes that train, each as it was started last."""

@@ -1,0 +1,113 @@
+"""Imports TensorFlow, waits, and then becomes a process of a job: `python -m tf_strategies.launcher.spare_process script.py`.
+
+The environment of that process comes as one line of JSON from standard input. From there on all is as if `python script.py` had
+been started in this environment. If the script changes the environment before it imports TensorFlow, the import here was made in
+the wrong one: the script then starts once more, in a new interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Mapping, NoReturn, Sequence
+
+# Those that read the environment when they are imported.
+_PACKAGES = ("numpy", "tensorflow", "keras", "tf_keras")
+
+
+class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Hands packages that were imported before over to a script, each when it is imported for the first time.
+
+    Args:
+        packages: the packages by name. They must not be in `sys.modules`.
+        environ: the environment in which they were imported.
+        command: what is to run instead if the environment has changed before the import of a package.
+    """
+
+    def __init__(
+        self, packages: Mapping[str, ModuleType], environ: Mapping[str, str], command: Sequence[str]
+    ) -> None:
+        self._packages, self._environ, self._command = dict(packages), dict(environ), list(command)
+        self._specs = {name: package.__spec__ for name, package in packages.items()}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns how to load a package; None for all that were not imported before."""
+        if fullname not in self._packages:
+            return None
+        now = dict(os.environ)
+        changed = sorted(key for key in {*now, *self._environ} if now.get(key) != self._environ.get(key))
+        if changed:
+            self._start_anew(fullname, changed)
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Returns the package."""
+        return self._packages[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Restores what importing it once more has changed."""
+        name = module.__name__
+        module.__spec__ = self._specs[name]
+        del self._packages[name]
+
+    def _start_anew(self, package: str, changed: Sequence[str]) -> NoReturn:
+        """Replaces this process by the command, in the environment as it is now."""
+        print(
+            f"tfs-run: {Path(self._command[1]).name} changes {', '.join(changed)} before it imports {package}, so the spare "
+            f"process is of no use: it starts in a new one",
+            file=sys.stderr,
+        )
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os.execv(self._command[0], self._command)
+
+
+def _import_packages() -> dict[str, str]:
+    """Imports what takes long. Returns the variables of the environment that were set by it."""
+    before = dict(os.environ)
+    tensorflow = importlib.import_module("tensorflow")
+    _ = tensorflow.keras.__name__  # imports Keras
+    importlib.import_module("tf_strategies")
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
+
+
+def _take_place(environ: Mapping[str, str], arguments: Sequence[str]) -> None:
+    """Makes this process one that was started in an environment, with nothing to read and nothing imported."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.environ.clear()
+    os.environ.update(environ)
+    packages = {name: sys.modules.pop(name) for name in _PACKAGES if name in sys.modules}
+    sys.meta_path.insert(0, FirstImports(packages, os.environ, [sys.executable, *arguments]))
+
+
+def main() -> None:
+    """Runs the command whose arguments are those of this process."""
+    _, *arguments = sys.argv
+    is_module = arguments[0] == "-m"
+    sys.argv = arguments[1:] if is_module else arguments
+    sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
+    set_by_imports = _import_packages()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return  # the launcher has ended
+    _take_place({**json.loads(line), **set_by_imports}, arguments)
+    if is_module:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
