@@ -25,6 +25,7 @@ _LEAST_PAUSE_SECONDS = 0.1
 _SILENT_SECONDS = 10.0
 _ASK_SECONDS = 1.5
 _RETRY_SECONDS = 0.2
+_STOPPED_WITHIN_SECONDS = 10.0
 
 
 class ServerCopies(abc.ABC):
@@ -45,6 +46,9 @@ class ServerCopies(abc.ABC):
         self._devices = [f"/job:ps/task:{task.index}" for task in self._tasks]
         self._target = server.target
         self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._copy_until_stopped, name="tf_strategies copies", daemon=True
+        )
         self._gone: Dict[str, Dict[int, str]] = {}
 
     def take_over(self, timeout: float) -> Optional[float]:
@@ -83,11 +87,13 @@ class ServerCopies(abc.ABC):
 
     def start(self) -> None:
         """Begins to copy, on a thread of its own."""
-        threading.Thread(target=self._copy_until_stopped, name="tf_strategies copies", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """Copies no more, because training has ended."""
+        """Copies no more, because training has ended. A thread in TensorFlow would make the end of the process a crash."""
         self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOPPED_WITHIN_SECONDS)
 
     @abc.abstractmethod
     def _needed(self) -> Sequence[int]:
