@@ -107,6 +107,11 @@ class ServerCopies(abc.ABC):
     def _take_over(self, session: VariableSession) -> Optional[float]:
         """Does what `take_over` does, with servers that answer."""
 
+    def _wait_for_next(self, session: VariableSession, seconds: float) -> None:
+        """Waits until it is time for the next copy."""
+        del session
+        self._stopped.wait(seconds)
+
     @abc.abstractmethod
     def _copy(self, session: VariableSession) -> None:
         """Makes one copy."""
@@ -164,11 +169,13 @@ class ServerCopies(abc.ABC):
     def _copy_until_stopped(self) -> None:
         session: Optional[VariableSession] = None
         copied = time.monotonic()
-        pause, warned = _COPY_EVERY_SECONDS, False
-        while not self._stopped.wait(pause):
+        pause, warned = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS, False
+        while not self._stopped.wait(_LEAST_PAUSE_SECONDS):
             began = time.monotonic()
             try:
                 session = session or self._open()
+                self._wait_for_next(session, pause)
+                began = time.monotonic()
                 self._copy(session)
                 copied, warned = time.monotonic(), False
             except Exception as error:  # a copy  # a copy that stops must be noticed, whatever the reason
@@ -185,4 +192,4 @@ class ServerCopies(abc.ABC):
                         silent,
                         str(error).partition("\n")[0][:200],
                     )
-            pause = max(_LEAST_PAUSE_SECONDS, _COPY_EVERY_SECONDS - (time.monotonic() - began))
+            pause = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS - (time.monotonic() - began)

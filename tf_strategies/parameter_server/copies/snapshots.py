@@ -14,10 +14,14 @@ import collections
 import json
 import secrets
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
+import tensorflow as tf
+
+from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import ledger, ledger_core
+from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.variable_lists import (
     KEPT_STEP,
     RESTORED_STEP,
@@ -35,6 +39,7 @@ __all__ = ["Snapshots"]
 _BUFFERS = 2
 _STATE = "state"
 _POLL_SECONDS = 0.01
+_LOOK_EVERY_SECONDS = 0.05
 _APPLIED_WITHIN_SECONDS = 30.0
 
 
@@ -74,6 +79,10 @@ class _Snapshot(NamedTuple):
 
 class Snapshots(ServerCopies):
     """Keeps snapshots of all servers, each on the server itself and on the next one. Arguments as for `ServerCopies`."""
+
+    def __init__(self, server: tf.distribute.Server, cluster: Cluster, protection: Protection) -> None:
+        super().__init__(server, cluster, protection)
+        self._steps: Dict[str, int] = {}  # of the last snapshot, by ledger
 
     def start(self) -> None:
         with VariableSession(self._target, [self._devices[self._own]]) as session:
@@ -177,6 +186,26 @@ class Snapshots(ServerCopies):
 
     # --- copying -----------------------------------------------------------------------------------------------------------
 
+    def _wait_for_next(self, session: VariableSession, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopped.is_set() and not self._is_awaited(session):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._stopped.wait(min(left, _LOOK_EVERY_SECONDS))
+
+    def _is_awaited(self, session: VariableSession) -> bool:
+        """Returns True if a `fit` has ended with a step that the last snapshot does not contain, and waits for the next one."""
+        return any(
+            int(done) > self._steps.get(name, 0)
+            for name in ledger_core.names()
+            for done in self._done(session, name, range(self._cluster.size))
+        )
+
+    def _done(self, session: VariableSession, name: str, ranks: Iterable[int]) -> Iterable[str]:
+        """Returns what workers say of the steps that they have done; see RepeatedSteps."""
+        return session.values(self._live(0, name).variable(STEP_DONE.format(rank)) for rank in ranks).values()
+
     def _copy(self, session: VariableSession) -> None:
         names = ledger_core.names()
         processes = self._processes(session)
@@ -204,6 +233,7 @@ class Snapshots(ServerCopies):
                 for name, step in steps.items()
             }
             session.set_texts(kept)
+            self._steps = steps
 
     def _processes(self, session: VariableSession) -> Set[bytes]:
         return set(session.values(map(self._process, range(len(self._tasks)))).values())
@@ -304,10 +334,6 @@ class Snapshots(ServerCopies):
     def _is_noticed(self, session: VariableSession, name: str, step: int) -> bool:
         if self._step(session, 0, name) > step:  # all have taken part in the next step
             return True
-        training = {
-            STEP_DONE.format(rank)
-            for rank, member in enumerate(ledger_core.members(name))
-            if member.status == "training"
-        }
-        done = session.values(self._live(0, name).variable(each) for each in training)
-        return all(int(value) >= step for value in done.values())
+        members = enumerate(ledger_core.members(name))
+        training = [rank for rank, member in members if member.status == "training"]
+        return all(int(done) >= step for done in self._done(session, name, training))
