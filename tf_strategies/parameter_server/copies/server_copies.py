@@ -49,7 +49,7 @@ class ServerCopies(abc.ABC):
         self._thread = threading.Thread(
             target=self._copy_until_stopped, name="tf_strategies copies", daemon=True
         )
-        self._gone: Dict[str, Dict[int, str]] = {}
+        self._statuses: Dict[str, Dict[int, str]] = {}
 
     def take_over(self, timeout: float) -> Optional[float]:
         """Gives this server what an earlier process of it held, before any worker connects.
@@ -81,9 +81,9 @@ class ServerCopies(abc.ABC):
                     ) from error
             time.sleep(_RETRY_SECONDS)
 
-    def gone(self, name: str) -> Dict[int, str]:
-        """Returns the workers that had finished with a ledger, or were lost, before this process began, with their status."""
-        return self._gone.get(name, {})
+    def before(self, name: str) -> Dict[int, str]:
+        """Returns the workers that had joined a ledger before this process began, with their status."""
+        return self._statuses.get(name, {})
 
     def start(self) -> None:
         """Begins to copy, on a thread of its own."""
@@ -137,13 +137,13 @@ class ServerCopies(abc.ABC):
             session.run([session.once(("step", server, name), self._devices[server], ledger.step, name)])[0]
         )
 
-    def _gone_now(self, name: str) -> Dict[int, str]:
-        before = self.gone(name)
-        found = {
-            rank: before.get(rank, member.status) if member.incarnation == 0 else member.status
+    def _statuses_now(self, name: str) -> Dict[int, str]:
+        joined = {
+            rank: member.status
             for rank, member in enumerate(ledger_core.members(name))
+            if member.incarnation != 0
         }
-        return {rank: status for rank, status in found.items() if status in ("finished", "lost")}
+        return {**self.before(name), **joined}
 
     def _wait_for(self, servers: Sequence[int], timeout: float) -> bool:
         """Waits until servers answer. Returns False, and says so, if one does not."""

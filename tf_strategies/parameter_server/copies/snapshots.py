@@ -50,14 +50,14 @@ class _Snapshot(NamedTuple):
         number: the number of the snapshot, from 1; the same on all servers.
         at: when it was made, in seconds since the epoch.
         steps: the step of each ledger.
-        gone: the workers of each ledger that had finished or were lost, with their status.
+        statuses: the workers that had joined each ledger, with their status.
         variables: the variables of the server, by ledger and name.
     """
 
     number: int
     at: float
     steps: Dict[str, int]
-    gone: Dict[str, Dict[int, str]]
+    statuses: Dict[str, Dict[int, str]]
     variables: Dict[str, Dict[str, Kind]]
 
     def text(self) -> str:
@@ -70,11 +70,12 @@ class _Snapshot(NamedTuple):
         if not text:
             return None
         found: JsonObject = json.loads(text)
-        gone = {
-            name: {int(rank): each for rank, each in ranks.items()} for name, ranks in found["gone"].items()
+        statuses = {
+            name: {int(rank): each for rank, each in ranks.items()}
+            for name, ranks in found["statuses"].items()
         }
         variables = {name: parse(kinds) for name, kinds in found["variables"].items()}
-        return cls(found["number"], found["at"], found["steps"], gone, variables)
+        return cls(found["number"], found["at"], found["steps"], statuses, variables)
 
 
 class Snapshots(ServerCopies):
@@ -156,7 +157,7 @@ class Snapshots(ServerCopies):
                 for name, step in mine.steps.items()
             }
         )
-        self._gone = mine.gone
+        self._statuses = mine.statuses
         return mine.at
 
     def _made_later(self, session: VariableSession, chosen: Dict[int, _Snapshot]) -> List[Stored]:
@@ -223,9 +224,10 @@ class Snapshots(ServerCopies):
         steps = self._keep_between_steps(session, number, variables)
         if not self._wait_until_none_is_cut_off(session, steps):
             return
-        gone = {name: self._gone_now(name) for name in names}
+        statuses = {name: self._statuses_now(name) for name in names}
         snapshots = {
-            server: _Snapshot(number, at, steps, gone, of_server) for server, of_server in variables.items()
+            server: _Snapshot(number, at, steps, statuses, of_server)
+            for server, of_server in variables.items()
         }
         if self._send(session, snapshots, processes):
             kept = {
