@@ -243,6 +243,8 @@ class RepeatedSteps:
             if told != self._done:  # it changes if steps are repeated meanwhile
                 told = self._done
                 self._tell_done(str(told))
+            if set(self._servers.call(self._servers.membership.submitters)) - {self._servers.rank}:
+                break  # one that was restarted has further steps, and waits for this worker
             if time.monotonic() > deadline:
                 logging.warning(
                     "%s: no snapshot contains the last steps yet, after %g s; if a server is lost now, they are lost, too",

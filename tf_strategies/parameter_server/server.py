@@ -150,15 +150,18 @@ class _Attendance:
         """Returns the status of each worker, by rank. With several ledgers, the least advanced status counts."""
         found = ["expected"] * len(self._tasks)
         for name in ledger_core.names():
-            gone = {} if self._copies is None else self._copies.gone(name)
+            before = {} if self._copies is None else self._copies.before(name)
             for rank, member in enumerate(ledger_core.members(name)):
-                if rank in gone and member.incarnation == 0:
+                was = before.get(rank, "expected") if member.incarnation == 0 else "expected"
+                if was in ("finished", "lost"):
                     ledger_core.mark_lost(name, rank, 0)  # nobody waits for it
-                    found[rank] = max(found[rank], gone[rank], key=_ORDER.index)
+                    found[rank] = max(found[rank], was, key=_ORDER.index)
                     continue
                 found[rank] = max(found[rank], member.status, key=_ORDER.index)
                 key = rank, member.incarnation
-                if member.status in _HERE and key not in self._heartbeats:
+                # One that was here before this process began joins again, unless it was lost, too.
+                is_awaited = was in _HERE and member.status == "expected"
+                if (member.status in _HERE or is_awaited) and key not in self._heartbeats:
                     self._heartbeats[key] = self._watch(rank, member.incarnation)
         return found
 

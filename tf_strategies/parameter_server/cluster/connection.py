@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Callable, ContextManager, Dict, Optional, Tuple
+from typing import Callable, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 from absl import logging
@@ -35,6 +35,7 @@ __all__ = ["ConnectedServers"]
 _RETRY_SECONDS = 0.5
 _UNKNOWN_TENSOR = "Unable to find the relevant tensor remote_handle"
 _MOST_SPOILT = 5
+_PASSING = tf.errors.UnavailableError, tf.errors.AbortedError, RuntimeError
 _PATIENCE_SECONDS = 0.4
 _PATIENCE_WITH_COPIES_SECONDS = 10.0  # on a busy machine a call that is not stuck takes seconds
 _REMEDY = "start all servers and workers again. If there is a checkpoint, training continues from it"
@@ -95,6 +96,7 @@ class ConnectedServers(Servers):
         self.transport = Transport(self.device, self._open_channels())
         self._failure_detector = FailureDetector(
             list(zip(self.server_names, cluster.addresses["ps"])),
+            _processes,
             self.transport.fail,
             through_proxy=protection.has_gateway,
             heartbeat_timeout=options.heartbeat_timeout,
@@ -173,31 +175,36 @@ class ConnectedServers(Servers):
         logging.warning("%s: %s", own, lost)
         deadline = time.monotonic() + self.timeout
         while True:
+            processes = self._wait_for_servers(lost, own, deadline)
+            self._failure_detector.begin_again(processes)
             try:
-                self._connect_again(lost, own, deadline)
-                break
-            except (tf.errors.UnavailableError, tf.errors.AbortedError, RuntimeError) as failure:
-                if isinstance(failure, ServerLostError):
+                self._connect_again(processes)
+                reason: object = self._failure_detector.find_lost()  # one may have started again meanwhile
+                if not reason:
+                    break
+            except (tf.errors.OpError, RuntimeError) as error:
+                passes = isinstance(error, _PASSING) and not isinstance(error, ServerLostError)
+                if not passes and not self._failure_detector.find_lost():
                     raise
-                if time.monotonic() > deadline:
-                    raise ServerLostError(
-                        f"{lost}. {own} could not connect to it again: {failure}"
-                    ) from failure
-                logging.warning("%s could not connect to its servers again, and retries: %s", own, failure)
-                time.sleep(_RETRY_SECONDS)
-        self._failure_detector.begin_again()
+                reason = error
+            if time.monotonic() > deadline:
+                raise ServerLostError(f"{lost}. {own} could not connect to it again: {reason}")
+            logging.warning("%s could not connect to its servers again, and retries: %s", own, reason)
+            time.sleep(_RETRY_SECONDS)
         self._returns += 1
         logging.warning("%s: all servers answer again", own)
 
-    def _connect_again(self, lost: str, own: str, deadline: float) -> None:
+    def _wait_for_servers(self, lost: str, own: str, deadline: float) -> List[bytes]:
         servers = list(zip(self.server_names, self._cluster.addresses["ps"]))
         try:
-            heartbeat.wait_until_all_are_ready(
+            return heartbeat.wait_until_all_are_ready(
                 own, servers, max(0.0, deadline - time.monotonic()), self._protection
             )
         except BootstrapError as error:
             raise ServerLostError(f"{lost}. {error}") from error
-        _join_cluster(self._cluster)
+
+    def _connect_again(self, processes: Sequence[bytes]) -> None:
+        _join_cluster(self._cluster, processes)
         for server, used in enumerate(self._used):
             for name, variable in used.alive():
                 compat.renew_handle(variable, self._handle(server, name, variable.shape, variable.dtype))
@@ -294,6 +301,7 @@ def _forget_tensors(error: Optional[BaseException]) -> None:
 
 
 _connected: Optional[Tuple[Cluster, Protection]] = None
+_processes: List[bytes] = []  # identify those of the servers to which TensorFlow is connected
 
 
 def _connect(cluster: Cluster, timeout: float) -> Protection:
@@ -323,10 +331,10 @@ def _connect_tensorflow(cluster: Cluster, timeout: float, protection: Protection
     servers = [
         (cluster.name_of(Task("ps", index)), address) for index, address in enumerate(cluster.addresses["ps"])
     ]
-    heartbeat.wait_until_all_are_ready(own, servers, timeout, protection)
+    processes = heartbeat.wait_until_all_are_ready(own, servers, timeout, protection)
     protection.begin()
     try:
-        _join_cluster(cluster)
+        _join_cluster(cluster, processes)
         tf.config.list_logical_devices()  # starts the server of this task
     except (tf.errors.OpError, RuntimeError) as error:
         raise BootstrapError(
@@ -335,8 +343,14 @@ def _connect_tensorflow(cluster: Cluster, timeout: float, protection: Protection
         ) from error
 
 
-def _join_cluster(cluster: Cluster) -> None:
-    """Connects TensorFlow to the servers as they are now. The server of this task starts at the first time."""
+def _join_cluster(cluster: Cluster, processes: Sequence[bytes]) -> None:
+    """Connects TensorFlow to the servers as they are now. The server of this task starts at the first time.
+
+    Args:
+        cluster: the cluster of TF_CONFIG.
+        processes: what identifies the processes of the servers, asked before.
+    """
+    _processes[:] = processes
     jobs: Dict[str, object] = {
         "ps": list(cluster.addresses["ps"]),
         cluster.task.role: {cluster.task.index: cluster.address_of(cluster.task)},

@@ -51,25 +51,25 @@ class EpochSums(Hooks):
             written.
         """
         own = np.concatenate(
-            [[self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
+            [[self._fit, self._epoch], *(np.asarray(value, np.float64).reshape(-1) for value in values)]
         )
         self._servers.write_entry(0, self._variable(self._servers.rank, own.size), own)
         left = self._peer_entries.find(
             lambda rank: self._left_by(rank, own.size), self._servers.membership.submitters
         )
         found = {self._servers.rank: own, **left}
-        total = np.sum([found[rank][1:] for rank in sorted(found)], axis=0)
+        total = np.sum([found[rank][2:] for rank in sorted(found)], axis=0)
         pieces = np.split(total, np.cumsum([value.size for value in values])[:-1])
         return [piece.reshape(value.shape).astype(value.dtype) for value, piece in zip(values, pieces)]
 
     def _left_by(self, rank: int, size: int) -> Optional[np.ndarray]:
         left = self._variable(rank, size)
         values = left.numpy() if left.is_initialized() else None
-        return values if values is not None and values[0] == self._epoch else None
+        return values if values is not None and tuple(values[:2]) == (self._fit, self._epoch) else None
 
     def _variable(self, rank: int, size: int) -> tf.Variable:
-        key = rank, self._epoch % _EPOCHS_KEPT, size
+        key = rank, (self._fit + self._epoch) % _EPOCHS_KEPT, size  # the same variables in all fits
         if key not in self._left:
-            name = "/".join(map(str, ("counted", self._fit, *key)))
+            name = "/".join(map(str, ("counted", *key)))
             self._left[key] = self._servers.named_variable(0, name, tf.TensorShape([size]), tf.float64)
         return self._left[key]

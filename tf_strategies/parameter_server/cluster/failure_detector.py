@@ -36,6 +36,7 @@ class FailureDetector:
 
     Args:
         servers: (name, address) of each.
+        processes: what identifies the process of each.
         on_lost: called once, with the reason.
         through_proxy: whether the addresses are those of gateways.
         heartbeat_timeout: the number of seconds after which a server that does not answer is lost.
@@ -51,6 +52,7 @@ class FailureDetector:
     def __init__(
         self,
         servers: Sequence[Tuple[str, str]],
+        processes: Sequence[bytes],
         on_lost: Callable[[str], None],
         *,
         through_proxy: bool,
@@ -61,7 +63,7 @@ class FailureDetector:
     ) -> None:
         self._through_proxy, self._timeout, self._patience = through_proxy, heartbeat_timeout, patience
         self._remedy, self._remedy_of_silence = remedy, remedy_of_silence
-        self._servers = list(servers)
+        self._servers, self._processes = list(servers), list(processes)
         self._tell = on_lost
         self._lock = threading.Lock()
         self._lost, self._losses = "", 0
@@ -78,8 +80,9 @@ class FailureDetector:
                 lambda reason, name=name: self._on_lost(name, reason),
                 timeout=self._timeout,
                 through_proxy=self._through_proxy,
+                process=process,
             )
-            for name, address in self._servers
+            for (name, address), process in zip(self._servers, self._processes)
         ]
 
     @property
@@ -93,10 +96,11 @@ class FailureDetector:
             self._find_lost()
         return self._lost
 
-    def begin_again(self) -> None:
+    def begin_again(self, processes: Sequence[bytes]) -> None:
         """Watches all servers anew, after the lost one has come back."""
         self.stop()
         with self._lock:
+            self._processes = list(processes)
             self._lost, self._losses = "", self._losses + 1
         self._heartbeats = self._begin_heartbeats()
 
@@ -235,10 +239,10 @@ class FailureDetector:
 
     def _find_lost(self) -> None:
         """Finds lost servers at once, before the next heartbeat."""
-        for name, address in self._servers:
-            reasons = [self._error_of_request(address)]
+        for (name, address), process in zip(self._servers, self._processes):
+            reasons = [self._error_of_request(address, process)]
             while reasons[-1] and len(reasons) < MOST_UNANSWERED:
-                reasons.append(self._error_of_request(address))
+                reasons.append(self._error_of_request(address, process))
             if reasons[-1]:
                 self._on_lost(name, reasons[-1])
 
@@ -249,9 +253,9 @@ class FailureDetector:
         """
         return _is_silence(self._error_of_request(address))
 
-    def _error_of_request(self, address: str) -> str:
+    def _error_of_request(self, address: str, process: bytes = b"") -> str:
         seconds = max(_LAST_QUESTION_SECONDS, self._timeout / MOST_UNANSWERED)
-        return error_of_request(address, seconds, through_proxy=self._through_proxy)
+        return error_of_request(address, seconds, through_proxy=self._through_proxy, process=process)
 
 
 def _place_in_tensorflow(thread: int) -> Optional[_Place]:

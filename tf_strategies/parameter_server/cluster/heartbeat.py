@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import grpc
 
@@ -21,6 +21,7 @@ MOST_UNANSWERED = 2
 _RETRY_SECONDS = 0.1
 _REFUSAL_SECONDS = 3.0  # so long a server may seem to have no gateway while it starts
 _LARGEST_ANSWER = 1 << 20
+_OTHER_PROCESS = "its process has ended, and another one answers at its address"
 
 _CHANNEL_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
@@ -38,39 +39,54 @@ class _Peer:
         self._is_there = self._channel.unary_unary(_QUESTION)
         self._is_ready = self._channel.unary_unary(readiness.ASK)
 
-    def error_of_request(self, seconds: float) -> str:
-        """Returns "" if the process answered, otherwise the reason why not."""
-        return self._why(self._is_there, b"", seconds)
+    def error_of_request(self, seconds: float, process: bytes = b"") -> str:
+        """Returns "" if the process answered, otherwise the reason why not.
 
-    def error_of_readiness(self, seconds: float) -> str:
-        """Returns "" if the server is ready for workers, otherwise the reason why not."""
-        return self._why(self._is_ready, readiness.QUESTION, seconds)
+        Args:
+            seconds: how long it may take.
+            process: identifies the process that must answer; b"" for any.
+        """
+        reason, answer = self._ask(self._is_there, b"", seconds)
+        return reason or ("" if process in (b"", answer) else _OTHER_PROCESS)
 
-    def _why(self, ask: Callable[..., object], question: bytes, seconds: float) -> str:
+    def ready_process(self, seconds: float) -> Tuple[str, bytes]:
+        """Returns "" if the server is ready for workers, otherwise the reason why not; and what identifies its process."""
+        reason, process = self._ask(self._is_there, b"", seconds)  # the devices, each with a random number
+        if not reason:
+            reason, _ = self._ask(self._is_ready, readiness.QUESTION, seconds)
+        return reason, process
+
+    def _ask(self, ask: Callable[..., bytes], question: bytes, seconds: float) -> Tuple[str, bytes]:
         try:
-            ask(question, timeout=seconds)
-            return ""
+            return "", ask(question, timeout=seconds)
         except grpc.RpcError as error:
             reason = f"{error.code().name}: {' '.join(str(error.details()).split())[:200]}"
             error.__traceback__ = None  # the error holds the call, which must not be kept alive
-            return reason
+            return reason, b""
 
     def close(self) -> None:
         self._channel.close()
 
 
-def error_of_request(address: str, seconds: float, *, through_proxy: bool) -> str:
-    """Returns "" if the process at the address answers within some seconds, otherwise the reason why not."""
+def error_of_request(address: str, seconds: float, *, through_proxy: bool, process: bytes = b"") -> str:
+    """Returns "" if the process at the address answers within some seconds, otherwise the reason why not.
+
+    Args:
+        address: "host:port".
+        seconds: how long it may take.
+        through_proxy: whether the address is that of a gateway.
+        process: identifies the process that must answer; b"" for any.
+    """
     peer = _Peer(address, through_proxy=through_proxy)
     try:
-        return peer.error_of_request(seconds)
+        return peer.error_of_request(seconds, process)
     finally:
         peer.close()
 
 
 def wait_until_all_are_ready(
     asker: str, peers: Sequence[Tuple[str, str]], timeout: float, protection: Protection
-) -> None:
+) -> List[bytes]:
     """Waits until all servers are ready.
 
     Args:
@@ -79,30 +95,45 @@ def wait_until_all_are_ready(
         timeout: seconds.
         protection: of this task.
 
+    Returns:
+        What identifies the process of each: a server that ends, and starts again at once, is another one.
+
     Raises:
         BootstrapError: a server has not answered in time, or does not accept this task.
     """
     deadline = time.monotonic() + timeout
-    for name, address in peers:
-        peer = _Peer(address, through_proxy=protection.has_gateway)
-        refused_since: Optional[float] = None
-        try:
-            while True:
-                reason = peer.error_of_readiness(_READY_SECONDS)
-                if not reason:
-                    break
-                refusal = protection.reason_of_refusal(address)
-                refused_since = (refused_since or time.monotonic()) if refusal else None
-                if refused_since is not None and time.monotonic() > refused_since + _REFUSAL_SECONDS:
-                    raise BootstrapError(f"{asker} and {name} do not trust each other: {refusal}")
-                if time.monotonic() > deadline:
-                    raise BootstrapError(
-                        f"{asker} waited {timeout:g} s for {name}, which does not answer ({reason}); start the script there with "
-                        "its own TF_CONFIG, and check that its address can be reached from here"
-                    )
-                time.sleep(_RETRY_SECONDS)
-        finally:
-            peer.close()
+    while True:
+        found = [_wait_until_ready(asker, *peer, timeout, deadline, protection) for peer in peers]
+        if not any(waited for _, waited in found):
+            return [process for process, _ in found]
+        # One may have ended while another one was waited for.
+
+
+def _wait_until_ready(
+    asker: str, name: str, address: str, timeout: float, deadline: float, protection: Protection
+) -> Tuple[bytes, bool]:
+    """Returns what identifies the process of a server that is ready, and whether it was waited for."""
+    peer = _Peer(address, through_proxy=protection.has_gateway)
+    refused_since: Optional[float] = None
+    waited = False
+    try:
+        while True:
+            reason, process = peer.ready_process(_READY_SECONDS)
+            if not reason:
+                return process, waited
+            waited = True
+            refusal = protection.reason_of_refusal(address)
+            refused_since = (refused_since or time.monotonic()) if refusal else None
+            if refused_since is not None and time.monotonic() > refused_since + _REFUSAL_SECONDS:
+                raise BootstrapError(f"{asker} and {name} do not trust each other: {refusal}")
+            if time.monotonic() > deadline:
+                raise BootstrapError(
+                    f"{asker} waited {timeout:g} s for {name}, which does not answer ({reason}); start the script there with "
+                    "its own TF_CONFIG, and check that its address can be reached from here"
+                )
+            time.sleep(_RETRY_SECONDS)
+    finally:
+        peer.close()
 
 
 class Heartbeat:
@@ -113,12 +144,20 @@ class Heartbeat:
         on_lost: called once on that thread, with the reason.
         timeout: the number of seconds after which a process that does not answer is lost.
         through_proxy: whether the address is that of a gateway.
+        process: identifies the process; b"" for any at the address.
     """
 
     def __init__(
-        self, name: str, address: str, on_lost: Callable[[str], None], *, timeout: float, through_proxy: bool
+        self,
+        name: str,
+        address: str,
+        on_lost: Callable[[str], None],
+        *,
+        timeout: float,
+        through_proxy: bool,
+        process: bytes = b"",
     ) -> None:
-        self.name = name
+        self.name, self._process = name, process
         self._answer_seconds = timeout / MOST_UNANSWERED
         self._peer = _Peer(address, through_proxy=through_proxy)
         self._on_lost = on_lost
@@ -135,7 +174,7 @@ class Heartbeat:
     def _watch(self) -> None:
         unanswered = 0
         while not self._stopped.wait(_ASK_EVERY_SECONDS if unanswered == 0 else _RETRY_SECONDS):
-            reason = self._peer.error_of_request(self._answer_seconds)
+            reason = self._peer.error_of_request(self._answer_seconds, self._process)
             unanswered = unanswered + 1 if reason else 0
             if unanswered == MOST_UNANSWERED and not self._stopped.is_set():
                 self._on_lost(reason)

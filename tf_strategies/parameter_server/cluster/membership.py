@@ -42,6 +42,7 @@ class Membership:
         self.timeout = timeout
         self.caller = ledger.Caller(name, rank, secrets.randbits(62))
         self._names, self._options = list(names), options
+        self._generation = 0  # of the fit that this worker takes part in
         self.join()
 
     def join(self) -> None:
@@ -49,6 +50,8 @@ class Membership:
         for device in self.devices:
             with tf.device(device):
                 ledger.join(self.caller, names=self._names, options=self._options)
+        if self._generation:  # a restarted worker waits until the others are in its fit
+            self._enter(self._generation, timeout=0.0)
 
     def agree(self, what: str, text: str) -> None:
         """Raises InvalidArgumentError if another worker has given a different text for the same subject."""
@@ -79,8 +82,12 @@ class Membership:
 
     def enter(self, generation: int) -> None:
         """Begins this worker's n-th fit, when all training workers have begun theirs."""
+        self._enter(generation, self.timeout)
+        self._generation = generation
+
+    def _enter(self, generation: int, timeout: float) -> None:
         with tf.device(self.devices[0]):
-            ledger.enter(self.caller, generation, timeout=self.timeout)
+            ledger.enter(self.caller, generation, timeout=timeout)
 
     def step(self) -> int:
         """Returns the number of updates by all workers."""
@@ -104,6 +111,7 @@ class Membership:
 
     def leave(self, *, finished: bool) -> None:
         """Tells the servers that this worker has stopped training: finally, or until its next fit."""
+        self._generation = 0
         for device in self.devices:
             with tf.device(device):
                 ledger.leave(self.caller, finished=finished)

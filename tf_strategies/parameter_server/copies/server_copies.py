@@ -25,6 +25,7 @@ _LEAST_PAUSE_SECONDS = 0.1
 _SILENT_SECONDS = 10.0
 _ASK_SECONDS = 1.5
 _RETRY_SECONDS = 0.2
+_STOPPED_WITHIN_SECONDS = 10.0
 
 
 class ServerCopies(abc.ABC):
@@ -45,7 +46,10 @@ class ServerCopies(abc.ABC):
         self._devices = [f"/job:ps/task:{task.index}" for task in self._tasks]
         self._target = server.target
         self._stopped = threading.Event()
-        self._gone: Dict[str, Dict[int, str]] = {}
+        self._thread = threading.Thread(
+            target=self._copy_until_stopped, name="tf_strategies copies", daemon=True
+        )
+        self._statuses: Dict[str, Dict[int, str]] = {}
 
     def take_over(self, timeout: float) -> Optional[float]:
         """Gives this server what an earlier process of it held, before any worker connects.
@@ -77,17 +81,19 @@ class ServerCopies(abc.ABC):
                     ) from error
             time.sleep(_RETRY_SECONDS)
 
-    def gone(self, name: str) -> Dict[int, str]:
-        """Returns the workers that had finished with a ledger, or were lost, before this process began, with their status."""
-        return self._gone.get(name, {})
+    def before(self, name: str) -> Dict[int, str]:
+        """Returns the workers that had joined a ledger before this process began, with their status."""
+        return self._statuses.get(name, {})
 
     def start(self) -> None:
         """Begins to copy, on a thread of its own."""
-        threading.Thread(target=self._copy_until_stopped, name="tf_strategies copies", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """Copies no more, because training has ended."""
+        """Copies no more, because training has ended. A thread in TensorFlow would make the end of the process a crash."""
         self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOPPED_WITHIN_SECONDS)
 
     @abc.abstractmethod
     def _needed(self) -> Sequence[int]:
@@ -100,6 +106,11 @@ class ServerCopies(abc.ABC):
     @abc.abstractmethod
     def _take_over(self, session: VariableSession) -> Optional[float]:
         """Does what `take_over` does, with servers that answer."""
+
+    def _wait_for_next(self, session: VariableSession, seconds: float) -> None:
+        """Waits until it is time for the next copy."""
+        del session
+        self._stopped.wait(seconds)
 
     @abc.abstractmethod
     def _copy(self, session: VariableSession) -> None:
@@ -126,13 +137,13 @@ class ServerCopies(abc.ABC):
             session.run([session.once(("step", server, name), self._devices[server], ledger.step, name)])[0]
         )
 
-    def _gone_now(self, name: str) -> Dict[int, str]:
-        before = self.gone(name)
-        found = {
-            rank: before.get(rank, member.status) if member.incarnation == 0 else member.status
+    def _statuses_now(self, name: str) -> Dict[int, str]:
+        joined = {
+            rank: member.status
             for rank, member in enumerate(ledger_core.members(name))
+            if member.incarnation != 0
         }
-        return {rank: status for rank, status in found.items() if status in ("finished", "lost")}
+        return {**self.before(name), **joined}
 
     def _wait_for(self, servers: Sequence[int], timeout: float) -> bool:
         """Waits until servers answer. Returns False, and says so, if one does not."""
@@ -158,11 +169,13 @@ class ServerCopies(abc.ABC):
     def _copy_until_stopped(self) -> None:
         session: Optional[VariableSession] = None
         copied = time.monotonic()
-        pause, warned = _COPY_EVERY_SECONDS, False
-        while not self._stopped.wait(pause):
+        pause, warned = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS, False
+        while not self._stopped.wait(_LEAST_PAUSE_SECONDS):
             began = time.monotonic()
             try:
                 session = session or self._open()
+                self._wait_for_next(session, pause)
+                began = time.monotonic()
                 self._copy(session)
                 copied, warned = time.monotonic(), False
             except Exception as error:  # a copy  # a copy that stops must be noticed, whatever the reason
@@ -179,4 +192,4 @@ class ServerCopies(abc.ABC):
                         silent,
                         str(error).partition("\n")[0][:200],
                     )
-            pause = max(_LEAST_PAUSE_SECONDS, _COPY_EVERY_SECONDS - (time.monotonic() - began))
+            pause = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS - (time.monotonic() - began)

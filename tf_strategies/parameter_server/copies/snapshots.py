@@ -14,10 +14,14 @@ import collections
 import json
 import secrets
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
+import tensorflow as tf
+
+from tf_strategies.cluster import Cluster
 from tf_strategies.errors import BootstrapError
 from tf_strategies.native import ledger, ledger_core
+from tf_strategies.parameter_server.cluster.protection import Protection
 from tf_strategies.parameter_server.cluster.variable_lists import (
     KEPT_STEP,
     RESTORED_STEP,
@@ -35,6 +39,7 @@ __all__ = ["Snapshots"]
 _BUFFERS = 2
 _STATE = "state"
 _POLL_SECONDS = 0.01
+_LOOK_EVERY_SECONDS = 0.05
 _APPLIED_WITHIN_SECONDS = 30.0
 
 
@@ -45,14 +50,14 @@ class _Snapshot(NamedTuple):
         number: the number of the snapshot, from 1; the same on all servers.
         at: when it was made, in seconds since the epoch.
         steps: the step of each ledger.
-        gone: the workers of each ledger that had finished or were lost, with their status.
+        statuses: the workers that had joined each ledger, with their status.
         variables: the variables of the server, by ledger and name.
     """
 
     number: int
     at: float
     steps: Dict[str, int]
-    gone: Dict[str, Dict[int, str]]
+    statuses: Dict[str, Dict[int, str]]
     variables: Dict[str, Dict[str, Kind]]
 
     def text(self) -> str:
@@ -65,15 +70,20 @@ class _Snapshot(NamedTuple):
         if not text:
             return None
         found: JsonObject = json.loads(text)
-        gone = {
-            name: {int(rank): each for rank, each in ranks.items()} for name, ranks in found["gone"].items()
+        statuses = {
+            name: {int(rank): each for rank, each in ranks.items()}
+            for name, ranks in found["statuses"].items()
         }
         variables = {name: parse(kinds) for name, kinds in found["variables"].items()}
-        return cls(found["number"], found["at"], found["steps"], gone, variables)
+        return cls(found["number"], found["at"], found["steps"], statuses, variables)
 
 
 class Snapshots(ServerCopies):
     """Keeps snapshots of all servers, each on the server itself and on the next one. Arguments as for `ServerCopies`."""
+
+    def __init__(self, server: tf.distribute.Server, cluster: Cluster, protection: Protection) -> None:
+        super().__init__(server, cluster, protection)
+        self._steps: Dict[str, int] = {}  # of the last snapshot, by ledger
 
     def start(self) -> None:
         with VariableSession(self._target, [self._devices[self._own]]) as session:
@@ -147,7 +157,7 @@ class Snapshots(ServerCopies):
                 for name, step in mine.steps.items()
             }
         )
-        self._gone = mine.gone
+        self._statuses = mine.statuses
         return mine.at
 
     def _made_later(self, session: VariableSession, chosen: Dict[int, _Snapshot]) -> List[Stored]:
@@ -177,6 +187,26 @@ class Snapshots(ServerCopies):
 
     # --- copying -----------------------------------------------------------------------------------------------------------
 
+    def _wait_for_next(self, session: VariableSession, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopped.is_set() and not self._is_awaited(session):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._stopped.wait(min(left, _LOOK_EVERY_SECONDS))
+
+    def _is_awaited(self, session: VariableSession) -> bool:
+        """Returns True if a `fit` has ended with a step that the last snapshot does not contain, and waits for the next one."""
+        return any(
+            int(done) > self._steps.get(name, 0)
+            for name in ledger_core.names()
+            for done in self._done(session, name, range(self._cluster.size))
+        )
+
+    def _done(self, session: VariableSession, name: str, ranks: Iterable[int]) -> Iterable[str]:
+        """Returns what workers say of the steps that they have done; see RepeatedSteps."""
+        return session.values(self._live(0, name).variable(STEP_DONE.format(rank)) for rank in ranks).values()
+
     def _copy(self, session: VariableSession) -> None:
         names = ledger_core.names()
         processes = self._processes(session)
@@ -194,9 +224,10 @@ class Snapshots(ServerCopies):
         steps = self._keep_between_steps(session, number, variables)
         if not self._wait_until_none_is_cut_off(session, steps):
             return
-        gone = {name: self._gone_now(name) for name in names}
+        statuses = {name: self._statuses_now(name) for name in names}
         snapshots = {
-            server: _Snapshot(number, at, steps, gone, of_server) for server, of_server in variables.items()
+            server: _Snapshot(number, at, steps, statuses, of_server)
+            for server, of_server in variables.items()
         }
         if self._send(session, snapshots, processes):
             kept = {
@@ -204,6 +235,7 @@ class Snapshots(ServerCopies):
                 for name, step in steps.items()
             }
             session.set_texts(kept)
+            self._steps = steps
 
     def _processes(self, session: VariableSession) -> Set[bytes]:
         return set(session.values(map(self._process, range(len(self._tasks)))).values())
@@ -304,10 +336,6 @@ class Snapshots(ServerCopies):
     def _is_noticed(self, session: VariableSession, name: str, step: int) -> bool:
         if self._step(session, 0, name) > step:  # all have taken part in the next step
             return True
-        training = {
-            STEP_DONE.format(rank)
-            for rank, member in enumerate(ledger_core.members(name))
-            if member.status == "training"
-        }
-        done = session.values(self._live(0, name).variable(each) for each in training)
-        return all(int(value) >= step for value in done.values())
+        members = enumerate(ledger_core.members(name))
+        training = [rank for rank, member in members if member.status == "training"]
+        return all(int(done) >= step for done in self._done(session, name, training))

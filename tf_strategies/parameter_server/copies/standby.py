@@ -47,7 +47,7 @@ class Standby(ServerCopies):
                 for each, kind in parse(of_ledger["variables"]).items()
             )
             session.run_now(live.device, ledger.set_step, name, of_ledger["step"])
-            self._gone[name] = {int(rank): status for rank, status in of_ledger["gone"].items()}
+            self._statuses[name] = {int(rank): each for rank, each in of_ledger["statuses"].items()}
         return float(kept["at"])
 
     def _copy(self, session: VariableSession) -> None:
@@ -57,7 +57,8 @@ class Standby(ServerCopies):
             kinds = self._listed(session, self._own, name)
             step = self._step(session, self._own, name)
             self._copy_variables(session, name, kinds)
-            ledgers[name] = {"step": step, "gone": self._gone_now(name), "variables": describe(kinds)}
+            statuses = self._statuses_now(name)
+            ledgers[name] = {"step": step, "statuses": statuses, "variables": describe(kinds)}
         if ledgers:
             state = json.dumps({"at": at, "ledgers": ledgers})
             session.set_texts({self._copies.variable(_STATE): state})
