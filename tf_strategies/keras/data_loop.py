@@ -59,6 +59,7 @@ def init_iterator_keras3(made: Callable[..., None], keras: ModuleType) -> Callab
             own = None if _is_dataset(kwargs.get("x")) else self.data_adapter.num_batches
             self._steps = _steps(distribute_strategy, self._distributed_dataset, own, dealt)
             self._num_batches = self._steps
+        self._goes_on = given is not None and hasattr(kwargs.get("x"), "__next__")
         note_loop(self, *batches)
 
     return init
@@ -76,14 +77,20 @@ def accept_distributed_data(is_dataset: Callable[[Data], bool], keras: ModuleTyp
 
 
 def reset_iterator_keras3(reset: Callable[..., None], keras: ModuleType) -> Callable[..., None]:
-    """Returns the method that restarts an epoch iterator, changed to keep the number of steps."""
+    """Returns the method that restarts an epoch iterator, changed to keep the number of steps.
+
+    A Python generator goes on where the last validation ended. A new iterator would leave out what TensorFlow has taken from the
+    generator in advance, and that is not the same number of batches on all workers.
+    """
     del keras
 
     @functools.wraps(reset)
     def reset_steps(self: DataLoop) -> None:
+        current = self._current_iterator
         reset(self)
         if _is_shared(self._distribute_strategy):
             self._num_batches = self._steps
+            self._current_iterator = current if self._goes_on else None
 
     return reset_steps
 

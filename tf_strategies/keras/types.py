@@ -32,6 +32,7 @@ __all__ = [
     "BatchNormalization",
     "Compression",
     "Config",
+    "Discretization",
     "Gradients",
     "GradientsAndVariables",
     "Keras2CastVariable",
@@ -45,6 +46,7 @@ __all__ = [
     "Layer",
     "LearningRate",
     "LearningRateSchedule",
+    "Lookup",
     "Loss",
     "Metric",
     "Model",
@@ -147,6 +149,19 @@ class Layer(Operation, Protocol):
 
     def _flatten_layers(self, *, recursive: bool = True, include_self: bool = True) -> Iterator[Layer]:
         """Yields the layers in this one."""
+
+
+class Lookup(Layer, Protocol):
+    """A layer that gives words or numbers an index."""
+
+    def get_vocabulary(self) -> Sequence[Union[str, int]]:
+        """Returns what the layer knows, by index."""
+
+
+class Discretization(Layer, Protocol):
+    """A layer that puts numbers into bins."""
+
+    bin_boundaries: Optional[Sequence[float]]
 
 
 class BatchNormalization(Layer, Protocol):

@@ -81,7 +81,7 @@ TRAINING: Tuple[Patch, ...] = (
         "3.9",
     ),
     # Saving.
-    Patch("Model", "save", saving.alone, "lets one worker save alone"),
+    Patch("Model", "save", saving.save, "lets one worker save alone"),
     Patch("Model", "save_weights", saving.alone, "lets one worker save alone"),
     Patch("Model", "load_weights", saving.alone, "lets one worker load alone"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import unittest
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,10 @@ def check_the_chief_alone_can_save(strategy, folder) -> None:
             assert type(again.distribute_strategy) is not type(strategy)
             for kept, weight in zip(again.get_weights(), model.get_weights()):
                 np.testing.assert_array_equal(kept, weight)
+        model.optimizer.gradient_accumulation_steps = int(model.optimizer.iterations.numpy()) + 1
+        with unittest.TestCase().assertLogs("tf_strategies", "WARNING") as logged:
+            model.save(folder / "accumulating.keras")
+        assert any("gradients" in line and "BackupAndRestore" in line for line in logged.output), logged
 
 
 def check_two_strategies_train_side_by_side(strategy, folder) -> None:

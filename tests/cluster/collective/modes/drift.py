@@ -61,6 +61,23 @@ def check_settings_of_one_worker_only(strategy: Any) -> None:
     message = drifts(strategy, lambda: model.fit(x, y, batch_size=12, verbose=0))
     assert message.startswith("rate of layer") and "is 0.1" in message and "but 0.2" in message, message
 
+    words = np.array([f"word{number:02}" for number in range(81)])
+    for count, part in ((8, "vocabulary[1]"), (80, "vocabulary")):
+
+        def lookups() -> list:
+            lookup = keras.layers.StringLookup(output_mode="multi_hot", max_tokens=81)
+            lookup.adapt(words[:count] if strategy.rank else words[1 : count + 1])
+            return [lookup]
+
+        with strategy.scope():
+            model = keras.Sequential(
+                [keras.layers.Input([1], dtype="string"), *lookups(), keras.layers.Dense(2)]
+            )
+            model.compile("sgd", "mse")
+        texts = tf.data.Dataset.from_tensor_slices((words[:12, None], x[:, :2])).batch(12)
+        message = drifts(strategy, lambda: model.fit(texts, verbose=0))
+        assert message.startswith(f"{part} of layer"), message
+
 
 def check_counters_that_replicas_write(strategy: Any) -> None:
     class Counting(keras.layers.Layer):
