@@ -117,7 +117,7 @@ class RepeatedSteps:
         if model is not self._checked:
             _require_single_steps(model)
             self._checked = model
-        began = self._recorder.begin(data.element_spec, data.get_next())
+        began = self._recorder.begin(data)
         self._call = _Taken(-1, model, began)
         yield self._recorder.iterator(began)
         self._call = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import threading
 import time
-from typing import Dict, Optional, Sequence
+from typing import Dict, Iterable, Optional, Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -120,16 +120,28 @@ class ServerCopies(abc.ABC):
         """Returns where the variables are with which workers train."""
         return Place(self._devices[server], ledger_name)
 
-    def _listed(self, session: VariableSession, server: int, name: str) -> Dict[str, Kind]:
-        """Returns the variables that workers use on a server, and their lists, as far as they have values, by name."""
-        live = self._live(server, name)
-        found = session.values(live.variable(list_name(rank)) for rank in range(self._cluster.size))
-        kinds = dict.fromkeys((each.name for each in found), TEXT)
-        for text in found.values():
-            kinds.update(parse(text))
-        return {
-            each.name: each.kind for each in session.with_values(live.variable(*it) for it in kinds.items())
-        }
+    def _listed(
+        self, session: VariableSession, servers: Iterable[int], names: Iterable[str]
+    ) -> Dict[int, Dict[str, Dict[str, Kind]]]:
+        """Returns the variables that workers use on servers, and their lists, as far as they have values.
+
+        Returns:
+            Their kinds, by server, by ledger, and by name.
+        """
+        places = {self._live(server, name): (server, name) for server in servers for name in names}
+        lists = [place.variable(list_name(rank)) for place in places for rank in range(self._cluster.size)]
+        listed: Dict[Place, Dict[str, Kind]] = {place: {} for place in places}
+        for each, text in session.texts(lists).items():
+            listed[each.place].update({each.name: TEXT, **parse(text)})
+        found = session.with_values(
+            place.variable(*it) for place, kinds in listed.items() for it in kinds.items()
+        )
+        kinds: Dict[int, Dict[str, Dict[str, Kind]]] = {}
+        for place, (server, name) in places.items():
+            kinds.setdefault(server, {})[name] = {
+                each.name: each.kind for each in found if each.place == place
+            }
+        return kinds
 
     def _step(self, session: VariableSession, server: int, name: str) -> int:
         """Returns the step of the ledger of a server."""

@@ -39,7 +39,8 @@ __all__ = ["Snapshots"]
 _BUFFERS = 2
 _STATE = "state"
 _POLL_SECONDS = 0.01
-_LOOK_EVERY_SECONDS = 0.05
+_NOTICE_SECONDS = 0.03
+_LOOK_EVERY_SECONDS = 0.2
 _APPLIED_WITHIN_SECONDS = 30.0
 
 
@@ -112,7 +113,7 @@ class Snapshots(ServerCopies):
 
     def _found(self, session: VariableSession, places: Sequence[Place]) -> List[_Snapshot]:
         """Returns the complete snapshots in some places."""
-        found = session.values(place.variable(_STATE) for place in places).values()
+        found = session.texts(place.variable(_STATE) for place in places).values()
         return [each for each in map(_Snapshot.parse, found) if each is not None]
 
     # --- taking over -------------------------------------------------------------------------------------------------------
@@ -162,12 +163,13 @@ class Snapshots(ServerCopies):
 
     def _made_later(self, session: VariableSession, chosen: Dict[int, _Snapshot]) -> List[Stored]:
         """Returns the variables of models on other servers that the snapshot does not contain. Workers make them again."""
+        listed = self._listed(session, self._needed(), chosen[self._own].variables)
         return [
             self._live(server, name).variable(each, kind)
-            for server in self._needed()
-            for name, kinds in chosen[server].variables.items()
-            for each, kind in self._listed(session, server, name).items()
-            if kind.is_of_model and each not in kinds
+            for server, of_server in listed.items()
+            for name, kinds in of_server.items()
+            for each, kind in kinds.items()
+            if kind.is_of_model and each not in chosen[server].variables[name]
         ]
 
     def _roll_back(self, session: VariableSession, name: str, step: int) -> None:
@@ -203,9 +205,9 @@ class Snapshots(ServerCopies):
             for done in self._done(session, name, range(self._cluster.size))
         )
 
-    def _done(self, session: VariableSession, name: str, ranks: Iterable[int]) -> Iterable[str]:
+    def _done(self, session: VariableSession, name: str, ranks: Iterable[int]) -> Iterable[bytes]:
         """Returns what workers say of the steps that they have done; see RepeatedSteps."""
-        return session.values(self._live(0, name).variable(STEP_DONE.format(rank)) for rank in ranks).values()
+        return session.texts(self._live(0, name).variable(STEP_DONE.format(rank)) for rank in ranks).values()
 
     def _copy(self, session: VariableSession) -> None:
         names = ledger_core.names()
@@ -216,10 +218,7 @@ class Snapshots(ServerCopies):
         number = base + 1
         everywhere = [place for server in range(len(self._tasks)) for place in self._places(server, number)]
         session.set_texts({place.variable(_STATE): "" for place in everywhere})
-        variables = {
-            server: {name: self._listed(session, server, name) for name in names}
-            for server in range(len(self._tasks))
-        }
+        variables = self._listed(session, range(len(self._tasks)), names)
         at = time.time()
         steps = self._keep_between_steps(session, number, variables)
         if not self._wait_until_none_is_cut_off(session, steps):
@@ -238,7 +237,7 @@ class Snapshots(ServerCopies):
             self._steps = steps
 
     def _processes(self, session: VariableSession) -> Set[bytes]:
-        return set(session.values(map(self._process, range(len(self._tasks)))).values())
+        return set(session.texts(map(self._process, range(len(self._tasks)))).values())
 
     def _places(self, server: int, number: int) -> Sequence[Place]:
         return self._kept(server, number), self._sent(server, number)
@@ -329,7 +328,7 @@ class Snapshots(ServerCopies):
         """
         for name, step in steps.items():
             while not self._is_noticed(session, name, step):
-                if self._stopped.wait(_POLL_SECONDS):
+                if self._stopped.wait(_NOTICE_SECONDS):
                     return False
         return True
 

@@ -36,7 +36,7 @@ class Standby(ServerCopies):
 
     def _take_over(self, session: VariableSession) -> Optional[float]:
         state = self._copies.variable(_STATE)
-        found = session.values([state])
+        found = session.texts([state])
         if not found:
             return None
         kept = json.loads(found[state])
@@ -53,8 +53,8 @@ class Standby(ServerCopies):
     def _copy(self, session: VariableSession) -> None:
         ledgers: JsonObject = {}
         at = time.time()
-        for name in ledger_core.names():
-            kinds = self._listed(session, self._own, name)
+        names = ledger_core.names()
+        for name, kinds in self._listed(session, [self._own], names)[self._own].items() if names else ():
             step = self._step(session, self._own, name)
             self._copy_variables(session, name, kinds)
             statuses = self._statuses_now(name)

@@ -89,11 +89,11 @@ class VariableSession:
             handle = self._handle(variable)
             self.run_now(variable.place.device, tf.raw_ops.DestroyResourceOp, resource=handle)
 
-    def values(self, variables: Iterable[Stored]) -> Dict[Stored, Unchecked]:
-        """Returns the values of those of the variables that have one, as NumPy scalars or arrays."""
-        found = self.with_values(variables)
-        reads = [self.once(("read", each), each.place.device, self._read, each) for each in found]
-        return dict(zip(found, self.run(reads)))
+    def texts(self, variables: Iterable[Stored]) -> Dict[Stored, bytes]:
+        """Returns the values of those of the variables that hold texts and are not empty, in one run."""
+        asked = list(variables)
+        reads = [self.once(("text", each), each.place.device, self._text, each) for each in asked]
+        return {each: text for each, text in zip(asked, self.run(reads)) if text}
 
     def set_texts(self, texts: Mapping[Stored, str]) -> None:
         """Sets variables that hold texts."""
@@ -129,6 +129,15 @@ class VariableSession:
         return tf.raw_ops.ReadVariableOp(
             resource=self._handle(variable), dtype=tf.as_dtype(variable.kind.dtype)
         )
+
+    def _text(self, variable: Stored) -> tf.Tensor:
+        """Returns the text of a variable, or "" if it has no value. A cond would be two functions, which take longer."""
+        handle = self._handle(variable)
+        has = tf.raw_ops.VarIsInitializedOp(resource=handle)
+        _, with_value = tf.raw_ops.Switch(data=handle, pred=has)
+        without, _ = tf.raw_ops.Switch(data=tf.constant(""), pred=has)
+        text = tf.raw_ops.ReadVariableOp(resource=with_value, dtype=tf.string)
+        return tf.raw_ops.Merge(inputs=[without, text]).output
 
     def _handle(self, variable: Stored) -> tf.Tensor:
         place, name, kind = variable
