@@ -70,7 +70,7 @@ def apply(original: Callable[..., Result], keras: ModuleType) -> Callable[..., R
             refuse_kept_gradients(grads, variables)
             refuse_optimizer(strategy, self)
             strategy.name_variables(variables)
-        with updating():
+        with updating(), _constrained_at_the_end(variables):
             return original(self, grads, trainable_variables)
 
     return apply_noted
@@ -253,6 +253,41 @@ def update_averages(original: Callable[..., None], keras: ModuleType) -> Callabl
         context.merge_call(update_all)
 
     return update
+
+
+@contextlib.contextmanager
+def _constrained_at_the_end(variables: Sequence[Variable]) -> Iterator[None]:
+    """Lets servers apply constraints. There the weights change when a step ends, and Keras would constrain the old ones."""
+    context = tf.distribute.get_replica_context()
+    constraints = {
+        index: each.constraint for index, each in enumerate(variables) if getattr(each, "constraint", None)
+    }
+    if not constraints or context is None or loss_scale.strategy_of_servers() is None:
+        yield
+        return
+    for index in constraints:
+        stored = _stored(variables[index])
+        if getattr(stored, "lives_on_servers", False) and len(stored.parts) > 1:
+            raise NotImplementedError(
+                f"the constraint of {variables[index].path} needs the whole variable, and a partitioner has cut it into parts: "
+                "leave out the constraint or the partitioner, or use CollectiveAllReduceStrategy"
+            )
+        variables[index].constraint = None
+    try:
+        yield
+    finally:
+        for index, constraint in constraints.items():
+            variables[index].constraint = constraint
+
+    def constrain(strategy: tf.distribute.Strategy) -> None:
+        for index, constraint in constraints.items():
+            strategy.extended.update(
+                _stored(variables[index]),
+                lambda variable, constraint=constraint: variable.assign(constraint(variable)),
+                group=False,
+            )
+
+    context.merge_call(constrain)
 
 
 def _variables_of(grads: Gradients) -> List[Variable]:

@@ -58,12 +58,12 @@ def own_data() -> tf.data.Options:
     return options
 
 
-def dense_model() -> keras.Model:
+def dense_model(**arguments: Any) -> keras.Model:
     return keras.Sequential(
         [
             keras.layers.Input((8,)),
             keras.layers.Dense(16, activation="tanh"),
-            keras.layers.Dense(CLASSES),
+            keras.layers.Dense(CLASSES, **arguments),
         ]
     )
 

@@ -114,11 +114,12 @@ def check_losses_and_metrics_that_are_no_means_over_rows_are_warned_of_once(fold
         (word_model, words, own_mean, "accuracy", ""),
         (wide_model, numbers, own_mean, scalar_loss, ""),
         (dense_model, numbers, entropy, "accuracy", ""),
+        (updated_twice, numbers, None, None, "reads the old value"),
     )
     for number, (make, data, loss, metric, text) in enumerate(cases):
         with strategy.scope():
             model = make()
-            model.compile(keras.optimizers.SGD(0.01), loss, metrics=[metric])
+            model.compile(keras.optimizers.SGD(0.01), loss, metrics=metric and [metric])
         x, y = data(6)
         with logged() as messages:
             for rows in (6, 4):
@@ -127,6 +128,22 @@ def check_losses_and_metrics_that_are_no_means_over_rows_are_warned_of_once(fold
         assert all(text in each and "CollectiveAllReduceStrategy" in each for each in messages), messages
         wait_for_all(folder, f"warned {number}", strategy.rank, strategy.size)
     strategy.close()
+
+
+def updated_twice() -> Any:
+    """The second gradients of a step should be those of the weights after the first update, as for a GAN."""
+
+    class UpdatedTwice(keras.Model):
+        def train_step(self, data: tuple) -> dict:
+            for _ in range(2):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(self(data[0]) ** 2)
+                variables = self.trainable_variables
+                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+            return {"loss": loss}
+
+    model = dense_model()
+    return UpdatedTwice(model.inputs, model.outputs)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,8 @@ def objects() -> Iterator[Tuple[type, Any]]:
     yield types.Operation, model.layers[0]
     yield types.Layer, model.layers[0]
     yield types.BatchNormalization, model.layers[1]
+    yield types.Lookup, KERAS.layers.StringLookup(vocabulary=["a"])
+    yield types.Discretization, KERAS.layers.Discretization(bin_boundaries=[0.0])
     yield types.Metric, model.metrics[0]
     yield types.Loss, KERAS.losses.MeanSquaredError()
     yield types.Optimizer, model.optimizer

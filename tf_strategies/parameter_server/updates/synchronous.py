@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Callable, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
@@ -29,6 +30,14 @@ from tf_strategies.types import Fetch, Kwargs, Structure, TensorOrSlices
 
 __all__ = ["SynchronousUpdates"]
 
+_log = logging.getLogger("tf_strategies")
+
+_OLD_VALUE = (
+    "variable %r is read in the same step in which it was changed before. SyncReplicasStrategy changes variables when the step "
+    "ends, so this reads the old value, and training differs from that of one process. Compute all losses and outputs before the "
+    "step applies gradients or assigns, or use CollectiveAllReduceStrategy"
+)
+
 
 class SynchronousUpdates(UpdateRule):
     """Accumulates gradients on the servers until a quorum of workers has submitted theirs for the step (Chen et al. 2016).
@@ -52,10 +61,20 @@ class SynchronousUpdates(UpdateRule):
         self._compressed = compressed
         self._quorum = quorum
         self._checks = Checks(membership)
+        self._has_warned = False
         self.replicas_in_sync = membership.size
 
     def before_reading(self, step: Step) -> Sequence[tf.Tensor]:
         return [self._number(step)]
+
+    def is_read(self, variable: ServerVariable) -> None:
+        step = current_step()
+        if step is None or self._has_warned or ownership.belongs_to_optimizer(variable):
+            return
+        if any(update.variable is variable for update in step.pending):
+            self._has_warned = True
+            if self._membership.rank == 0:
+                _log.warning(_OLD_VALUE, variable.name)
 
     def update(
         self,
@@ -83,6 +102,9 @@ class SynchronousUpdates(UpdateRule):
         if step is None:
             return access.write(variable, how, value, kwargs)
         _require_top(step, variable)
+        trained = [] if in_session_graph() else [each.variable for each in step.pending if each.key]
+        if how == "assign" and variable.trainable and any(each is variable for each in trained):
+            _refuse_write_after_gradient(variable)
         key = ""
         if isinstance(value, tf.Tensor) and _is_statistic(variable):
             key = f"{variable.parts[0].variable._unique_id}/{len(step.pending)}"
@@ -237,11 +259,14 @@ def _require_gradients_last(step: Step) -> None:
         if update.key and update.variable.trainable:
             with_gradients.add(id(update.variable))
         elif update.is_write and id(update.variable) in with_gradients:
-            raise NotImplementedError(
-                f"{update.variable.name} is written after its gradient is applied, in the same step: "
-                f"SyncReplicasStrategy applies gradients when the step ends, and would overwrite the "
-                f"written value; to clip weights, give the variable a constraint"
-            )
+            _refuse_write_after_gradient(update.variable)
+
+
+def _refuse_write_after_gradient(variable: ServerVariable) -> None:
+    raise NotImplementedError(
+        f"{variable.name} is written after its gradient is applied, in the same step: SyncReplicasStrategy applies gradients "
+        "when the step ends, so the written value was computed without them; to clip weights, give the variable a constraint"
+    )
 
 
 def _require_gradients(step: Step, workers: int) -> None:

@@ -42,6 +42,10 @@ class UpdateRule(abc.ABC):
         """
         del step, part, value, rows
 
+    def is_read(self, variable: ServerVariable) -> None:
+        """Notes that a worker reads a variable, outside of updates."""
+        del variable
+
     @abc.abstractmethod
     def update(
         self,

@@ -267,6 +267,7 @@ class ServerVariable(compat.BaseResourceVariable):
         self, forward: Callable[[], tf.Tensor], backward: Callable[[tf.Tensor], TensorOrSlices]
     ) -> tf.Tensor:
         """Returns `forward()`, which reads from the servers, and records it on tapes as a read of this variable."""
+        self._rule.is_read(self)
         value = compat.record_read(self, forward, backward)
         if not self.trainable:
             note_read(value, self)
