@@ -29,7 +29,7 @@ _STOPPED_WITHIN_SECONDS = 10.0
 
 
 class ServerCopies(abc.ABC):
-    """Copies this server to the next one about every 0.7 seconds, and takes the copy over when this server starts.
+    """Copies this server to the next one again and again, and takes the copy over when this server starts.
 
     Args:
         server: the TensorFlow server of this process.
@@ -112,6 +112,10 @@ class ServerCopies(abc.ABC):
         del session
         self._stopped.wait(seconds)
 
+    def _pause(self, seconds: float) -> float:
+        """Returns the number of seconds from the end of a copy, which took `seconds`, to the next one."""
+        return _COPY_EVERY_SECONDS - seconds
+
     @abc.abstractmethod
     def _copy(self, session: VariableSession) -> None:
         """Makes one copy."""
@@ -181,16 +185,16 @@ class ServerCopies(abc.ABC):
     def _copy_until_stopped(self) -> None:
         session: Optional[VariableSession] = None
         copied = time.monotonic()
-        pause, warned = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS, False
+        pause, warned = self._pause(0.0), False
         while not self._stopped.wait(_LEAST_PAUSE_SECONDS):
             began = time.monotonic()
             try:
                 session = session or self._open()
-                self._wait_for_next(session, pause)
+                self._wait_for_next(session, pause - _LEAST_PAUSE_SECONDS)
                 began = time.monotonic()
                 self._copy(session)
                 copied, warned = time.monotonic(), False
-            except Exception as error:  # a copy  # a copy that stops must be noticed, whatever the reason
+            except Exception as error:  # a copy that stops must be noticed, whatever the reason
                 if session is not None:
                     session.close()
                     session = None
@@ -204,4 +208,4 @@ class ServerCopies(abc.ABC):
                         silent,
                         str(error).partition("\n")[0][:200],
                     )
-            pause = _COPY_EVERY_SECONDS - _LEAST_PAUSE_SECONDS - (time.monotonic() - began)
+            pause = self._pause(time.monotonic() - began)

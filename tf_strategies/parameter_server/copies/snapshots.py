@@ -42,6 +42,9 @@ _POLL_SECONDS = 0.01
 _NOTICE_SECONDS = 0.03
 _LOOK_EVERY_SECONDS = 0.2
 _APPLIED_WITHIN_SECONDS = 30.0
+# A loss costs the time to repeat the steps since the last snapshot, but no step.
+_PAUSE_PER_SNAPSHOT = 4.0
+_LONGEST_PAUSE_SECONDS = 3.0
 
 
 class _Snapshot(NamedTuple):
@@ -188,6 +191,9 @@ class Snapshots(ServerCopies):
             first = int(following)
 
     # --- copying -----------------------------------------------------------------------------------------------------------
+
+    def _pause(self, seconds: float) -> float:
+        return max(super()._pause(seconds), min(_PAUSE_PER_SNAPSHOT * seconds, _LONGEST_PAUSE_SECONDS))
 
     def _wait_for_next(self, session: VariableSession, seconds: float) -> None:
         deadline = time.monotonic() + seconds
