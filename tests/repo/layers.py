@@ -146,6 +146,7 @@ PARTS = {
         "tensorflow",
     },
     "launcher": _FOUNDATION | {"arbiter"},
+    "spare_process": {"tensorflow"},
     "trace": {"native", "slow_wire", "slow_worker", "types"},
     "doctor": _FOUNDATION | {"native"},
     "__init__": _FOUNDATION

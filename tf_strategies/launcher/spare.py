@@ -13,7 +13,7 @@ from tf_strategies.restarted import RESTARTED
 
 __all__ = ["Spare"]
 
-_MODULE = "tf_strategies.launcher.spare_process"
+_MODULE = "tf_strategies.spare_process"
 # Those of one process; a spare gets them with its request. TensorFlow reads none of them while it is imported.
 _OWN_VARIABLES = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", RESTARTED)
 # An import takes a core for some seconds, which the processes need to start.

@@ -1,4 +1,4 @@
-"""Imports TensorFlow, waits, and then becomes a process of a job: `python -m tf_strategies.launcher.spare_process script.py`.
+"""Imports TensorFlow, waits, and then becomes a process of a job: `python -m tf_strategies.spare_process script.py`.
 
 The environment of that process comes as one line of JSON from standard input. From there on all is as if `python script.py` had
 been started in this environment. If the script changes the environment before it imports TensorFlow, the import here was made in
@@ -77,7 +77,6 @@ def _import_packages() -> dict[str, str]:
     before = dict(os.environ)
     tensorflow = importlib.import_module("tensorflow")
     _ = tensorflow.keras.__name__  # imports Keras
-    importlib.import_module("tf_strategies")
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
