@@ -28,14 +28,20 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     Args:
         packages: the packages by name. They must not be in `sys.modules`.
-        environ: the environment in which they were imported.
+        environ: the environment of the script.
+        added: the variables of it that the imports have set.
         command: what is to run instead if the environment has changed before the import of a package.
     """
 
     def __init__(
-        self, packages: Mapping[str, ModuleType], environ: Mapping[str, str], command: Sequence[str]
+        self,
+        packages: Mapping[str, ModuleType],
+        environ: Mapping[str, str],
+        added: Mapping[str, str],
+        command: Sequence[str],
     ) -> None:
-        self._packages, self._environ, self._command = dict(packages), dict(environ), list(command)
+        self._packages, self._environ = dict(packages), dict(environ)
+        self._added, self._command = dict(added), list(command)
         self._specs = {name: package.__spec__ for name, package in packages.items()}
 
     def find_spec(
@@ -69,7 +75,8 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os.execv(self._command[0], self._command)
+        environ = {name: value for name, value in os.environ.items() if self._added.get(name) != value}
+        os.execve(self._command[0], self._command, environ)
 
 
 def _import_packages() -> dict[str, str]:
@@ -80,15 +87,15 @@ def _import_packages() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
-def _take_place(environ: Mapping[str, str], arguments: Sequence[str]) -> None:
+def _take_place(environ: Mapping[str, str], added: Mapping[str, str], arguments: Sequence[str]) -> None:
     """Makes this process one that was started in an environment, with nothing to read and nothing imported."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.environ.clear()
-    os.environ.update(environ)
+    os.environ.update({**environ, **added})
     packages = {name: sys.modules.pop(name) for name in _PACKAGES if name in sys.modules}
-    sys.meta_path.insert(0, FirstImports(packages, os.environ, [sys.executable, *arguments]))
+    sys.meta_path.insert(0, FirstImports(packages, os.environ, added, [sys.executable, *arguments]))
 
 
 def main() -> None:
@@ -97,11 +104,11 @@ def main() -> None:
     is_module = arguments[0] == "-m"
     sys.argv = arguments[1:] if is_module else arguments
     sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
-    set_by_imports = _import_packages()
+    added = _import_packages()
     line = sys.stdin.buffer.readline()
     if not line:
         return  # the launcher has ended
-    _take_place({**json.loads(line), **set_by_imports}, arguments)
+    _take_place(json.loads(line), added, arguments)
     if is_module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:

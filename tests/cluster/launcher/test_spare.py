@@ -42,7 +42,7 @@ if starts == 1:
     sys.exit(9)
 os.environ["MINE"] = str(os.getpid())
 import numpy
-note(set=os.environ["MINE"])
+note(set=os.environ["MINE"], of_imports=os.environ.get("TF2_BEHAVIOR"))
 """
 
 
@@ -66,7 +66,7 @@ def test_a_lost_process_starts_again_in_the_spare_one(launcher, tmp_path):
     assert "script.py changes MINE before it imports numpy" in log
     assert "the spare process" not in log.replace("so the spare process", ""), log
     pid = launcher.seen()["worker1"]["pid"]
-    assert launcher.seen()["worker1"]["set"] == str(pid)
+    assert launcher.seen()["worker1"] == {"pid": pid, "set": str(pid), "of_imports": None}
     assert "starts again now (restarts left: 0)" in log
 
 
