@@ -21,7 +21,6 @@ from tests.cluster.parameter_server.server_models import (
     compiled,
     dense_model,
     numbers,
-    scalar_loss,
     word_model,
     words,
 )
@@ -112,7 +111,6 @@ def check_losses_and_metrics_that_are_no_means_over_rows_are_warned_of_once(fold
         (wide_model, numbers, contrastive, "accuracy", "depends on the other rows"),
         (dense_model, numbers, entropy, root, "Metric 'root' is given a number for each batch"),
         (word_model, words, own_mean, "accuracy", ""),
-        (wide_model, numbers, own_mean, scalar_loss, ""),
         (dense_model, numbers, entropy, "accuracy", ""),
         (updated_twice, numbers, None, None, "reads the old value"),
     )

@@ -26,5 +26,5 @@ def test_three_workers_with_two_servers(tmp_path: Path) -> None:
     names = [name for module in (worker, *others) for name in names_of_checks(module)]
     with ServerCluster(tmp_path, worker, servers=2, workers=3) as cluster:
         cluster.start(str(tmp_path))
-        for log in cluster.require_good_end(timeout=280):
+        for log in cluster.require_good_end(timeout=360):
             assert re.findall(r"^passed (\w+)", log, re.M) == names
