@@ -146,7 +146,7 @@ class LaunchedProcess:
 
     @property
     def seconds(self) -> float:
-        """How long the process ran."""
+        """Returns the seconds that the process ran."""
         return (self.ended or self.started) - self.started
 
     def describe_end(self) -> str:
