@@ -205,6 +205,7 @@ class ConnectedServers(Servers):
 
     def _connect_again(self, processes: Sequence[bytes]) -> None:
         _join_cluster(self._cluster, processes)
+        self._let_servers_meet()
         for server, used in enumerate(self._used):
             for name, variable in used.alive():
                 compat.renew_handle(variable, self._handle(server, name, variable.shape, variable.dtype))
@@ -221,6 +222,22 @@ class ConnectedServers(Servers):
             used.write_entries()
         self.membership.join()
         self.transport.renew(self._open_channels())
+
+    def _let_servers_meet(self) -> None:
+        """Sends a number from each server to each other one.
+
+        For a second after a failed attempt, gRPC refuses calls of one server to another that has started again meanwhile.
+
+        Raises:
+            UnavailableError: a server cannot reach another one yet.
+        """
+        numbers = []
+        for device in self.devices:
+            with tf.device(device):
+                numbers.append(tf.ones([]))
+        for device in self.devices:
+            with tf.device(device):
+                tf.add_n(numbers).numpy()
 
     def shared_variable(self, server: int, name: str, initial: tf.Tensor) -> tf.Variable:
         self._used[server].note_of_model(name)
