@@ -19,15 +19,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Mapping, NoReturn, Sequence
 
-# Those that read the environment when they are imported.
-_PACKAGES = ("numpy", "tensorflow", "keras", "tf_keras")
+# Those that read the environment when they are imported. To import TensorFlow is to import NumPy and Keras, too.
+_NUMPY = frozenset({"numpy"})
+_TENSORFLOW = frozenset({"tensorflow", "keras", "tf_keras"})
 
 
 class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Hands packages that were imported before over to a script, each when it is imported for the first time.
+    """Hands packages that were imported before over to a script, when it imports them for the first time.
 
     Args:
-        packages: the packages by name. They must not be in `sys.modules`.
+        modules: the packages and their submodules, by name. They must not be in `sys.modules`.
         environ: the environment of the script.
         added: the variables of it that the imports have set.
         command: what is to run instead if the environment has changed before the import of a package.
@@ -35,20 +36,20 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(
         self,
-        packages: Mapping[str, ModuleType],
+        modules: Mapping[str, ModuleType],
         environ: Mapping[str, str],
         added: Mapping[str, str],
         command: Sequence[str],
     ) -> None:
-        self._packages, self._environ = dict(packages), dict(environ)
+        self._modules, self._environ = dict(modules), dict(environ)
         self._added, self._command = dict(added), list(command)
-        self._specs = {name: package.__spec__ for name, package in packages.items()}
+        self._specs = {name: module.__spec__ for name, module in modules.items()}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns how to load a package; None for all that were not imported before."""
-        if fullname not in self._packages:
+        if fullname not in self._modules:
             return None
         now = dict(os.environ)
         changed = sorted(key for key in {*now, *self._environ} if now.get(key) != self._environ.get(key))
@@ -58,13 +59,14 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Returns the package."""
-        return self._packages[spec.name]
+        return self._modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restores what importing it once more has changed."""
-        name = module.__name__
-        module.__spec__ = self._specs[name]
-        del self._packages[name]
+        """Makes known what is imported with a package, and restores what importing it once more has changed."""
+        module.__spec__ = self._specs[module.__name__]
+        packages = _NUMPY if module.__name__ in _NUMPY else _NUMPY | _TENSORFLOW
+        for name in [name for name in self._modules if _package(name) in packages]:
+            sys.modules[name] = self._modules.pop(name)
 
     def _start_anew(self, package: str, changed: Sequence[str]) -> NoReturn:
         """Replaces this process by the command, in the environment as it is now."""
@@ -79,11 +81,14 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         os.execve(self._command[0], self._command, environ)
 
 
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
 def _import_packages() -> dict[str, str]:
     """Imports what takes long. Returns the variables of the environment that were set by it."""
     before = dict(os.environ)
-    tensorflow = importlib.import_module("tensorflow")
-    _ = tensorflow.keras.__name__  # imports Keras
+    importlib.import_module("tensorflow")
     return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
@@ -94,8 +99,9 @@ def _take_place(environ: Mapping[str, str], added: Mapping[str, str], arguments:
     os.close(nothing)
     os.environ.clear()
     os.environ.update({**environ, **added})
-    packages = {name: sys.modules.pop(name) for name in _PACKAGES if name in sys.modules}
-    sys.meta_path.insert(0, FirstImports(packages, os.environ, added, [sys.executable, *arguments]))
+    names = [name for name in sys.modules if _package(name) in _NUMPY | _TENSORFLOW]
+    modules = {name: sys.modules.pop(name) for name in names}
+    sys.meta_path.insert(0, FirstImports(modules, os.environ, added, [sys.executable, *arguments]))
 
 
 def main() -> None:

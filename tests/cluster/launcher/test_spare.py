@@ -26,7 +26,9 @@ if index == 0:
 starts = len(list(folder.glob("start*")))
 (folder / f"start{starts}").touch()
 spare = "spare_process" in pathlib.Path("/proc/self/cmdline").read_text()
-print(f"start {starts} in a spare process: {spare}, {sorted({'numpy', 'tensorflow'} & set(sys.modules))}", flush=True)
+def imported():
+    return sorted({name.split(".")[0] for name in sys.modules} & {"numpy", "tensorflow", "keras", "tf_keras"})
+print(f"start {starts} in a spare process: {spare}, {imported()}", flush=True)
 print(f"{__name__} {pathlib.Path(__file__).name} {sys.argv[1:]} {sys.path[0] == str(folder)} {sys.stdin.read()!r}")
 if starts == 0:
     time.sleep(1)
@@ -34,10 +36,15 @@ if starts == 0:
 if starts == 1:
     begin = time.monotonic()
     import numpy.random
+    print(f"after NumPy: {imported()}")
     import tensorflow as tf
-    from tensorflow import keras
+    print(f"after TensorFlow: {imported()}")
+    from tensorflow.keras.layers import Dense
     import tf_strategies
-    print(f"imported in {time.monotonic() - begin:.2f} s", keras.layers.Dense(2)(numpy.ones((1, 3))).shape, flush=True)
+    del os.environ["TF_CONFIG"]
+    tf_strategies.CollectiveAllReduceStrategy()
+    print("fit is ours:", "tf_strategies" in tf.keras.Model.fit.__code__.co_filename)
+    print(f"imported in {time.monotonic() - begin:.2f} s", Dense(2)(numpy.ones((1, 3))).shape, flush=True)
     time.sleep(1)
     sys.exit(9)
 os.environ["MINE"] = str(os.getpid())
@@ -62,6 +69,11 @@ def test_a_lost_process_starts_again_in_the_spare_one(launcher, tmp_path):
         ("3", "False", "[]"),
     ]
     assert log.count("__main__ script.py ['a', 'b'] True ''") == 4
+    assert "after NumPy: ['numpy']" in log
+    assert re.search(
+        r"after TensorFlow: (\['keras', 'numpy', 'tensorflow'\]|\['numpy', 'tensorflow', 'tf_keras'\])", log
+    ), log
+    assert "fit is ours: True" in log
     assert float(re.search(r"imported in (\S+) s \(1, 2\)", log).group(1)) < 1.0
     assert "script.py changes MINE before it imports numpy" in log
     assert "the spare process" not in log.replace("so the spare process", ""), log
