@@ -206,7 +206,7 @@ class ConnectedServers(Servers):
     def _connect_again(self, processes: Sequence[bytes]) -> None:
         _join_cluster(self._cluster, processes)
         with self._failure_detector.watch():  # a server may hang meanwhile
-            self._failure_detector.call(self._let_servers_meet)
+            self._let_servers_meet()
         for server, used in enumerate(self._used):
             for name, variable in used.alive():
                 compat.renew_handle(variable, self._handle(server, name, variable.shape, variable.dtype))
