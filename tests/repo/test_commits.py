@@ -1,4 +1,4 @@
-"""Subjects of commits say where and what, in one short line."""
+"""Subjects of commits say where and what, in one short line: `area: what`, or `area, other area: what`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_subjects_name_the_area_and_are_short() -> None:
         pytest.skip("this is no clone of the repository with its history")
     lines = [line.split(" ", 1) for line in listed.stdout.splitlines()]
     wrong = [
-        line for line in lines if len(line[1]) > 72 or not re.match(r"[\w./-]+( [\w./-]+){0,2}: \S", line[1])
+        line for line in lines if len(line[1]) > 72 or not re.match(r"[\w./-]+(,? [\w./-]+){0,2}: \S", line[1])
     ]
     assert wrong == []
