@@ -73,7 +73,7 @@ class Job:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=_SECONDS_A_JOB
             )
-            ends = [(int(step), float(at)) for step, at in _lines(folder / "steps0")]
+            ends = [(int(step), float(at)) for step, at, _ in _lines(folder / "steps0")]
             if done.returncode and not (may_fail and ends and ends[-1][0] > self._kill_at):
                 raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
             seconds = [after - at for (_, at), (_, after) in zip(ends[5:], ends[6:])]

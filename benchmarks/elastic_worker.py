@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +19,15 @@ _RARELY = 10
 
 
 class Steps(tf.keras.callbacks.Callback):
-    """Writes "step time" for each step. Kills this process at a step, once in the job.
+    """Writes "step time workers" for each step. Kills this process at a step, once in the job.
 
     Attributes:
         first: the number of the first step of this call of `fit`.
     """
 
-    def __init__(self, file: Path, kill_at: int, marker: Path) -> None:
+    def __init__(self, file: Path, size: Callable[[], int], kill_at: int, marker: Path) -> None:
         super().__init__()
+        self._size = size
         self._file, self._kill_at, self._marker = file.open("a", buffering=1), kill_at, marker
         self.first = 0
 
@@ -35,7 +37,7 @@ class Steps(tf.keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        self._file.write(f"{self.first + batch} {time.monotonic()}\n")
+        self._file.write(f"{self.first + batch} {time.monotonic()} {self._size()}\n")
 
 
 def main() -> None:
@@ -44,6 +46,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--width", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--rows", type=int, help="of a step; 8 for each worker by default")
+    parser.add_argument("--by-process", action="store_true", help="a file of steps for each process")
     parser.add_argument("--kill-at", type=int, default=-1)
     parser.add_argument("--victim", type=int, default=-1)
     parser.add_argument("--save-freq", type=int, default=20)
@@ -52,7 +56,7 @@ def main() -> None:
     copy_every = {"elastic": 1, "rarely": _RARELY}.get(given.way)
     elastic = None if copy_every is None else tfs.Elastic(copy_every=copy_every)
     strategy = tfs.CollectiveAllReduceStrategy(elastic=elastic)
-    rank, rows = strategy.rank, ROWS_A_WORKER * strategy.size
+    rank, rows = strategy.rank, given.rows or ROWS_A_WORKER * strategy.size
     with strategy.scope():
         dense = [tf.keras.layers.Dense(given.width, activation="relu") for _ in range(2)]
         model = tf.keras.Sequential([tf.keras.layers.Input([given.width]), *dense, tf.keras.layers.Dense(10)])
@@ -60,7 +64,8 @@ def main() -> None:
     x = np.random.RandomState(0).randn(rows, given.width).astype(np.float32)
     data = tf.data.Dataset.from_tensors((x, np.zeros([rows, 10], np.float32))).repeat()
     kill_at = given.kill_at if rank == given.victim else -1
-    callbacks = [Steps(given.folder / f"steps{rank}", kill_at, given.folder / "fault")]
+    file = given.folder / f"steps{os.getpid() if given.by_process else rank}"
+    callbacks = [Steps(file, lambda: strategy.size, kill_at, given.folder / "fault")]
     if given.way == "backup":
         callbacks.append(tfs.callbacks.BackupAndRestore(given.folder / "backup", save_freq=given.save_freq))
     model.fit(data, steps_per_epoch=given.steps, epochs=1, verbose=0, callbacks=callbacks)

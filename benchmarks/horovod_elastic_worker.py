@@ -48,7 +48,8 @@ def main() -> None:
     optimizer.build(model.trainable_variables)
     is_alone = os.environ["HOROVOD_HOSTNAME"] == ALONE  # Horovod gives up the host of a lost worker
     number = "alone" if is_alone else str(hvd.local_rank())
-    steps = Steps(given.folder / f"steps{number}", given.kill_at if is_alone else -1, given.folder / "fault")
+    kill_at = given.kill_at if is_alone else -1
+    steps = Steps(given.folder / f"steps{number}", hvd.size, kill_at, given.folder / "fault")
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)
 
     @hvd.elastic.run
