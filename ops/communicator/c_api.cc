@@ -145,7 +145,7 @@ int tfs_transport_by_host(int64_t worker, int rank, int size, const char* addres
 
 int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here, int by_network,
                           const char* peer_names, const char* algorithm, int64_t chunk_bytes,
-                          double timeout_seconds, int64_t* communicator) {
+                          double timeout_seconds, double verdict_seconds, int64_t* communicator) {
   auto wire = tf_strategies::TheState().transports.Take(transport);
   if (wire == nullptr) return Report(tf_strategies::InvalidArgument("no open transport has this id"));
   if (ranks_per_host < 1 || wire->size() % ranks_per_host != 0) {
@@ -161,6 +161,7 @@ int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here,
   if (by_network != 0) options.wire = tf_strategies::schedule::Wire::kNetwork;
   options.chunk_bytes = chunk_bytes;
   options.timeout_seconds = timeout_seconds;
+  options.verdict_seconds = verdict_seconds;
   options.peer_names = tf_strategies::Lines(peer_names);
   auto mailbox = std::make_shared<tf_strategies::Mailbox>();
   std::shared_ptr<tf_strategies::Communicator> made;

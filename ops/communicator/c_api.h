@@ -45,10 +45,11 @@ TFS_EXPORT int tfs_transport_by_host(int64_t worker, int rank, int size, const c
 
 // Takes the transport over, also when it fails. ranks_per_host: the ranks of each host, which follow one another, or 1;
 // ranks_here: those of this host; by_network: 1 where not all bytes go through shared memory, the same on all ranks, as is
-// ranks_per_host; peer_names: the names of the ranks joined by '\n'.
+// ranks_per_host; peer_names: the names of the ranks joined by '\n'; verdict_seconds: how long a failure waits for
+// `tfs_communicator_abort`, after which it ends the collectives of this rank with its own cause.
 TFS_EXPORT int tfs_communicator_open(int64_t transport, int ranks_per_host, int ranks_here, int by_network,
                                      const char* peer_names, const char* algorithm, int64_t chunk_bytes,
-                                     double timeout_seconds, int64_t* communicator);
+                                     double timeout_seconds, double verdict_seconds, int64_t* communicator);
 TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 
 // code: a Code. Poisons the communicator; also the verdict on a suspicion.

@@ -28,6 +28,8 @@ def test_subjects_name_the_area_and_are_short() -> None:
         pytest.skip("this is no clone of the repository with its history")
     lines = [line.split(" ", 1) for line in listed.stdout.splitlines()]
     wrong = [
-        line for line in lines if len(line[1]) > 72 or not re.match(r"[\w./-]+(,? [\w./-]+){0,2}: \S", line[1])
+        line
+        for line in lines
+        if len(line[1]) > 72 or not re.match(r"[\w./-]+(,? [\w./-]+){0,2}: \S", line[1])
     ]
     assert wrong == []

@@ -74,6 +74,7 @@ class Communicator:
         hosts: the identity of each worker's host, by rank; see `host.identity`. Empty before it is connected.
         settings: what this worker knows of the others; known when it is connected, as `options`.
         options: the options of communication.
+        heartbeat_timeout: the number of seconds after which a silent worker counts as lost; known with `options`.
     """
 
     def __init__(self, rank: int, size: int, names: list[str]) -> None:
@@ -83,6 +84,7 @@ class Communicator:
         self.hosts: tuple[str, ...] = ()
         self.settings: Settings
         self.options: CommunicationOptions
+        self.heartbeat_timeout: float
         self._on_failed: Callable[[Communicator], object] | None = None  # until it has been called
         self._names = names
         self._records = record_file.RecordWriter(names[rank].partition(" (")[0])
@@ -128,6 +130,7 @@ class Communicator:
         settings, tls = settings_of(cluster, options)
         self = cls(settings.rank, cluster.size, list(settings.names))
         self.settings, self.options = settings, options
+        self.heartbeat_timeout = heartbeat_timeout_of(options, elastic)
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
@@ -135,7 +138,7 @@ class Communicator:
                 cluster,
                 options=agreed_options(options, elastic),
                 timeout=options.timeout if within is None else within,
-                heartbeat_timeout=heartbeat_timeout_of(options, elastic),
+                heartbeat_timeout=self.heartbeat_timeout,
                 secret=settings.secret,
                 tls=tls,
                 on_abort=self._on_abort,
@@ -150,7 +153,9 @@ class Communicator:
             mine = {**endpoint.address(), "host": host.identity()}
             theirs = self._control.exchange(mine, what="transport addresses")
             self.hosts = tuple(each["host"] for each in theirs)
-            self.id = open_data_plane(endpoint, theirs, settings, options, self._control.epoch)
+            self.id = open_data_plane(
+                endpoint, theirs, settings, options, self._control.epoch, self.heartbeat_timeout
+            )
             undo.callback(core.close, self.id)
             self._pass_on_cause()
             self._control.complete()

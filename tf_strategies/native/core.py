@@ -151,8 +151,12 @@ def open_communicator(
     algorithm: str,
     chunk_bytes: int | None,
     timeout: float,
+    verdict_timeout: float,
 ) -> int:
-    """Makes the communicator of a group and returns its id. The transport is consumed. Without `chunk_bytes` the wire decides."""
+    """Makes the communicator of a group and returns its id. The transport is consumed. Without `chunk_bytes` the wire decides.
+
+    A failure waits `verdict_timeout` seconds for `abort`, before it ends the collectives of this worker.
+    """
     core, communicator = _core(), ctypes.c_int64()
     code = core.tfs_communicator_open(
         ctypes.c_int64(transport),
@@ -163,6 +167,7 @@ def open_communicator(
         utf8(algorithm),
         ctypes.c_int64(chunk_bytes or 0),
         ctypes.c_double(timeout),
+        ctypes.c_double(verdict_timeout),
         ctypes.byref(communicator),
     )
     _raise_if_failed(core, code, "no communicator could be opened")

@@ -78,6 +78,7 @@ def transport_of(transport: int) -> str:
         algorithm="auto",
         chunk_bytes=None,
         timeout=SECONDS,
+        verdict_timeout=SECONDS,
     )
     try:
         return str(core.stats(communicator)["transport"])
