@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional, Union
 
 import tensorflow as tf
 
@@ -91,6 +91,7 @@ class DatasetDistributor:
     ) -> tf.data.Dataset:
         """Returns what `Strategy.experimental_distribute_dataset` returns: this worker's share, as a plain dataset."""
         _refuse_per_replica(options)
+        dataset = _on_present_device(dataset)
         share = self._share(dataset)
         if share is dataset:
             share = dataset.with_options(
@@ -118,6 +119,19 @@ class DatasetDistributor:
             self._whole = before
 
 
+def _on_present_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset to which datasets can be added that are made now.
+
+    TensorFlow gives devices other names when it connects to a cluster. A dataset from before that has a device of the former
+    name, and TensorFlow makes `map`, `shard` and so on at the device of the dataset before them.
+    """
+    before = tf.data.experimental.to_variant(dataset)
+    now = tf.identity(before)
+    if now.device == before.device:
+        return dataset
+    return tf.data.experimental.from_variant(now, dataset.element_spec).with_options(dataset.options())
+
+
 def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, counts: bool) -> tf.data.Dataset:
     """Returns consecutive rows of every batch.
 
@@ -140,7 +154,7 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, coun
         if counts:
             begin, end = tf.where(is_small, tf.zeros_like(begin), begin), tf.where(is_small, total, end)
             total = tf.where(is_small, total * size, total)
-        share = tf.nest.map_structure(lambda part: part[begin:end], batch)
+        share = tf.nest.map_structure(lambda part: _rows_between(part, begin, end), batch)
         share = share if len(batch) > 1 else share[0]
         return ShareOfBatch(share, total, is_small) if counts else share
 
@@ -148,6 +162,19 @@ def _share_of_each_batch(dataset: tf.data.Dataset, rank: int, size: int, *, coun
         return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
 
     return dataset.map(rows) if counts else dataset.map(rows).filter(has_rows)
+
+
+def _rows_between(
+    part: Union[tf.Tensor, tf.RaggedTensor, tf.SparseTensor], begin: tf.Tensor, end: tf.Tensor
+) -> Union[tf.Tensor, tf.RaggedTensor, tf.SparseTensor]:
+    """Returns the rows of a component of a batch from `begin` to the one before `end`, [] int64."""
+    if not isinstance(part, tf.SparseTensor):
+        return part[begin:end]
+    row_shape = part.dense_shape[1:]
+    first = tf.concat([[begin], tf.zeros_like(row_shape)], 0)
+    rows = tf.sparse.slice(part, first, tf.concat([[end - begin], row_shape], 0))
+    rows.set_shape([None, *part.shape[1:]])
+    return rows
 
 
 def _refuse_per_replica(options: Optional[tf.distribute.InputOptions]) -> None:

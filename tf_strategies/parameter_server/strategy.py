@@ -24,7 +24,7 @@ from tf_strategies.parameter_server.cluster.connection import ConnectedServers
 from tf_strategies.parameter_server.cluster.epoch_sums import EpochSums
 from tf_strategies.parameter_server.cluster.progress import ServerProgress
 from tf_strategies.parameter_server.cluster.servers import LocalServers, Servers
-from tf_strategies.parameter_server.errors import ServerLostError
+from tf_strategies.parameter_server.errors import ServerLostError, explaining_former_devices
 from tf_strategies.parameter_server.extended import ParameterServerExtended
 from tf_strategies.parameter_server.input import ShareOfBatch
 from tf_strategies.parameter_server.repeated_steps import RepeatedSteps
@@ -236,7 +236,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def whole_data(self):
         before, self._sums = self._sums, None
         try:
-            with self._servers.detecting_failures(), self.extended.distributor.whole():
+            detecting, whole = self._servers.detecting_failures(), self.extended.distributor.whole()
+            with detecting, whole, explaining_former_devices():
                 yield
         finally:
             self._sums = before
@@ -245,9 +246,9 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
         repeatable = contextlib.nullcontext() if self._repeated is None else self._repeated.fitting()
-        fitting = self.extended.distributor.fitting()
+        detecting, fitting = self._servers.detecting_failures(), self.extended.distributor.fitting()
         try:
-            with self._servers.detecting_failures(), fitting, self._taking_part(), repeatable:
+            with detecting, fitting, self._taking_part(), repeatable, explaining_former_devices():
                 yield
         finally:
             self._sums = None

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tf_strategies as tfs
 from tests.cluster.parameter_server import (
     asynchronous_checks,
+    data_checks,
     mixed_precision_checks,
     synchronous_checks,
     synchronous_loss_checks,
@@ -196,10 +197,12 @@ def main(folder: Path) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(2)
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     (folder / f"{task['type']}{task['index']}.pid").write_text(str(os.getpid()))
+    data_checks.make_before()
     first = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
     for checks in (
         globals(),
         vars(asynchronous_checks),
+        vars(data_checks),
         vars(synchronous_checks),
         vars(synchronous_loss_checks),
         vars(mixed_precision_checks),

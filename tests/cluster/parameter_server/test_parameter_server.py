@@ -18,6 +18,7 @@ def test_three_workers_with_two_servers(tmp_path: Path) -> None:
         for name in (
             "parameter_server_worker",
             "asynchronous_checks",
+            "data_checks",
             "synchronous_checks",
             "synchronous_loss_checks",
             "mixed_precision_checks",
