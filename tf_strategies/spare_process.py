@@ -43,7 +43,7 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> None:
         self._modules, self._environ = dict(modules), dict(environ)
         self._added, self._command = dict(added), list(command)
-        self._spec: importlib.machinery.ModuleSpec | None = None
+        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -60,12 +60,12 @@ class FirstImports(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Returns the package. It gets another spec when this returns."""
         module = self._modules[spec.name]
-        self._spec = module.__spec__
+        self._specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Makes known what is imported with a package, and gives it back its own spec."""
-        module.__spec__ = self._spec
+        module.__spec__ = self._specs.pop(module.__name__)
         packages = _NUMPY if module.__name__ in _NUMPY else _NUMPY | _TENSORFLOW
         for name in [name for name in self._modules if _package(name) in packages]:
             sys.modules[name] = self._modules.pop(name)

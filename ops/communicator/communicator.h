@@ -5,10 +5,10 @@
 // in flight. They are matched by `instance`, so ranks may submit them in any order.
 //
 // Failure: the first failure poisons the communicator. It is handed to `on_failure` (once), every outstanding
-// request fails, and every later one fails at once with the same cause. A *suspected failure* (a mismatch or
-// a missed deadline on this rank) is first reported to the control plane through `on_failure`. The control
-// plane answers with Abort, so that all ranks report the same cause with both sides. Without an answer within
-// `verdict_seconds`, the local cause is used.
+// request fails, and every later one fails at once with the same cause. A *suspected failure* (a mismatch, a
+// missed deadline or a broken connection on this rank) is first reported to the control plane through
+// `on_failure`. The control plane answers with Abort, so that all ranks report the same cause with both sides.
+// Without an answer within `verdict_seconds`, the local cause is used.
 #ifndef OPS_COMMUNICATOR_COMMUNICATOR_H_
 #define OPS_COMMUNICATOR_COMMUNICATOR_H_
 
@@ -34,7 +34,7 @@ struct CommunicatorOptions {
   int ranks_here = 1;                   // that share the cores of this rank's host, itself included
   int64_t chunk_bytes = 0;              // unit of pipelining, 0: by the wire; the same on all ranks
   double timeout_seconds = 600;         // how long a collective may wait for its peers
-  double verdict_seconds = 2;           // how long a suspicion waits for the control plane
+  double verdict_seconds = 2;           // set by the caller: how long a suspicion waits for the control plane
   std::vector<std::string> peer_names;  // "worker 2 (10.0.0.3:2222)", one a rank, for messages; may be empty
 };
 

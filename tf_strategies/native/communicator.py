@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tf_strategies.native.subgroup import Subcommunicator
 
 _WHY_LENGTH = 200
+_VERDICT_SECONDS = 2.0
+_DECISION_SECONDS = 5.0  # how long the control plane may take to decide, once it knows who is lost
 
 _by_id: weakref.WeakValueDictionary[int, Communicator | Subcommunicator] = weakref.WeakValueDictionary()
 
@@ -74,7 +76,7 @@ class Communicator:
         hosts: the identity of each worker's host, by rank; see `host.identity`. Empty before it is connected.
         settings: what this worker knows of the others; known when it is connected, as `options`.
         options: the options of communication.
-        heartbeat_timeout: the number of seconds after which a silent worker counts as lost; known with `options`.
+        verdict_timeout: the number of seconds that a failure which this worker sees waits for the decision of the group.
     """
 
     def __init__(self, rank: int, size: int, names: list[str]) -> None:
@@ -84,7 +86,7 @@ class Communicator:
         self.hosts: tuple[str, ...] = ()
         self.settings: Settings
         self.options: CommunicationOptions
-        self.heartbeat_timeout: float
+        self.verdict_timeout = _VERDICT_SECONDS
         self._on_failed: Callable[[Communicator], object] | None = None  # until it has been called
         self._names = names
         self._records = record_file.RecordWriter(names[rank].partition(" (")[0])
@@ -130,7 +132,9 @@ class Communicator:
         settings, tls = settings_of(cluster, options)
         self = cls(settings.rank, cluster.size, list(settings.names))
         self.settings, self.options = settings, options
-        self.heartbeat_timeout = heartbeat_timeout_of(options, elastic)
+        heartbeat_timeout = heartbeat_timeout_of(options, elastic)
+        if elastic is not None:  # who trains on must know who is lost, also if rank 0 is silent
+            self.verdict_timeout = heartbeat_timeout + _DECISION_SECONDS
         endpoint = open_endpoint(options.transport, settings)
         with contextlib.ExitStack() as undo:
             undo.callback(endpoint.close)
@@ -138,7 +142,7 @@ class Communicator:
                 cluster,
                 options=agreed_options(options, elastic),
                 timeout=options.timeout if within is None else within,
-                heartbeat_timeout=self.heartbeat_timeout,
+                heartbeat_timeout=heartbeat_timeout,
                 secret=settings.secret,
                 tls=tls,
                 on_abort=self._on_abort,
@@ -154,7 +158,7 @@ class Communicator:
             theirs = self._control.exchange(mine, what="transport addresses")
             self.hosts = tuple(each["host"] for each in theirs)
             self.id = open_data_plane(
-                endpoint, theirs, settings, options, self._control.epoch, self.heartbeat_timeout
+                endpoint, theirs, settings, options, self._control.epoch, self.verdict_timeout
             )
             undo.callback(core.close, self.id)
             self._pass_on_cause()

@@ -155,7 +155,7 @@ def open_communicator(
 ) -> int:
     """Makes the communicator of a group and returns its id. The transport is consumed. Without `chunk_bytes` the wire decides.
 
-    A failure waits `verdict_timeout` seconds for `abort`, before it ends the collectives of this worker.
+    A failure waits `verdict_timeout` seconds for `abort`. Then it ends the collectives of this worker with its own cause.
     """
     core, communicator = _core(), ctypes.c_int64()
     code = core.tfs_communicator_open(

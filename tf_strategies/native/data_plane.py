@@ -13,8 +13,6 @@ from tf_strategies.types import JsonObject
 
 __all__ = ["fitting", "open_data_plane"]
 
-_VERDICT_SECONDS = 5.0  # which the control plane needs to decide when it knows who is lost
-
 
 def open_data_plane(
     endpoint: Endpoint,
@@ -22,7 +20,7 @@ def open_data_plane(
     settings: Settings,
     options: CommunicationOptions,
     epoch: int,
-    heartbeat_timeout: float,
+    verdict_timeout: float,
 ) -> int:
     """Connects this worker to the others. Returns the id of its communicator in the core.
 
@@ -32,7 +30,7 @@ def open_data_plane(
         settings: what this worker knows.
         options: of communication.
         epoch: the number of the group.
-        heartbeat_timeout: the number of seconds after which the control plane counts a silent worker as lost.
+        verdict_timeout: the number of seconds that a failure waits for the decision of the control plane.
 
     Raises:
         BootstrapError: a worker cannot be reached, or the algorithm does not fit the hosts.
@@ -52,7 +50,7 @@ def open_data_plane(
         algorithm=options.algorithm,
         chunk_bytes=options.chunk_bytes,
         timeout=options.timeout,
-        verdict_timeout=heartbeat_timeout + _VERDICT_SECONDS,
+        verdict_timeout=verdict_timeout,
     )
 
 

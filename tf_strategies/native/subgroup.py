@@ -114,7 +114,7 @@ def open_subgroup(whole: Communicator, ranks: Sequence[int], number: int) -> Sub
             # The number makes the key of the connections another one than that of the group and of other subgroups.
             epoch = (whole.epoch << 32) + 1 + number
             communicator = open_data_plane(
-                endpoint, [theirs[rank] for rank in ranks], settings, options, epoch, whole.heartbeat_timeout
+                endpoint, [theirs[rank] for rank in ranks], settings, options, epoch, whole.verdict_timeout
             )
     except BootstrapError as failure:
         error = error or str(failure)

@@ -10,7 +10,7 @@ import tensorflow as tf
 __all__ = ["ServerLostError", "explaining_former_devices"]
 
 _FORMER_DEVICE = "/job:localhost/"
-_UNKNOWN = "unknown device", "does not match any device"
+_UNKNOWN = "unknown device", "does not match any device", "explicitly assigned to"
 
 
 class ServerLostError(tf.errors.UnavailableError):
@@ -35,7 +35,8 @@ def explaining_former_devices() -> Iterator[None]:
         if _FORMER_DEVICE not in error.message or not any(text in error.message for text in _UNKNOWN):
             raise
         raise RuntimeError(
-            "the data or the model uses a variable, a lookup table or a layer with one (such as StringLookup or "
-            "TextVectorization) that was made before the strategy. TensorFlow no longer finds it, since the strategy has "
-            "connected it to the servers. Make the strategy in the first lines of the script, before anything else of TensorFlow"
+            "the data or the model uses something that was made before the strategy: a variable, a lookup table, a layer with "
+            "one (such as StringLookup or TextVectorization), or a Python function of a dataset (from_generator, py_function, "
+            "numpy_function). TensorFlow no longer finds it, because the strategy has connected TensorFlow to the servers. Make "
+            "the strategy in the first lines of the script, before you use anything else of TensorFlow"
         ) from error

@@ -126,7 +126,8 @@ def _on_present_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
     name, and TensorFlow makes `map`, `shard` and so on at the device of the dataset before them.
     """
     before = tf.data.experimental.to_variant(dataset)
-    now = tf.identity(before)
+    with tf.device(None), tf.device("CPU:0"):
+        now = tf.identity(before)
     if now.device == before.device:
         return dataset
     return tf.data.experimental.from_variant(now, dataset.element_spec).with_options(dataset.options())
@@ -173,7 +174,8 @@ def _rows_between(
     row_shape = part.dense_shape[1:]
     first = tf.concat([[begin], tf.zeros_like(row_shape)], 0)
     rows = tf.sparse.slice(part, first, tf.concat([[end - begin], row_shape], 0))
-    rows.set_shape([None, *part.shape[1:]])
+    if part.shape.rank is not None:
+        rows.set_shape([None, *part.shape[1:]])
     return rows
 
 

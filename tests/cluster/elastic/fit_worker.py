@@ -28,7 +28,13 @@ from tests.support.processes import wait_until
 from tf_strategies.native.membership import Membership
 
 HOST_FAULTS = ("cut", "mute")
-_SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "stop": signal.SIGSTOP}
+KILL_AFTER_CUT = "kill after cut"
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    KILL_AFTER_CUT: signal.SIGKILL,
+    "terminate": signal.SIGTERM,
+    "stop": signal.SIGSTOP,
+}
 
 
 class Fault(tf.keras.callbacks.Callback):
@@ -61,6 +67,8 @@ class Fault(tf.keras.callbacks.Callback):
         if self._kind in HOST_FAULTS:
             wait_until(self._done.exists, 30, self._kind)
             return
+        if self._kind == KILL_AFTER_CUT:
+            wait_until(lambda: any(self._done.parent.glob("cut-*")), 30, "the cut of another host")
         os.kill(os.getpid(), _SIGNALS[self._kind])
 
 

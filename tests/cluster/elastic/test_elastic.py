@@ -112,14 +112,15 @@ def test_a_stopped_worker_that_wakes_up_does_not_train_on(tmp_path: Path) -> Non
 @pytest.mark.waits
 @pytest.mark.parametrize(
     ("faults", "meet"),
-    [({0: ["cut", 12], 1: ["kill", 12]}, 0), ({2: ["mute", 12]}, 0), ({1: ["cut", 4]}, 14)],
+    [({0: ["cut", 12], 1: ["kill after cut", 12]}, 0), ({2: ["mute", 12]}, 0), ({1: ["cut", 4]}, 14)],
 )
 def test_a_worker_whose_network_is_cut_ends_and_the_others_train_on(
     faults: Dict[int, Any], meet: int, tmp_path: Path
 ) -> None:
-    """Also if it can send nothing but still receives, if its network comes back, and then it, and if another one is killed.
+    """Also if it can send nothing but still receives, and if its network comes back before it starts again.
 
-    The others see at once that their connections to a killed worker end. If rank 0 is cut off, it is seconds until they know why.
+    In the first case another worker is killed, too. The others see at once that a connection has ended, but rank 0, which could
+    say why, is cut off.
     """
     reason = namespaces.missing()
     if reason:

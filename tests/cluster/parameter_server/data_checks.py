@@ -22,6 +22,10 @@ def make_before() -> None:
     words = tf.data.Dataset.from_tensors((tf.fill([6, _WIDTH], "a"), tf.zeros([6, 1])))
     _made_before["table"] = words.map(lambda x, y: (table.lookup(x), y))
     _made_before["sparse"] = _sparse_rows()
+    specs = tf.TensorSpec([6, _WIDTH], tf.float32), tf.TensorSpec([6, 1], tf.float32)
+    _made_before["function"] = tf.data.Dataset.from_generator(
+        lambda: iter([(np.ones([6, _WIDTH], "float32"), np.ones([6, 1], "float32"))]), output_signature=specs
+    )
 
 
 def _sparse_rows() -> tf.data.Dataset:
@@ -70,17 +74,17 @@ def check_sparse_rows_of_a_dataset_made_before_the_strategy(folder: Path) -> Non
     strategy.close()
 
 
-def check_a_table_made_before_the_strategy_is_named(folder: Path) -> None:
+def check_tables_and_functions_made_before_the_strategy_are_explained(folder: Path) -> None:
     strategy = tfs.AsyncParameterServerStrategy(options=tfs.ParameterServerOptions(timeout=30))
     with strategy.scope():
         model = keras.Sequential([keras.layers.Input([_WIDTH]), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
-    for call in (model.evaluate, model.predict):
+    for kind in ("table", "function"):
         error = ""
         try:
-            call(_made_before["table"], verbose=0)
+            model.evaluate(_made_before[kind], verbose=0)
         except RuntimeError as found:
             error = str(found)
-        assert "a lookup table" in error and "was made before the strategy" in error, error
+        assert "a lookup table" in error and "made before the strategy" in error, error
     wait_for_all(folder, "tables", strategy.rank, strategy.size)
     strategy.close()
