@@ -125,6 +125,8 @@ def _on_present_device(dataset: tf.data.Dataset) -> tf.data.Dataset:
     TensorFlow gives devices other names when it connects to a cluster. A dataset from before that has a device of the former
     name, and TensorFlow makes `map`, `shard` and so on at the device of the dataset before them.
     """
+    if not tf.executing_eagerly():
+        return dataset
     before = tf.data.experimental.to_variant(dataset)
     with tf.device(None), tf.device("CPU:0"):
         now = tf.identity(before)

@@ -246,8 +246,8 @@ class ParameterServerStrategy(Coordinated, WorkerStrategy, tf.distribute.Strateg
     def training(self):
         self._sums = EpochSums(self._servers, next(self._fits_begun), in_step=self._pace is Pace.IN_STEP)
         repeatable = contextlib.nullcontext() if self._repeated is None else self._repeated.fitting()
-        detecting, fitting = self._servers.detecting_failures(), self.extended.distributor.fitting()
         try:
+            detecting, fitting = self._servers.detecting_failures(), self.extended.distributor.fitting()
             with detecting, fitting, self._taking_part(), repeatable, explaining_former_devices():
                 yield
         finally:

@@ -10,7 +10,7 @@ from tf_strategies.control_plane.leavers import left_while_waiting
 from tf_strategies.control_plane.messages import Failure
 from tf_strategies.errors import Code
 
-# Less than a member waits for the decision, after which it reports its own cause: see data_plane.py.
+# Less than a member waits for the decision, after which it reports its own cause: see native/communicator.py.
 COLLECT_SECONDS = 1.5
 
 _REMEDY = {
