@@ -27,6 +27,7 @@ from typing import NamedTuple
 from benchmarks import ending
 
 _START_SECONDS = 120
+_END_SECONDS = 30
 _MORE_STEPS_THAN_TIME = 1_000_000
 _FIRST_STEPS = 5  # which trace
 
@@ -86,6 +87,14 @@ def _job(workers: int, width: int, folder: Path) -> Iterator[subprocess.Popen]:
             yield process
         finally:
             process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()  # its workers end with it
+
+
+def _log(folder: Path) -> str:
+    return (folder / "log").read_text()[-4000:]
 
 
 def _alive(folder: Path) -> list[int]:
@@ -98,12 +107,14 @@ def measure(workers: int, width: int, seconds: float, every: float, draw: random
     """Runs a `fit`, and kills workers. Returns the number that was killed.
 
     Raises:
-        RuntimeError: the job has ended; its output is in the message.
+        RuntimeError: the job has ended, or does not begin in time; its output is in the message.
     """
     killed = 0
     with _job(workers, width, folder) as job:
         begins = time.monotonic() + _START_SECONDS
-        while len(_alive(folder)) < workers and time.monotonic() < begins and job.poll() is None:
+        while len(_alive(folder)) < workers and job.poll() is None:
+            if time.monotonic() > begins:
+                raise RuntimeError(f"not all workers took a step within {_START_SECONDS} s:\n{_log(folder)}")
             time.sleep(0.1)
         end, next_fault = time.monotonic() + seconds, time.monotonic() + every
         while time.monotonic() < end and job.poll() is None:
@@ -113,9 +124,7 @@ def measure(workers: int, width: int, seconds: float, every: float, draw: random
                 os.kill(draw.choice(sorted(alive)), signal.SIGKILL)
                 killed, next_fault = killed + 1, next_fault + every
         if job.poll() is not None:
-            raise RuntimeError(
-                f"the job ended with {job.returncode}:\n{(folder / 'log').read_text()[-4000:]}"
-            )
+            raise RuntimeError(f"the job ended with {job.returncode}:\n{_log(folder)}")
     return killed
 
 

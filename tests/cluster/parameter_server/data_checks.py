@@ -1,4 +1,4 @@
-"""What the parameter-server strategies promise of datasets: checks of three workers with two servers."""
+"""Checks what the parameter-server strategies promise of datasets, on three workers with two servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run in which workers are killed is worth, of steps whose times are known."""
+"""Tests what a run is worth in which workers are killed, with steps whose times are known."""
 
 from __future__ import annotations
 
