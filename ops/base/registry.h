@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,18 +40,28 @@ class Registry {
     return last_id_;
   }
 
+  // Lets `further` be another id of an object, until the object is removed. Does nothing if there is no object.
+  void AlsoCall(int64_t further, int64_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = objects_.find(id);
+    if (found != objects_.end()) objects_[further] = found->second;
+  }
+
   // These return null if there is no object with the id.
   std::shared_ptr<T> Find(int64_t id) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = objects_.find(id);
     return found == objects_.end() ? nullptr : found->second;
   }
+  // Removes all its ids.
   std::shared_ptr<T> Remove(int64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = objects_.find(id);
     if (found == objects_.end()) return nullptr;
-    auto object = std::move(found->second);
-    objects_.erase(found);
+    const auto object = found->second;
+    for (auto each = objects_.begin(); each != objects_.end();) {
+      each = each->second == object ? objects_.erase(each) : std::next(each);
+    }
     return object;
   }
 

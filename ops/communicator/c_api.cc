@@ -204,6 +204,10 @@ void tfs_communicator_close(int64_t communicator) {
   if (removed != nullptr) removed->Close();
 }
 
+void tfs_communicator_also_call(int64_t former, int64_t communicator) {
+  tf_strategies::AlsoCallCommunicator(former, communicator);
+}
+
 void tfs_communicator_abort(int64_t communicator, int code, const char* message) {
   const auto found = FindCommunicator(communicator);
   if (found != nullptr) found->Abort(Status(static_cast<tf_strategies::Code>(code), message));

@@ -52,6 +52,9 @@ TFS_EXPORT int tfs_communicator_open(int64_t transport, int ranks_per_host, int 
                                      double timeout_seconds, double verdict_seconds, int64_t* communicator);
 TFS_EXPORT void tfs_communicator_close(int64_t communicator);
 
+// Lets operations that were made for `former`, which is closed, use the communicator until it is closed, too.
+TFS_EXPORT void tfs_communicator_also_call(int64_t former, int64_t communicator);
+
 // code: a Code. Poisons the communicator; also the verdict on a suspicion.
 TFS_EXPORT void tfs_communicator_abort(int64_t communicator, int code, const char* message);
 

@@ -63,23 +63,42 @@ def compute_batch_size(dataset):
     return private.compute_batch_size(dataset)
 
 
-class _WatchedDataset(private.DistributedDataset):
-    """A DistributedDataset that watches its batches before it splits them.
+class _SplitDataset(private.DistributedDataset):
+    """A DistributedDataset that watches its batches before it splits them, and may not tell how many rows a part has.
 
     TensorFlow derives the batch size from the dataset before it splits the batches. It cannot derive it from
     a watched dataset.
     """
 
-    def __init__(self, watch, *args, **kwargs):
-        self._watch, self._unwatched = watch, None
+    def __init__(self, watch, tells_rows, *args, **kwargs):
+        self._watch, self._tells_rows, self._unwatched = watch, tells_rows, None
         super().__init__(*args, **kwargs)
 
     def _create_cloned_datasets_from_dataset(self, dataset, *args, **kwargs):
         self._unwatched = dataset
         super()._create_cloned_datasets_from_dataset(self._watch(dataset), *args, **kwargs)
+        if not self._tells_rows and int(dataset.cardinality()) != tf.data.INFINITE_CARDINALITY:
+            self._cloned_datasets = [_DatasetOfAnyRows(each) for each in self._cloned_datasets]
 
     def _make_rebatch_fn(self, dataset, *args, **kwargs):
         return super()._make_rebatch_fn(self._unwatched, *args, **kwargs)
+
+
+class _DatasetOfAnyRows(private.UnaryUnchangedStructureDataset):
+    """A dataset itself, but functions that are traced with it suit any number of rows."""
+
+    def __init__(self, dataset):
+        super().__init__(dataset, dataset._variant_tensor)
+
+    @property
+    def element_spec(self):
+        return tf.nest.map_structure(_of_any_rows, self._input_dataset.element_spec)
+
+
+def _of_any_rows(spec):
+    if type(spec) is not tf.TensorSpec or not spec.shape.rank:
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name)
 
 
 class OwnDataset(private.UnaryUnchangedStructureDataset):
@@ -97,15 +116,18 @@ class OwnDataset(private.UnaryUnchangedStructureDataset):
         super().__init__(input_dataset, variant)
 
 
-def distribute_dataset(dataset, input_workers, strategy, *, watch=None, **kwargs):
+def distribute_dataset(dataset, input_workers, strategy, *, watch=None, tells_rows=True, **kwargs):
     """Rebatches and shards a dataset as tf.distribute does. A worker without more data gets empty batches.
 
     The public function of the strategy assumes one machine. `watch` takes a dataset and returns one with the
-    same elements. It is applied after the batch size has been computed.
+    same elements. It is applied after the batch size has been computed. Without `tells_rows`, functions that are traced with the
+    iterators suit any number of rows, unless the dataset is infinite.
     """
-    if watch is None:
+    if watch is None and (tells_rows or not tf.executing_eagerly()):
         return private.get_distributed_dataset(dataset, input_workers, strategy, **kwargs)
-    return _WatchedDataset(watch, input_workers, strategy, dataset, **kwargs)
+    return _SplitDataset(
+        watch or (lambda given: given), tells_rows, input_workers, strategy, dataset, **kwargs
+    )
 
 
 def flat_specs(element_spec):

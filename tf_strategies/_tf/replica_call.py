@@ -33,14 +33,15 @@ def run_on_only_device(
     fn: Callable[..., Structure],
     args: Sequence[Structure],
     kwargs: Kwargs,
+    *,
+    replica: int,
 ) -> Structure:
-    """Runs `fn` as this worker's only replica, on this thread.
+    """Runs `fn` as this worker's only replica, on this thread. `replica` is its number among all replicas.
 
     TensorFlow runs each replica on its own thread, and `merge_call` switches between these threads. So it
     works only at the top level of `fn`. One replica needs no switch: gradients may be added up inside
     conditions, loops and functions.
     """
-    replica = strategy.extended._get_replica_id_in_sync_group(0)
     args, kwargs = compat.select_replica(0, args), compat.select_replica(0, kwargs)
     with _OnlyReplica(strategy, replica_id_in_sync_group=replica), tf.device(device):
         result = fn(*args, **kwargs)
@@ -51,6 +52,11 @@ class _OnlyReplica(tf.distribute.ReplicaContext):
     def __init__(self, strategy: tf.distribute.Strategy, replica_id_in_sync_group: int) -> None:
         super().__init__(strategy, replica_id_in_sync_group)
         self._eager = tf.executing_eagerly()
+
+    @property
+    def replica_id_in_sync_group(self) -> tf.Tensor:
+        # Asked for here, so that a function that is traced is known to hold the number.
+        return tf.constant(self._strategy.extended._get_replica_id_in_sync_group(0))
 
     def _merge_call(
         self, merge_fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs

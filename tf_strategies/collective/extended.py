@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -93,8 +93,21 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _num_replicas_in_sync(self) -> int:
         return self._workers.size * len(self._devices)
 
+    @property
+    def replicas_now(self) -> int:
+        """The number of all replicas; see `Collectives.now`."""
+        return self._workers.now.size * len(self._devices)
+
+    def replica_now(self) -> int:
+        """Returns the number of the running replica among all replicas; see `Collectives.now`."""
+        return self._workers.now.rank * len(self._devices) + self._runs.rows.local_replica()
+
+    def replicas_in_graph(self) -> Union[int, tf.Tensor]:
+        """Returns the number of all replicas; see `Collectives.size_in_graph`."""
+        return self._workers.size_in_graph() * len(self._devices)
+
     def _in_multi_worker_mode(self) -> bool:
-        return self._workers.size > 1
+        return self._workers.may_have_others
 
     # KerasTuner uses these attributes of MultiWorkerMirroredStrategy to name a worker's temporary folder.
     @property
@@ -107,7 +120,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
 
     @property
     def experimental_between_graph(self) -> bool:
-        return self._workers.size > 1
+        return self._workers.now.size > 1
 
     @property
     def should_checkpoint(self) -> bool:
@@ -121,6 +134,8 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._workers.rank * len(self._devices) + replica_id
 
     def _get_local_replica_id(self, replica_id_in_sync_group: int) -> int:
+        if len(self._devices) == 1:
+            return 0
         return replica_id_in_sync_group - self._workers.rank * len(self._devices)
 
     def _configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None) -> None:
@@ -161,7 +176,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
     def _get_variable_creator_initial_value(self, replica_id, device, primary_var, **kwargs):
         is_shared_later = in_session_graph() and self._is_coordinated
         alone = self._alone or self._workers.is_behind
-        if replica_id == 0 and self._workers.size > 1 and not alone and not is_shared_later:
+        if replica_id == 0 and self._workers.now.size > 1 and not alone and not is_shared_later:
             return initial_value_from_first_worker(
                 self._workers, kwargs["initial_value"], dtype=kwargs.get("dtype"), name=kwargs.get("name")
             )
@@ -256,7 +271,7 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         iterator = super()._make_input_fn_iterator(
             self._distributor.of_this_worker(input_fn), replication_mode
         )
-        return iterator if self._workers.size == 1 else EndsTogether(iterator, self._workers)
+        return iterator if self._workers.now.size == 1 else EndsTogether(iterator, self._workers)
 
     def _experimental_distribute_dataset(self, dataset, options):
         return self._distributor.distribute(

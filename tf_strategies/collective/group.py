@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import math
 import threading
 import time
 import weakref
@@ -14,7 +12,6 @@ from typing import (
     Callable,
     ContextManager,
     FrozenSet,
-    Iterator,
     List,
     NamedTuple,
     Optional,
@@ -29,8 +26,10 @@ import tensorflow as tf
 from tf_strategies import at_exit
 from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
+from tf_strategies.collective.held_place import HeldPlace
+from tf_strategies.collective.single_worker import SingleWorker
 from tf_strategies.collective.unconnected import Unconnected
-from tf_strategies.collective.worker_group import WorkerGroup, WorkersOfSubgroup
+from tf_strategies.collective.worker_group import Place, WorkerGroup, WorkersOfSubgroup
 from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import BootstrapError, ClusterConfigError, Code, OptionsError
 from tf_strategies.options import CommunicationOptions, Elastic
@@ -41,81 +40,12 @@ if TYPE_CHECKING:
     from tf_strategies.native.membership import Membership
     from tf_strategies.native.subgroup import Subcommunicator
 
-__all__ = ["ConnectedWorkers", "SingleWorker", "form_group"]
+__all__ = ["ConnectedWorkers", "form_group"]
 
 
 _END_SECONDS = 10.0
 _CLOSE_SECONDS = 20.0  # more than rank 0 waits for the others
 _POLL_SECONDS = 0.02
-
-
-class SingleWorker:
-    """A group of one worker. It uses no network, and does not load the native library."""
-
-    rank = 0
-    size = 1
-    may_have_others = False
-    hosts = ("here",)
-    timeout = math.inf
-    usable = True
-    is_newcomer = False
-    is_behind = False
-    generation: Optional[int] = None
-
-    def __init__(self, name: str = "worker 0") -> None:
-        self._name = name
-
-    def name_of(self, rank: int) -> str:
-        del rank
-        return self._name
-
-    def subgroup(self, ranks: Sequence[int]) -> Optional[WorkersOfSubgroup]:
-        del ranks
-        return self
-
-    failure = ""
-
-    def end_failures(self) -> None:
-        """Does nothing, because a single worker has no connections."""
-
-    def close(self) -> None:
-        """Does nothing, because a single worker has no connections."""
-
-    def all_reduce(
-        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
-    ) -> List[tf.Tensor]:
-        del name, layout, reduction
-        return list(tensors)
-
-    def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
-        del name, layout
-        return tensor
-
-    def all_to_all(
-        self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
-    ) -> Tuple[tf.Tensor, tf.Tensor]:
-        del name, layout
-        return tensor, lengths
-
-    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
-        del name, root
-        return tensor
-
-    @contextlib.contextmanager
-    def training(self) -> Iterator[Callable[[bool], bool]]:
-        yield lambda wanted: wanted
-
-    def stats(self) -> JsonObject:
-        return {"transport": "none", "bytes_sent": 0, "bytes_received": 0, "collectives": []}
-
-    def records(self) -> JsonObject:
-        return {"collectives": []}
-
-    def join(self, user: object) -> None:
-        """Does nothing, because a single worker has no connections."""
-
-    def leave(self, user: object) -> None:
-        """Does nothing, because a single worker has no connections."""
 
 
 class Reformed(NamedTuple):
@@ -156,18 +86,35 @@ class CommunicatorWorkers:
         self._ops = collective_ops
         self._communicator: Union[Communicator, Subcommunicator, Unconnected] = communicator
         self._names = names
-        self.rank: int = communicator.rank
-        self.size: int = communicator.size
         self.hosts = tuple(hosts)
         self.timeout = timeout
 
     is_newcomer = False
     is_behind = False
+    is_held = False
     generation: Optional[int] = None
 
     @property
+    def now(self) -> Place:
+        return Place(self._communicator.rank, self._communicator.size)
+
+    @property
+    def rank(self) -> int:
+        return self.now.rank
+
+    @property
+    def size(self) -> int:
+        return self.now.size
+
+    def rank_in_graph(self) -> Union[int, tf.Tensor]:
+        return self.now.rank
+
+    def size_in_graph(self) -> Union[int, tf.Tensor]:
+        return self.now.size
+
+    @property
     def may_have_others(self) -> bool:
-        return self.size > 1 or self.generation is not None
+        return self.now.size > 1 or self.generation is not None
 
     @property
     def usable(self) -> bool:
@@ -251,6 +198,8 @@ class ConnectedWorkers(CommunicatorWorkers):
         self.elastic = elastic
         self.generation = None if elastic is None else 0
         self._cluster = cluster
+        self._held = None if elastic is None else HeldPlace(lambda: self.now)
+        self._former: List[int] = []  # communicators of which functions may be used again
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._membership: Optional[Membership] = None
         first = membership.form_first(cluster, options, elastic)
@@ -274,6 +223,39 @@ class ConnectedWorkers(CommunicatorWorkers):
         CommunicatorWorkers.__init__(self, communicator, names, communicator.hosts, self.options.timeout)
 
     @property
+    def rank(self) -> int:
+        return (self.now if self._held is None else self._held.read()).rank
+
+    @property
+    def size(self) -> int:
+        return (self.now if self._held is None else self._held.read()).size
+
+    def rank_in_graph(self) -> Union[int, tf.Tensor]:
+        return self.now.rank if self._held is None else self._held.in_graph().rank
+
+    def size_in_graph(self) -> Union[int, tf.Tensor]:
+        return self.now.size if self._held is None else self._held.in_graph().size
+
+    @property
+    def is_held(self) -> bool:
+        return self._held is not None and (self._held.is_held or self._communicator.has_functions)
+
+    def reuse_functions(self, can: bool) -> None:
+        """Lets functions that were traced for former groups use this one from now on, or never again.
+
+        Args:
+            can: whether they can be used. It must be the same on all workers.
+        """
+        if self._held is None:
+            return
+        if can:
+            self._held.change()
+            self._communicator.stand_for(self._former)
+        else:
+            self._held = HeldPlace(lambda: self.now)
+            self._former = []
+
+    @property
     def can_reform(self) -> bool:
         """Whether the group has ended, and its workers form another one."""
         found = self._membership
@@ -282,7 +264,7 @@ class ConnectedWorkers(CommunicatorWorkers):
     def reform(self) -> Reformed:
         """Becomes the group that follows this one, which has ended. Blocks until it has formed.
 
-        Ranks and the size change. Functions that were traced before still use the last group.
+        Ranks and the size change. Functions that were traced before still use the last group, until `reuse_functions`.
 
         Raises:
             BootstrapError: this worker cannot go on.
@@ -292,6 +274,7 @@ class ConnectedWorkers(CommunicatorWorkers):
             raise BootstrapError("this worker has not joined the others")
         after = before.successor()
         at_exit.unregister(before.communicator.close_at_exit)
+        self._former.append(before.communicator.id)
         self._finalizer.detach()
         self._use(after)
         self.generation = (self.generation or 0) + 1

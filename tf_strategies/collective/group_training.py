@@ -53,6 +53,16 @@ class GroupTraining(LocalTraining):
     def name_variables(self, variables):
         self.extended.name_variables(variables)
 
+    @property
+    def replicas_now(self):
+        return self.extended.replicas_now
+
+    def replicas_in_graph(self):
+        return self.extended.replicas_in_graph()
+
+    def replica_now(self):
+        return self.extended.replica_now()
+
     def call(self, function, *args):
         with self._naming_lost_workers():
             return function(*args)
@@ -227,6 +237,19 @@ class GroupTraining(LocalTraining):
             yield
         finally:
             self._runs = ""
+
+    def may_reuse_functions(self, changed):
+        """Returns True if functions of this worker that were traced for the last group suit the present one.
+
+        Newcomers trace their functions together with the others. Functions of local steps and of scaled rates hold numbers of the
+        group that were read before.
+        """
+        is_plain = self._local_steps is None and not self._batch_is_per_worker
+        return is_plain and not changed.joined and not self._group.is_held
+
+    def reuse_functions(self, can):
+        """Lets functions that were traced for former groups be used; see `ConnectedWorkers.reuse_functions`."""
+        self._group.reuse_functions(can)
 
     def let_leave(self, ranks):
         """Ends the group, so that some workers leave it; see `ConnectedWorkers.let_leave`."""

@@ -79,7 +79,7 @@ class ReplicaReductions:
             ValueError: the value does not have this axis.
         """
         axis = checked_axis(value, axis)
-        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+        if not isinstance(value, tf.distribute.DistributedValues) and self._group.now.size == 1:
             return value
         return self._cross_device_ops._gather(value, destinations=self._placed(destinations), axis=axis)
 
@@ -107,7 +107,7 @@ class ReplicaReductions:
                 f"cannot reduce {value!r} with {reduce_op}: it is already the same on every replica; reduce what "
                 "`strategy.run` returned, or use ReduceOp.MEAN"
             )
-        if not isinstance(value, tf.distribute.DistributedValues) and self._group.size == 1:
+        if not isinstance(value, tf.distribute.DistributedValues) and self._group.now.size == 1:
             return self._reduce_single_value(reduce_op, value, destinations)
         return self._cross_device_ops.reduce(reduce_op, value, destinations=destinations)
 
@@ -128,7 +128,7 @@ class ReplicaReductions:
         reduced over all workers.
         """
         return (
-            self._group.size > 1
+            self._group.now.size > 1
             and reduce_op == tf.distribute.ReduceOp.MEAN
             and compat.is_sync_on_read_variable(value)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -67,13 +67,13 @@ class ReplicaRuns:
         self._count_rows: Optional[Callable[[tf.Tensor], None]] = None
         self.rows = BatchRows(group, len(devices))
         self.statistics = ReplicaStatistics(
-            replicas=lambda: self._replicas,
+            replicas=self._replicas_in_graph,
             may_have_others=lambda: group.may_have_others or len(devices) > 1,
             share=self.rows.share,
             sum_between_workers=sum_between_workers,
         )
         self._shared = SharedTensors()
-        who = {"replicas": lambda: self._replicas, "is_first": lambda: group.rank == 0}
+        who = {"replicas": lambda: self._replicas, "is_first": lambda: group.now.rank == 0}
         self._losses = LossMeans(shared=self._shared, **who)
         self._summed = WriteWarnings(
             variables=self._summed_metrics, fault=what_sets, message=summed_states.MESSAGE, **who
@@ -89,7 +89,10 @@ class ReplicaRuns:
 
     @property
     def _replicas(self) -> int:
-        return self._group.size * len(self._devices)
+        return self._group.now.size * len(self._devices)
+
+    def _replicas_in_graph(self) -> Union[int, tf.Tensor]:
+        return self._group.size_in_graph() * len(self._devices)
 
     def shared_by_all(self, results: Structure) -> Structure:
         """Notes that the results of a collective have the rows of all replicas, and returns them."""
@@ -153,6 +156,7 @@ class ReplicaRuns:
         def make_step() -> JointStep:
             return JointStep(
                 replicas=self._replicas,
+                replicas_in_graph=self._replicas_in_graph,
                 shares=self.rows.shares,
                 owns=lambda variable: isinstance(variable, tf.distribute.DistributedValues),
                 local_replica=self.rows.local_replica,
@@ -193,7 +197,7 @@ class ReplicaRuns:
         if not for_session:
             replicas_run_here()
         try:
-            with op_seeds_of_worker(self._group.rank), arrival:
+            with op_seeds_of_worker(self._group.now.rank), arrival:
                 watched = self.rows.watch(
                     self.statistics.watch(self._summed.watch(self._averaged.watch(fn))),
                     (args, kwargs),
@@ -234,4 +238,6 @@ class ReplicaRuns:
     def _run_on_only_device(
         self, fn: Callable[..., Structure], args: Sequence[Structure], kwargs: Kwargs
     ) -> Structure:
-        return run_on_only_device(self._strategy(), self._devices[0], fn, args, kwargs)
+        return run_on_only_device(
+            self._strategy(), self._devices[0], fn, args, kwargs, replica=self._group.now.rank
+        )

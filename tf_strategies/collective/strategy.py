@@ -10,8 +10,9 @@ from tf_strategies.collective.calls.subgroup import SubgroupCalls
 from tf_strategies.collective.exchange.agreement import require_agreement
 from tf_strategies.collective.exchange.communication_stats import CommunicationStats
 from tf_strategies.collective.extended import CollectiveAllReduceExtended
-from tf_strategies.collective.group import SingleWorker, form_group
+from tf_strategies.collective.group import form_group
 from tf_strategies.collective.group_training import GroupTraining
+from tf_strategies.collective.single_worker import SingleWorker
 from tf_strategies.compression import Compressor
 from tf_strategies.compression.base import checked_compressor
 from tf_strategies.errors import OptionsError

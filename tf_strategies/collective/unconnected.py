@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, FrozenSet, Iterator, Optional
+from typing import Callable, FrozenSet, Iterator, Optional, Sequence
 
 from tf_strategies.addresses import split_address
 from tf_strategies.cluster import Cluster
@@ -21,6 +21,7 @@ class Unconnected:
 
     usable = True
     has_failed = False
+    has_functions = False
     failure = ""
     epoch = 0
 
@@ -56,6 +57,9 @@ class Unconnected:
         return {"collectives": []}
 
     def step_ended(self) -> None:
+        """Does nothing."""
+
+    def stand_for(self, former: Sequence[int]) -> None:
         """Does nothing."""
 
     def report_failure(self, code: int, message: str, peer: int) -> None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import weakref
-from typing import Callable, ContextManager, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, ContextManager, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 import tensorflow as tf
 
 from tf_strategies.types import Json, JsonObject
 
-__all__ = ["Collectives", "ConnectedGroup", "WorkerGroup", "WorkersOfSubgroup"]
+__all__ = ["Collectives", "ConnectedGroup", "Place", "WorkerGroup", "WorkersOfSubgroup"]
+
+
+class Place(NamedTuple):
+    """The place of this worker in a group.
+
+    Attributes:
+        rank: its number, from 0.
+        size: the number of workers.
+    """
+
+    rank: int
+    size: int
 
 
 class Collectives(Protocol):
@@ -18,15 +30,27 @@ class Collectives(Protocol):
     `all_reduce`, `all_gather`, `all_to_all` and `broadcast` are collectives: all workers must make the same
     calls. Workers compare the names without digits, because Keras numbers layers, and compare `layout`
     exactly.
+
+    Where the workers can change, a function that was traced stays in use as long as it holds neither `rank` nor `size`.
     """
 
     @property
     def rank(self) -> int:
-        """This worker's number, from 0."""
+        """This worker's number, from 0. A function that reads it while it is traced holds it."""
 
     @property
     def size(self) -> int:
-        """The number of workers."""
+        """The number of workers. A function that reads it while it is traced holds it."""
+
+    @property
+    def now(self) -> Place:
+        """The rank and the size for what need not change with them: messages, and whether there are other workers."""
+
+    def rank_in_graph(self) -> Union[int, tf.Tensor]:
+        """Returns the rank. In a graph it is [] float64 and changes with the group, if the group can change."""
+
+    def size_in_graph(self) -> Union[int, tf.Tensor]:
+        """Returns the number of workers. In a graph it is [] float64 and changes with the group, if the group can change."""
 
     @property
     def may_have_others(self) -> bool:
@@ -81,6 +105,10 @@ class Collectives(Protocol):
 
 class WorkerGroup(Collectives, Protocol):
     """The interface of the workers that train together."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether functions hold the rank or the size, so that they cannot be used when the group has changed."""
 
     @property
     def is_newcomer(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple, Union
 
 import tensorflow as tf
 
-from tf_strategies.collective.worker_group import Collectives
+from tf_strategies.collective.worker_group import Collectives, Place
 
 __all__ = ["WorkersOfStep"]
 
@@ -36,7 +36,7 @@ class WorkersOfStep:
     @property
     def is_alone(self) -> bool:
         """Whether this worker takes the step without the others."""
-        return self._now.size < self._everyone.size
+        return self._now.now.size < self._everyone.now.size
 
     @property
     def rank(self) -> int:
@@ -45,6 +45,16 @@ class WorkersOfStep:
     @property
     def size(self) -> int:
         return self._now.size
+
+    @property
+    def now(self) -> Place:
+        return Place(self._everyone.now.rank, self._now.now.size)
+
+    def rank_in_graph(self) -> Union[int, tf.Tensor]:
+        return self._everyone.rank_in_graph()
+
+    def size_in_graph(self) -> Union[int, tf.Tensor]:
+        return self._now.size_in_graph()
 
     @property
     def may_have_others(self) -> bool:

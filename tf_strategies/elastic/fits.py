@@ -70,6 +70,12 @@ class Reformable(Leavable, Protocol):
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
 
+    def may_reuse_functions(self, changed: Changed) -> bool:
+        """Returns True if functions of this worker that were traced for the last group suit the present one."""
+
+    def reuse_functions(self, can: bool) -> None:
+        """Lets functions that were traced for former groups use this one from now on, or never again."""
+
     def begin_local_steps_again(self, models: Sequence[Model]) -> None:
         """Notes that models are put back to an average."""
 
@@ -260,12 +266,13 @@ class _Fit(Generic[Seed]):
 
     def begin_again(self, reformed: Changed) -> None:
         """Prepares the next attempt. A collective."""
-        epoch = self._meet()
+        epoch, reuses = self._meet(self._took_step and self._strategy.may_reuse_functions(reformed))
+        self._strategy.reuse_functions(reuses)
         self._memory.continues = True
         self._took_step = False
         self._replay.rewind()
         self._drawn = 0
-        forget_loops(self._model)
+        forget_loops(self._model, keeps_functions=reuses)
         self._strategy.begin_local_steps_again([self._model])
         if self._strategy.rank == 0:
             self._continue_files(epoch)
@@ -279,14 +286,19 @@ class _Fit(Generic[Seed]):
         for file, appends in self._appends:  # the first change last
             file.append = appends
 
-    def _meet(self) -> int:
-        """Compares with the other workers in which `fit` they are, and which seeds each has drawn. Returns the epoch."""
+    def _meet(self, may_reuse: bool) -> Tuple[int, bool]:
+        """Compares with the other workers in which `fit` they are, and which seeds each has drawn.
+
+        Returns the epoch, and whether the functions of all workers can be used again.
+        """
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
         seeds = None if self._is_new else self._seeds
         facts = of_the_same_call(
-            self._strategy, self._number, [epoch, self._random_state, seeds, self._strategy.began_with]
+            self._strategy,
+            self._number,
+            [epoch, self._random_state, seeds, self._strategy.began_with, may_reuse],
         )
-        epochs, states, drawn, began_with = zip(*facts)
+        epochs, states, drawn, began_with, reuse = zip(*facts)
         if not any(each is not None for each in drawn):
             raise BootstrapError(
                 "no worker is left that has taken a step of this fit; start all workers again"
@@ -304,7 +316,7 @@ class _Fit(Generic[Seed]):
                 f"{self.name} has drawn other random numbers before fit than {self._strategy.name_of(first)}, so it would read "
                 "the data in another order and cannot join; do before fit the same on every worker, whenever it starts"
             )
-        return int(max(epochs))
+        return int(max(epochs)), all(reuse)
 
     def _continue_files(self, epoch: int) -> None:
         for each in _listed(self._callbacks):

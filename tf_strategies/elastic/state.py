@@ -239,6 +239,7 @@ class ElasticState:
             self._commits = facts["epoch"]
             for name, value in json.loads(facts["values"]).items():
                 setattr(self, name, value)
+            self._group.reuse_functions(False)
             strategy.begin_local_steps_again(self._models)
             for model in self._models:
                 forget_loops(model)

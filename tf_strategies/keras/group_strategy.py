@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Callable, ContextManager, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, ContextManager, List, Optional, Sequence, Union
 
 from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
 from tf_strategies.keras.fit_types import Dataset
@@ -26,6 +26,19 @@ class GroupStrategy(WorkerStrategy):
     def replicas(self) -> int:
         """The number of replicas of all workers. Within a step of `fit`, `num_replicas_in_sync` is 1 instead."""
         return int(self.extended._num_replicas_in_sync)
+
+    @property
+    def replicas_now(self) -> int:
+        """The same, for what need not change with it in a graph: messages, and whether there are several replicas."""
+        return self.replicas
+
+    def replica_now(self) -> int:
+        """Returns the number of the running replica, for what need not change with the group in a graph, such as seeds."""
+        return 0
+
+    def replicas_in_graph(self) -> Union[int, tf.Tensor]:
+        """Returns the same number. In a graph it is [] float64 and changes with the group, if the group can change."""
+        return self.replicas
 
     @property
     def batch_is_per_worker(self) -> bool:
@@ -146,4 +159,4 @@ class GroupStrategy(WorkerStrategy):
 def group_of(model: Optional[Model]) -> Optional[GroupStrategy]:
     """Returns the strategy of a model if it has several replicas, otherwise None."""
     strategy = getattr(model, "distribute_strategy", None)
-    return strategy if isinstance(strategy, GroupStrategy) and strategy.replicas > 1 else None
+    return strategy if isinstance(strategy, GroupStrategy) and strategy.replicas_now > 1 else None

@@ -91,7 +91,7 @@ def compute_average_loss(original: Callable[..., tf.Tensor], keras: ModuleType) 
 def _several_replicas() -> bool:
     """Returns True if the model's rows are split between replicas, also in a step that this worker takes by itself."""
     strategy = tf.distribute.get_strategy()
-    return isinstance(strategy, GroupStrategy) and strategy.replicas > 1
+    return isinstance(strategy, GroupStrategy) and strategy.replicas_now > 1
 
 
 def _variables(step: JointStep, sources: Structure) -> Optional[List[tf.Variable]]:

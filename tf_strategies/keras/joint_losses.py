@@ -209,7 +209,7 @@ def _correction(divisor: tf.Tensor) -> tf.Tensor:
         inverse = step.factor_of_sums()
     else:
         share = _strategy().share_of_batch()
-        replicas = float(_strategy().replicas)
+        replicas = _strategy().replicas_in_graph()
         inverse = replicas if share is None else tf.math.divide_no_nan(tf.cast(replicas, share.dtype), share)
     return tf.math.divide_no_nan(divisor, total) * tf.cast(inverse, divisor.dtype)
 
@@ -232,7 +232,8 @@ def _weight_in_loop(strategy: GroupStrategy) -> Union[float, tf.Tensor]:
     The weights of all replicas add up to 1.
     """
     share = strategy.share_of_batch()
-    return 1.0 / strategy.replicas if share is None else share / strategy.replicas
+    replicas = strategy.replicas_in_graph()
+    return 1.0 / replicas if share is None else share / replicas
 
 
 def _in_loops(original: _OfLoss, operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> _OfLoss:
@@ -296,7 +297,7 @@ def _warn_of_scalar(values: TensorLike) -> None:
         "for losses such as Dice or contrastive losses, which compare the rows of a batch with each other: %s",
         name,
         "one for the whole batch" if _is_scalar(values) else f"{values.shape[0]}",
-        strategy.replicas if step is None else step.replicas,
+        strategy.replicas_now if step is None else step.replicas,
         _ELSEWHERE if _adds_up_gradients_alone() else _JOINT_ROWS,
     )
 
@@ -319,7 +320,7 @@ def _strategy() -> Optional[GroupStrategy]:
     if tf.distribute.in_cross_replica_context():
         return None
     strategy = tf.distribute.get_strategy()
-    if not isinstance(strategy, GroupStrategy) or strategy.replicas == 1:
+    if not isinstance(strategy, GroupStrategy) or strategy.replicas_now == 1:
         return None
     return strategy
 

@@ -33,7 +33,8 @@ class JointStep:
     """Holds the state that the replicas of one step share.
 
     Args:
-        replicas: the number of replicas of all workers.
+        replicas: the number of replicas of all workers, when the step is traced.
+        replicas_in_graph: returns this number for use in a graph; None if it never changes.
         shares: returns, for each local replica, its weight times `replicas` ([] float64), or None where all replicas have
             the same number of rows. The first call in a step is a collective.
         are_copied: returns whether all replicas have the same rows, of which one counts them ([] bool); None if they never do.
@@ -58,6 +59,7 @@ class JointStep:
         self,
         *,
         replicas: int,
+        replicas_in_graph: Optional[Callable[[], Union[int, tf.Tensor]]] = None,
         shares: Callable[[], Optional[List[tf.Tensor]]],
         owns: Callable[[tf.Variable], bool],
         local_replica: Callable[[], int],
@@ -76,6 +78,7 @@ class JointStep:
         results: Callable[[], Optional[StepResults]] = lambda: None,
     ) -> None:
         self.replicas = replicas
+        self._replicas_in_graph = replicas_in_graph or (lambda: replicas)
         self.postpones = postpones
         self.owns = owns
         self.look_at_loss = look_at_loss
@@ -138,7 +141,8 @@ class JointStep:
     def weight(self) -> Union[float, tf.Tensor]:
         """Returns the weight of the calling replica: its rows divided by the rows of all replicas."""
         share = self.share()
-        return 1.0 / self.replicas if share is None else share / self.replicas
+        replicas = self._replicas_in_graph()
+        return 1.0 / replicas if share is None else share / replicas
 
     def weight_of_gradients(self) -> Union[float, tf.Tensor]:
         """Returns the weight of the calling replica's gradients; call it when its losses are known."""
@@ -159,8 +163,9 @@ class JointStep:
         """
         share = self.share()
         if share is None:
-            return self._unless_copied(float(self.replicas))
-        return self._unless_copied(tf.math.divide_no_nan(tf.cast(self.replicas, share.dtype), share))
+            return self._unless_copied(1.0 * self._replicas_in_graph())
+        replicas = tf.cast(self._replicas_in_graph(), share.dtype)
+        return self._unless_copied(tf.math.divide_no_nan(replicas, share))
 
     def _unless_copied(self, value: Union[float, tf.Tensor]) -> Union[float, tf.Tensor]:
         """Returns the value, or 1 if all replicas have the same rows."""
@@ -226,7 +231,8 @@ class JointStep:
             return list(parts)
         shares = self._shares()
         weights = [1.0 if shares is None else share for share in shares or [None] * len(parts)]
-        return [times(part, weight / self.replicas) for part, weight in zip(parts, weights)]
+        replicas = self._replicas_in_graph()
+        return [times(part, weight / replicas) for part, weight in zip(parts, weights)]
 
     def _as_part_of_logs(self, value: object) -> object:
         if not isinstance(value, tf.Tensor) or self.replicas == 1 or self._is_agreed(value):
@@ -236,8 +242,8 @@ class JointStep:
             return value
         share = self.share()
         if share is None:
-            return value / self.replicas if self._sums_logs else value
-        share = tf.cast(share / self.replicas if self._sums_logs else share, value.dtype)
+            return value / tf.cast(self._replicas_in_graph(), value.dtype) if self._sums_logs else value
+        share = tf.cast(share / self._replicas_in_graph() if self._sums_logs else share, value.dtype)
         return tf.where(share > 0, value * share, tf.zeros_like(value))
 
 

@@ -86,7 +86,7 @@ def predict_on_batch(original: Callable[..., Structure], keras: ModuleType) -> C
     @functools.wraps(original)
     def predict_split(self: Model, x: Structure) -> Structure:
         strategy = self.distribute_strategy
-        if isinstance(strategy, GroupStrategy) and strategy.replicas > 1:
+        if isinstance(strategy, GroupStrategy) and strategy.replicas_now > 1:
             (x,) = strategy.call(own_rows, strategy, (x,))
         return original(self, x)
 
@@ -236,7 +236,7 @@ def _split_between_workers(
 
     The `..._on_batch` methods of Keras 3 give the whole batch to every replica, those of Keras 2 split it.
     """
-    if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas == 1:
+    if isinstance(data, (tf.distribute.DistributedIterator, tf.data.Iterator)) or strategy.replicas_now == 1:
         return data
     # The functions of Keras before 3.7 are tf.functions, which would trace any other iterator each time.
     if hasattr(function, "get_concrete_function"):

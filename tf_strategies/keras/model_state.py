@@ -150,9 +150,20 @@ def build_optimizer(model: Model) -> None:
         build(model.trainable_variables)
 
 
-def forget_loops(model: Model) -> None:
-    """Makes the model trace the functions of its loops again, and split its validation data again."""
-    model.train_function = model.test_function = model.predict_function = None
+def forget_loops(model: Model, *, keeps_functions: bool = False) -> None:
+    """Makes the model split its validation data again, and trace the functions of its loops again.
+
+    Args:
+        model: the model.
+        keeps_functions: whether the functions of training and evaluation, if there are any, stay as they are.
+    """
+    model.predict_function = None
+    if keeps_functions:
+        for function in (model.train_function, model.test_function):
+            if function is not None:
+                function.generation = model.distribute_strategy.generation
+    else:
+        model.train_function = model.test_function = None
     if getattr(model, "_eval_data_handler", None) is not None:
         model._eval_data_handler = None
     if getattr(model, "_eval_epoch_iterator", None) is not None:

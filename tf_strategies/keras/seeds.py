@@ -55,7 +55,7 @@ def _replica() -> int:
         return 0
     if not isinstance(context.strategy, GroupStrategy):
         return context.strategy.rank
-    return int(tf.get_static_value(context.replica_id_in_sync_group))
+    return context.strategy.replica_now()
 
 
 def spread(replica: int) -> int:

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
@@ -246,6 +247,21 @@ class Communicator:
             RuntimeError: the graph has too many collectives.
         """
         return self._instances.next(name, count)
+
+    @property
+    def has_functions(self) -> bool:
+        """True if functions have collectives whose numbers depend on what was traced before; see `InstanceNumbers`."""
+        return self._instances.has_functions
+
+    def stand_for(self, former: Sequence[int]) -> None:
+        """Lets operations that were made for closed communicators use this one, until it is closed.
+
+        Args:
+            former: their ids.
+        """
+        for each in former:
+            core.also_call(each, self.id)
+            _by_id[each] = self
 
     def exchange(self, payload: JsonObject, *, what: str) -> list[JsonObject]:
         """Gathers a small JSON object from every worker over the control plane; see `ControlPlane.exchange`."""

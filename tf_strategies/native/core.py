@@ -178,6 +178,11 @@ def close(communicator: int) -> None:
     _core().tfs_communicator_close(ctypes.c_int64(communicator))
 
 
+def also_call(former: int, communicator: int) -> None:
+    """Lets operations that were made for `former`, which is closed, use the communicator."""
+    _core().tfs_communicator_also_call(ctypes.c_int64(former), ctypes.c_int64(communicator))
+
+
 def abort(communicator: int, code: int, message: str) -> None:
     _core().tfs_communicator_abort(ctypes.c_int64(communicator), int(code), utf8(message))
 

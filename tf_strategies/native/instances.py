@@ -32,6 +32,9 @@ class InstanceNumbers:
       numbers from the last one down, by its name and its place among the functions of that name in the graph. So it gets the
       same numbers if one worker traces both again. A graph may call two functions that have the same numbers, or one function
       twice. Such calls run in the order of the program, because each writes one variable.
+
+    Attributes:
+        has_functions: whether graphs have numbers that depend on other graphs, as those of functions and of graphs beside others.
     """
 
     def __init__(self) -> None:
@@ -46,6 +49,7 @@ class InstanceNumbers:
         self._in_functions: dict[tuple[str, int, int, str, int], int] = {}
         self._first_in_functions = _GRAPH_INSTANCES
         self._calls: tf.Variable | None = None  # counts the calls of functions with collectives
+        self.has_functions = False
 
     def next(self, name: str, count: int) -> int:
         """Returns the number of the next collective and reserves the count - 1 numbers after it.
@@ -64,9 +68,10 @@ class InstanceNumbers:
         if function is not None:
             self._order_calls()
         with self._lock:
+            graph = _outermost_graph()
+            self.has_functions |= function is not None or hasattr(graph, _BESIDE_OTHERS)
             if function is not None:
                 return self._next_of_function(function, caller, name, count)
-            graph = _outermost_graph()
             first = self._counts.get(graph, 0)
             self._counts[graph] = first + count
             if hasattr(graph, _BESIDE_OTHERS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Callable, List, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -19,9 +19,14 @@ def make_rows() -> Tuple[np.ndarray, np.ndarray]:
     return x, (x.sum(axis=1, keepdims=True) + 1).astype(np.float32)
 
 
+ON_TRACE: List[Callable[[], None]] = []
+
+
 def label(labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
-    """A metric that is the mean label: it tells whether an epoch has counted each row once."""
+    """A metric that is the mean label: it tells whether an epoch has counted each row once. Calls `ON_TRACE`."""
     del predictions
+    for call in ON_TRACE:
+        call()
     return labels
 
 

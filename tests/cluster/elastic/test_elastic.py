@@ -22,18 +22,20 @@ _SECONDS = 120
 
 
 @pytest.mark.parametrize(
-    ("size", "faults"),
+    ("size", "faults", "data"),
     [
-        pytest.param(3, {1: ["kill", 12]}, marks=[pytest.mark.keras, pytest.mark.quick]),
-        pytest.param(3, {0: ["kill", 12]}, marks=pytest.mark.any_line),
-        pytest.param(3, {2: ["kill", "validation"]}, marks=pytest.mark.any_line),
-        pytest.param(5, {3: ["kill", 12], 1: ["kill", "forming"]}, marks=pytest.mark.any_line),
-        pytest.param(4, {1: ["raise", 1]}, marks=pytest.mark.any_line),
-        pytest.param(2, {1: ["kill", "end"]}, marks=pytest.mark.any_line),
+        pytest.param(3, {1: ["kill", 12]}, "arrays", marks=[pytest.mark.keras, pytest.mark.quick]),
+        pytest.param(3, {0: ["kill", 12]}, "holding", marks=pytest.mark.any_line),
+        pytest.param(3, {2: ["kill", "validation"]}, "arrays", marks=pytest.mark.any_line),
+        pytest.param(5, {3: ["kill", 12], 1: ["kill", "forming"]}, "arrays", marks=pytest.mark.any_line),
+        pytest.param(4, {1: ["raise", 1]}, "arrays", marks=pytest.mark.any_line),
+        pytest.param(2, {1: ["kill", "end"]}, "arrays", marks=pytest.mark.any_line),
     ],
 )
-def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, Any], tmp_path: Path) -> None:
-    job = Job(tmp_path, size, "arrays", faults)
+def test_the_others_train_on_with_the_same_result(
+    size: int, faults: Dict[int, Any], data: str, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, size, data, faults)
     workers = job.run()
     for result in job.results(workers):
         require_expected(result)
@@ -51,6 +53,9 @@ def test_the_others_train_on_with_the_same_result(size: int, faults: Dict[int, A
         )
     if "end" in faults[max(faults)]:
         return
+    traces_again = data == "holding" or ["raise", 1] in faults.values()
+    for worker in survivors:
+        assert ("traced" in worker.log().partition(" trains on with rank ")[2]) == traces_again
     times = [seconds_to_next_batch(worker, workers[max(faults)]) for worker in survivors]
     assert statistics.median(times) < (30 if len(faults) > 1 else 10), (
         times

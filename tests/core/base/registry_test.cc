@@ -24,6 +24,19 @@ TEST(RegistryTest, FindsWhatWasAddedUntilItIsRemoved) {
   EXPECT_GT(registry.Add(std::make_shared<int>(3)), second);
 }
 
+TEST(RegistryTest, FurtherIdsNameAnObjectUntilItIsRemoved) {
+  auto& registry = Registry<int>::Get();
+  const int64_t former = registry.Add(std::make_shared<int>(1));
+  registry.Remove(former);
+  const int64_t present = registry.Add(std::make_shared<int>(2));
+  registry.AlsoCall(former, present);
+  EXPECT_EQ(*registry.Find(former), 2);
+  EXPECT_EQ(*registry.Remove(present), 2);
+  EXPECT_EQ(registry.Find(former), nullptr);
+  registry.AlsoCall(former, present);
+  EXPECT_EQ(registry.Find(former), nullptr);
+}
+
 struct Counted {
   ~Counted() { ++destroyed; }
   static inline int destroyed = 0;

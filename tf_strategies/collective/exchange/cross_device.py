@@ -68,7 +68,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         Args:
             device: the first device of this worker.
         """
-        has_work = self._group.size > 1 or self.compressed is not None
+        has_work = self._group.now.size > 1 or self.compressed is not None
         if not has_work or not is_gpu(device):
             return
         from tf_strategies.native.gpus import use_gpus
@@ -83,7 +83,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         # TensorFlow returns values unchanged if this number is 1. With 2 or more it calls
         # `batch_reduce_implementation`, which merges the rows of IndexedSlices and compresses gradients, also
         # for a single worker.
-        return max(self._group.size, 2)
+        return max(self._group.now.size, 2)
 
     def reduce_implementation(self, reduce_op, per_replica_value, destinations, options):
         del options
@@ -109,7 +109,8 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
             self._sum_over_all(local) if self.compressed is None else self.compressed.sums(local, variables)
         )
         if reduce_op == tf.distribute.ReduceOp.MEAN:
-            counts = [len(value.values) * self._group.size for value in values]
+            workers = self._group.size_in_graph()
+            counts = [len(value.values) * workers for value in values]
             sums = [_divide(total, count) for total, count in zip(sums, counts)]
         elif reduce_op != tf.distribute.ReduceOp.SUM:
             raise ValueError(f"reduce_op must be ReduceOp.SUM or ReduceOp.MEAN; got {reduce_op}")
@@ -126,7 +127,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         values = [tf.convert_to_tensor(value) for value in per_replica_value.values]
         with tf.device(HOST):
             local = tf.concat(values, axis) if len(values) > 1 else tf.identity(values[0])
-            if self._group.size > 1:
+            if self._group.now.size > 1:
                 local = _swap_axes(self._group.all_gather(_swap_axes(local, axis), name="gather"), axis)
         return compat.place(local, destinations, always_mirrored=True)
 
@@ -136,7 +137,7 @@ class CollectiveCrossDeviceOps(tf.distribute.CrossDeviceOps):
         Slices of small tables are sent in the packs of the tensors.
         """
         sums = list(values)
-        if self._group.size == 1:
+        if self._group.now.size == 1:
             return sums
         sparse = [i for i, value in enumerate(sums) if isinstance(value, tf.IndexedSlices)]
         small = [i for i in sparse if is_small_table(sums[i]) and sums[i].values.dtype in _ON_THE_WIRE]
@@ -215,11 +216,11 @@ def _holds_variables(value: tf.distribute.DistributedValues) -> bool:
     return any(compat.whole_variable(part) is not None for part in value.values)
 
 
-def _divide(total, count: int):
+def _divide(total, count: Union[int, tf.Tensor]):
     if isinstance(total, tf.IndexedSlices):
         return tf.IndexedSlices(_divide(total.values, count), total.indices, total.dense_shape)
     with tf.device(total.device):
-        return total / count
+        return total / tf.cast(count, total.dtype)
 
 
 def _to_wire_dtype(tensor: tf.Tensor) -> tf.Tensor:

@@ -83,7 +83,8 @@ class SparseExchange:
     def _rows_of_everyone(self, tables: Sequence[tf.IndexedSlices]) -> tf.Tensor:
         """Returns the number of rows of each worker and table, [workers, tables] int64."""
         mine = tf.stack([tf.size(table.indices, out_type=tf.int64) for table in tables])
-        alone = tf.one_hot(self._group.rank, self._group.size, dtype=tf.int64)[:, tf.newaxis] * mine
+        alone = tf.one_hot(self._rank(), tf.cast(self._group.size_in_graph(), tf.int32), dtype=tf.int64)
+        alone = alone[:, tf.newaxis] * mine
         return self._group.all_reduce([alone], name="rows", layout=_layout(tables))[0]
 
     def _goes_dense(self, table: tf.IndexedSlices, rows: tf.Tensor) -> Union[bool, tf.Tensor]:
@@ -101,7 +102,7 @@ class SparseExchange:
         """
         columns = [part for table in tables for part in (table.indices, table.values)]
         kept = tf.repeat(kept, 2, axis=1)
-        mine = kept[self._group.rank]
+        mine = tf.gather(kept, self._rank())
         message = tf.concat([_to_bytes(column[: mine[i]]) for i, column in enumerate(columns)], 0)
         everyone = tf.cond(
             tf.reduce_any(kept > 0),
@@ -109,16 +110,19 @@ class SparseExchange:
             lambda: message,
         )
         bytes_a_row = tf.stack([tf.cast(_bytes_a_row(column), tf.int64) for column in columns])
-        parts = tf.split(everyone, tf.reshape(kept * bytes_a_row, [-1]), num=self._group.size * len(columns))
+        lengths = tf.reshape(kept * bytes_a_row, [-1])
+        parts = tf.RaggedTensor.from_row_lengths(everyone, lengths, validate=False)
         rows = tf.reduce_sum(kept, axis=0)
         whole = [
-            _from_bytes(tf.concat(parts[i :: len(columns)], 0), rows[i], column)
-            for i, column in enumerate(columns)
+            _from_bytes(_every(parts, len(columns), i), rows[i], column) for i, column in enumerate(columns)
         ]
         return [
             tf.IndexedSlices(values, indices, table.dense_shape)
             for indices, values, table in zip(whole[::2], whole[1::2], tables)
         ]
+
+    def _rank(self) -> tf.Tensor:
+        return tf.cast(self._group.rank_in_graph(), tf.int32)
 
     def _total(
         self, mine: tf.IndexedSlices, goes_dense: Union[bool, tf.Tensor], gathered: tf.IndexedSlices
@@ -145,6 +149,11 @@ def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
         f"{table.values.dtype.name}{list(table.values.shape[1:])} by {table.indices.dtype.name}"
         for table in tables
     )
+
+
+def _every(parts: tf.RaggedTensor, step: int, first: int) -> tf.Tensor:
+    """Returns every `step`-th part, from the first of them, as one vector."""
+    return tf.gather(parts, tf.range(first, parts.nrows(), step)).flat_values
 
 
 def _bytes_a_row(column: tf.Tensor) -> Union[int, tf.Tensor]:

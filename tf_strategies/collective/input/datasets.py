@@ -77,6 +77,7 @@ class DatasetDistributor:
             input_workers,
             strategy,
             watch=watch,
+            tells_rows=self._group.generation is None,
             num_replicas_in_sync=self._context.num_replicas_in_sync,
             input_context=self._context,
             options=options,

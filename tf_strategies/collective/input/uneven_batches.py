@@ -118,7 +118,7 @@ class BatchRows:
         with tf.device("/device:CPU:0"):
             rows = [tf.cast(self._count(replica), tf.float64) for replica in range(self._local_replicas)]
             everywhere = self._group.all_reduce([tf.add_n(rows)], name=ROWS)[0]
-            replicas = self._group.size * self._local_replicas
+            replicas = self._group.size_in_graph() * self._local_replicas
             shares = [_share(count * replicas, everywhere) for count in rows]
         self._shares.append((graph, shares))
         return shares
@@ -201,6 +201,8 @@ class BatchRows:
 
     def local_replica(self) -> int:
         """Returns the local number of the replica that runs on this thread."""
+        if self._local_replicas == 1:
+            return 0
         everywhere = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(everywhere)) % self._local_replicas
 

@@ -59,7 +59,7 @@ def _share_strings(group: WorkerGroup, value: tf.Tensor, name: str) -> tf.Tensor
     lengths = group.broadcast(tf.strings.length(value), name)
     row_lengths = tf.reshape(lengths, [-1])
     total = tf.reduce_sum(row_lengths)
-    if group.rank == 0:
+    if group.now.rank == 0:
         text = tf.strings.reduce_join(tf.reshape(value, [-1]))
         codes = tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
     else:

@@ -11,7 +11,7 @@ are not averaged.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -28,7 +28,7 @@ class ReplicaStatistics:
     """Records the statistics that replicas write, and averages them.
 
     Args:
-        replicas: returns the number of all replicas.
+        replicas: returns the number of all replicas, for use in a graph.
         may_have_others: returns whether there are several replicas, or more may come.
         share: returns, in a replica function, the replica's rows divided by the mean over all replicas, []
             float64; None if always 1.
@@ -38,7 +38,7 @@ class ReplicaStatistics:
     def __init__(
         self,
         *,
-        replicas: Callable[[], int],
+        replicas: Callable[[], Union[int, tf.Tensor]],
         may_have_others: Callable[[], bool],
         share: Callable[[], Optional[tf.Tensor]],
         sum_between_workers: Callable[[Sequence[tf.Tensor]], List[tf.Tensor]],
@@ -103,7 +103,7 @@ class ReplicaStatistics:
         assigned = []
         sums = self._sum_between_workers([self._local_sum(variable) for variable in variables])
         for variable, total in zip(variables, sums):
-            mean = tf.cast(total / self._replicas(), variable.dtype)
+            mean = tf.cast(total / tf.cast(self._replicas(), total.dtype), variable.dtype)
             for part in variable.values:
                 with tf.device(part.device):
                     assigned.append(part.assign(mean, read_value=False))
