@@ -83,6 +83,10 @@ class _SplitDataset(private.DistributedDataset):
     def _make_rebatch_fn(self, dataset, *args, **kwargs):
         return super()._make_rebatch_fn(self._unwatched, *args, **kwargs)
 
+    def count_iterator(self):
+        """Makes an iterator that nobody reads, which a dataset that shuffles counts. One for devices would take longer."""
+        iter(self._cloned_datasets[0])
+
 
 class _DatasetOfAnyRows(private.UnaryUnchangedStructureDataset):
     """A dataset itself, but functions that are traced with it suit any number of rows."""

@@ -45,7 +45,7 @@ class ReplayedDataset:
             return self._make()
         number, taken, after, rest = self._goal
         while self.created + 1 < number - after:
-            self._make()
+            self._count()
         if after:
             self._goal = (number, taken, after - 1, rest)
             return self._make()
@@ -56,6 +56,15 @@ class ReplayedDataset:
             tf.function(_drop)(iterator, tf.constant(taken, tf.int64))
             self.taken = taken
         return iterator
+
+    def _count(self) -> None:
+        """Does the same as `_make`, for an iterator that nobody reads."""
+        if not hasattr(self._dataset, "count_iterator"):
+            self._make()
+            return
+        self.created += 1
+        self.taken = 0
+        self._dataset.count_iterator()
 
     def _make(self, dataset: Optional[Dataset] = None) -> BatchIterator:
         self.created += 1
