@@ -12,13 +12,13 @@ import tf_strategies as tfs
 __all__ = ["on_cpus", "require_equal_everywhere"]
 
 
-def on_cpus(replicas: int, logical: int | None = None) -> tfs.CollectiveAllReduceStrategy:
+def on_cpus(replicas: int, logical: int | None = None, **arguments: Any) -> tfs.CollectiveAllReduceStrategy:
     """The strategy with so many replicas in this process, each on a CPU of its own, of `logical` that there are."""
     count = replicas if logical is None else logical
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * count
     )
-    return tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(replicas)])
+    return tfs.CollectiveAllReduceStrategy(devices=[f"CPU:{index}" for index in range(replicas)], **arguments)
 
 
 def require_equal_everywhere(strategy: Any, numbers: Iterable[Any], finite: bool = True) -> None:

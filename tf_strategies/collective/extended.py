@@ -107,7 +107,10 @@ class CollectiveAllReduceExtended(compat.MirroredExtended):
         return self._workers.size_in_graph() * len(self._devices)
 
     def _in_multi_worker_mode(self) -> bool:
-        return self._workers.may_have_others
+        # One worker that is left has the data and functions of several, so that it can use those that it has traced. Functions of
+        # several local replicas are traced again.
+        may_have_others = self._workers.may_have_others and len(self._devices) == 1
+        return may_have_others or self._workers.now.size > 1
 
     # KerasTuner uses these attributes of MultiWorkerMirroredStrategy to name a worker's temporary folder.
     @property

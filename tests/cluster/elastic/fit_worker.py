@@ -1,19 +1,20 @@
 """One worker of test_elastic.py: `fit` with a fault on some workers, given as JSON.
 
-    {"data": "arrays" | "holding" | "shuffled" | "unknown" | "unseeded" | "generator" | "from_generator" | "callback_list",
-     "folder": PATH, "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]},
+    {"data": "arrays" | "holding" | "replicas" | "shuffled" | "unknown" | "unseeded" | "generator" | "from_generator" |
+     "callback_list", "folder": PATH, "faults": {"RANK": ["kill" | "terminate" | "stop" | "raise" | "cut" | "mute", MOMENT]},
      "meet": BATCH or 0, "wrong": "", "backup": PATH or "", "save_freq": "epoch" or BATCHES}
 
 MOMENT is the number of a training batch, from 1, "validation", "end" of `fit`, "saving": while the chief writes a backup, or
 "forming": while the survivors of another fault form a group. With "meet", all wait from this batch of `fit` on until those
 have joined that have started again, with the argument "again". These do something "wrong": have "rows" in another order, other
 "batches", another "model", or an "exception". With "backup", a folder in which "{rank}" stands for the rank, training is saved.
-"holding" is "arrays" for a `train_step` that reads the size of the group while it is traced. Prints each trace, each finished
-batch, and the results as one line of JSON.
+"holding" is "arrays" for a `train_step` that reads the size of the group while it is traced, and "replicas" for two replicas in
+each worker. Prints each trace, each finished batch, and the results as one line of JSON.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -26,6 +27,7 @@ import tf_strategies as tfs
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, ON_TRACE, make_model, make_rows, make_schedule
 from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 from tests.support.processes import wait_until
+from tests.support.replicas import on_cpus
 from tf_strategies.native.membership import Membership
 
 HOST_FAULTS = ("cut", "mute")
@@ -91,7 +93,7 @@ class Meeting(tf.keras.callbacks.Callback):
 
 def data(kind: str) -> Dict[str, Any]:
     x, y = make_rows()
-    if kind in ("arrays", "holding", "callback_list"):
+    if kind in ("arrays", "holding", "replicas", "callback_list"):
         return {"x": x, "y": y, "batch_size": BATCH, "shuffle": False}
     if kind == "shuffled":
         return {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=3).batch(BATCH)}
@@ -153,7 +155,8 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     if plan["data"] != "unseeded":
         tf.keras.utils.set_random_seed(1)
     options = tfs.CommunicationOptions(timeout=60)
-    strategy = tfs.CollectiveAllReduceStrategy(options, elastic=tfs.Elastic())
+    make = functools.partial(on_cpus, 2) if plan["data"] == "replicas" else tfs.CollectiveAllReduceStrategy
+    strategy = make(communication_options=options, elastic=tfs.Elastic())
     size = (lambda: strategy.size) if plan["data"] == "holding" else (lambda: "")
     ON_TRACE.append(lambda: print("traced", size(), flush=True))
     with strategy.scope():
