@@ -110,16 +110,26 @@ class SparseExchange:
             lambda: message,
         )
         bytes_a_row = tf.stack([tf.cast(_bytes_a_row(column), tf.int64) for column in columns])
-        lengths = tf.reshape(kept * bytes_a_row, [-1])
-        parts = tf.RaggedTensor.from_row_lengths(everyone, lengths, validate=False)
+        parts = self._parts(everyone, tf.reshape(kept * bytes_a_row, [-1]), len(columns))
         rows = tf.reduce_sum(kept, axis=0)
         whole = [
-            _from_bytes(_every(parts, len(columns), i), rows[i], column) for i, column in enumerate(columns)
+            _from_bytes(tf.concat(parts[i :: len(columns)], 0), rows[i], column)
+            for i, column in enumerate(columns)
         ]
         return [
             tf.IndexedSlices(values, indices, table.dense_shape)
             for indices, values, table in zip(whole[::2], whole[1::2], tables)
         ]
+
+    def _parts(self, everyone: tf.Tensor, lengths: tf.Tensor, columns: int) -> List[tf.Tensor]:
+        """Returns the bytes of each worker's columns, given their lengths.
+
+        A function that stays in use when workers are lost has empty parts for them. If workers join, it is traced again.
+        """
+        number = self._group.now.size * columns
+        if isinstance(self._group.size_in_graph(), tf.Tensor):
+            lengths = tf.concat([lengths, tf.zeros([number - tf.size(lengths)], lengths.dtype)], 0)
+        return list(tf.split(everyone, lengths, num=number))
 
     def _rank(self) -> tf.Tensor:
         return tf.cast(self._group.rank_in_graph(), tf.int32)
@@ -149,11 +159,6 @@ def _layout(tables: Sequence[tf.IndexedSlices]) -> str:
         f"{table.values.dtype.name}{list(table.values.shape[1:])} by {table.indices.dtype.name}"
         for table in tables
     )
-
-
-def _every(parts: tf.RaggedTensor, step: int, first: int) -> tf.Tensor:
-    """Returns every `step`-th part, from the first of them, as one vector."""
-    return tf.gather(parts, tf.range(first, parts.nrows(), step)).flat_values
 
 
 def _bytes_a_row(column: tf.Tensor) -> Union[int, tf.Tensor]:
