@@ -92,7 +92,7 @@ class _DatasetOfAnyRows(private.UnaryUnchangedStructureDataset):
     """A dataset itself, but functions that are traced with it suit any number of rows."""
 
     def __init__(self, dataset):
-        super().__init__(dataset, dataset._variant_tensor)
+        super().__init__(dataset, tf.data.experimental.to_variant(dataset))
 
     @property
     def element_spec(self):
