@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import (
     Callable,
     ContextManager,
     FrozenSet,
+    Iterator,
     List,
     NamedTuple,
     Optional,
@@ -24,13 +26,12 @@ from typing import (
 import tensorflow as tf
 
 from tf_strategies import at_exit
-from tf_strategies._tf import compat
 from tf_strategies.cluster import Cluster
-from tf_strategies.collective.held_place import HeldPlace
+from tf_strategies.collective.communicator_workers import CommunicatorWorkers, SubgroupWorkers
+from tf_strategies.collective.kept_functions import KeptFunctions
 from tf_strategies.collective.single_worker import SingleWorker
 from tf_strategies.collective.unconnected import Unconnected
 from tf_strategies.collective.worker_group import Place, WorkerGroup, WorkersOfSubgroup
-from tf_strategies.collective.xla import refuse_xla
 from tf_strategies.errors import BootstrapError, ClusterConfigError, Code, OptionsError
 from tf_strategies.options import CommunicationOptions, Elastic
 from tf_strategies.types import Json, JsonObject
@@ -38,7 +39,6 @@ from tf_strategies.types import Json, JsonObject
 if TYPE_CHECKING:
     from tf_strategies.native.communicator import Communicator
     from tf_strategies.native.membership import Membership
-    from tf_strategies.native.subgroup import Subcommunicator
 
 __all__ = ["ConnectedWorkers", "form_group"]
 
@@ -64,123 +64,6 @@ class Reformed(NamedTuple):
     seconds: float
 
 
-class CommunicatorWorkers:
-    """The collectives of the workers of a communicator. All workers must make the same calls.
-
-    Args:
-        communicator: a `Communicator` or `Subcommunicator`.
-        names: of the workers, by rank.
-        hosts: the identities of their hosts, by rank.
-        timeout: how long a collective waits, in seconds.
-    """
-
-    def __init__(
-        self,
-        communicator: Union[Communicator, Subcommunicator, Unconnected],
-        names: Sequence[str],
-        hosts: Sequence[str],
-        timeout: float,
-    ) -> None:
-        from tf_strategies.native import collective_ops
-
-        self._ops = collective_ops
-        self._communicator: Union[Communicator, Subcommunicator, Unconnected] = communicator
-        self._names = names
-        self.hosts = tuple(hosts)
-        self.timeout = timeout
-
-    is_newcomer = False
-    is_behind = False
-    is_held = False
-    generation: Optional[int] = None
-
-    @property
-    def now(self) -> Place:
-        return Place(self._communicator.rank, self._communicator.size)
-
-    @property
-    def rank(self) -> int:
-        return self.now.rank
-
-    @property
-    def size(self) -> int:
-        return self.now.size
-
-    def rank_in_graph(self) -> Union[int, tf.Tensor]:
-        return self.now.rank
-
-    def size_in_graph(self) -> Union[int, tf.Tensor]:
-        return self.now.size
-
-    @property
-    def may_have_others(self) -> bool:
-        return self.now.size > 1 or self.generation is not None
-
-    @property
-    def usable(self) -> bool:
-        return self._communicator.usable
-
-    @property
-    def failure(self) -> str:
-        return self._communicator.failure
-
-    def name_of(self, rank: int) -> str:
-        return self._names[rank]
-
-    def _require_connection(self, what: str) -> None:
-        if self.is_newcomer:
-            raise BootstrapError(
-                f"{self._names[self.rank]} has started again while the others train. It can join them in fit or "
-                f"ElasticState.run, but not in {what!r} before that; make the variables, and call that first"
-            )
-
-    def all_reduce(
-        self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
-    ) -> List[tf.Tensor]:
-        self._require_connection(name)
-        refuse_xla(name)
-        totals = self._ops.all_reduce(
-            list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
-        )
-        _side_by_side(totals[0])
-        return totals
-
-    def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
-        self._require_connection(name)
-        refuse_xla(name)
-        return _side_by_side(
-            self._ops.all_gather(tensor, communicator=self._communicator, name=name, layout=layout)
-        )
-
-    def all_to_all(
-        self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
-    ) -> Tuple[tf.Tensor, tf.Tensor]:
-        self._require_connection(name)
-        refuse_xla(name)
-        result = self._ops.all_to_all(
-            tensor, lengths, communicator=self._communicator, name=name, layout=layout
-        )
-        _side_by_side(result.received)
-        return result
-
-    def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
-        self._require_connection(name)
-        refuse_xla(name)
-        return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
-
-
-class SubgroupWorkers(CommunicatorWorkers):
-    """Some workers of a group."""
-
-    def end_failures(self) -> None:
-        """Does the same as `Subcommunicator.end_failures`."""
-        self._communicator.end_failures()
-
-    def close(self) -> None:
-        """Closes the connections of these workers."""
-        self._communicator.close()
-
-
 class ConnectedWorkers(CommunicatorWorkers):
     """The group of a cluster.
 
@@ -198,8 +81,10 @@ class ConnectedWorkers(CommunicatorWorkers):
         self.elastic = elastic
         self.generation = None if elastic is None else 0
         self._cluster = cluster
-        self._held = None if elastic is None else HeldPlace(lambda: self.now)
-        self._former: List[int] = []  # communicators of which functions may be used again
+        self._functions: Optional[KeptFunctions] = None
+        self._keeps_functions = False
+        if elastic is not None:
+            self._functions = KeptFunctions(lambda: self._place, self._place_in_collectives)
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self._membership: Optional[Membership] = None
         first = membership.form_first(cluster, options, elastic)
@@ -209,6 +94,8 @@ class ConnectedWorkers(CommunicatorWorkers):
             self._start(Unconnected(cluster), [cluster.name_of(task) for task in cluster.worker_tasks])
         else:
             self._use(first)
+        if self._functions is not None:
+            self._functions.begin()
 
     def _use(self, membership: Membership) -> None:
         self._membership = membership
@@ -223,22 +110,44 @@ class ConnectedWorkers(CommunicatorWorkers):
         CommunicatorWorkers.__init__(self, communicator, names, communicator.hosts, self.options.timeout)
 
     @property
+    def _place(self) -> Place:
+        return super().now
+
+    @property
+    def now(self) -> Place:
+        if self._functions is None or not (self._keeps_functions and tf.inside_function()):
+            return self._place
+        return self._functions.made_for()
+
+    def keep_functions(self) -> None:
+        self._keeps_functions = True
+
+    @property
     def rank(self) -> int:
-        return (self.now if self._held is None else self._held.read()).rank
+        return (self._place if self._functions is None else self._functions.place.read()).rank
 
     @property
     def size(self) -> int:
-        return (self.now if self._held is None else self._held.read()).size
+        return (self._place if self._functions is None else self._functions.place.read()).size
 
     def rank_in_graph(self) -> Union[int, tf.Tensor]:
-        return self.now.rank if self._held is None else self._held.in_graph().rank
+        return self._place.rank if self._functions is None else self._functions.place.in_graph().rank
 
     def size_in_graph(self) -> Union[int, tf.Tensor]:
-        return self.now.size if self._held is None else self._held.in_graph().size
+        return self._place.size if self._functions is None else self._functions.place.in_graph().size
 
-    @property
-    def is_held(self) -> bool:
-        return self._held is not None and (self._held.is_held or self._communicator.has_functions)
+    def _place_in_collectives(self) -> Place:
+        return Place(0, 1) if self._rehearses else self._place
+
+    def _begin(self, name: str, layout: str = "") -> None:
+        super()._begin(name, layout)
+        if self._functions is not None:
+            self._functions.collectives.add(name, layout)
+
+    def suiting_functions(self) -> Optional[List[str]]:
+        if self._functions is None or self._communicator.has_functions:
+            return None
+        return self._functions.suiting()
 
     def reuse_functions(self, can: bool) -> None:
         """Lets functions that were traced for former groups use this one from now on, or never again.
@@ -246,14 +155,13 @@ class ConnectedWorkers(CommunicatorWorkers):
         Args:
             can: whether they can be used. It must be the same on all workers.
         """
-        if self._held is None:
+        if self._functions is None:
             return
         if can:
-            self._held.change()
-            self._communicator.stand_for(self._former)
+            self._communicator.stand_for(self._functions.change())
         else:
-            self._held = HeldPlace(lambda: self.now)
-            self._former = []
+            self._functions.forget()
+            self._functions.begin()
 
     @property
     def can_reform(self) -> bool:
@@ -274,7 +182,8 @@ class ConnectedWorkers(CommunicatorWorkers):
             raise BootstrapError("this worker has not joined the others")
         after = before.successor()
         at_exit.unregister(before.communicator.close_at_exit)
-        self._former.append(before.communicator.id)
+        if self._functions is not None:
+            self._functions.add_former(before.communicator.id)
         self._finalizer.detach()
         self._use(after)
         self.generation = (self.generation or 0) + 1
@@ -296,7 +205,27 @@ class ConnectedWorkers(CommunicatorWorkers):
             raise BootstrapError("only a group with elastic= takes newcomers")
         self._use(Membership.join(self._cluster, self.options, self.elastic, number))
         self.is_newcomer = False
+        self.generation = (self.generation or 0) + 1
         return Reformed([], [], [self._names[self.rank]], time.monotonic() - start)
+
+    @contextlib.contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Opens a context in which this newcomer takes part in collectives alone, to trace the functions of the others' group.
+
+        What is agreed on eagerly is what this worker says. The functions can be used when it has joined.
+        """
+        from tf_strategies.collective.rehearsing import Rehearsing
+
+        before = self._communicator
+        self._communicator = alone = Rehearsing(self._cluster, self.options)
+        self._rehearses = True
+        try:
+            yield
+        finally:
+            self._rehearses, self._communicator = False, before
+            alone.close()
+            if self._functions is not None:
+                self._functions.add_former(alone.id)
 
     def step_ended(self) -> None:
         """Notes the end of a step of `fit`.
@@ -410,13 +339,6 @@ class ConnectedWorkers(CommunicatorWorkers):
         """Does not join the group that follows this one; `why` as for `Membership.abandon`."""
         if self._membership is not None:
             self._membership.abandon(why)
-
-
-def _side_by_side(result: tf.Tensor) -> tf.Tensor:
-    """Lets a function start this collective when its inputs are ready, in any order with other collectives."""
-    if not tf.executing_eagerly():
-        compat.run_independently(result.op)
-    return result
 
 
 def _close_elsewhere(membership: Membership) -> None:

@@ -36,10 +36,12 @@ class GroupTraining(LocalTraining):
     ) -> None:
         self._step_losses = step_losses
         self._init_local_steps(local_steps)
+        self._batch_is_per_worker = elastic is not None and elastic.batch == "per_worker"
         self._fits: Optional[ElasticFits[SharedSeed]] = None
         if elastic is not None and self._group.generation is not None:
             self._fits = ElasticFits(self, elastic, lambda seed: SharedSeed(*seed))
-        self._batch_is_per_worker = elastic is not None and elastic.batch == "per_worker"
+            if self.may_keep_functions:
+                self._group.keep_functions()
         self._read: Dict[int, tf.Tensor] = {}  # sums of variables, by id of the variable
         self._agreed: Set[Hashable] = set()  # references to tensors that are equal on all workers
         self._stops: Callable[[bool], bool] = bool
@@ -238,14 +240,23 @@ class GroupTraining(LocalTraining):
         finally:
             self._runs = ""
 
-    def may_reuse_functions(self, changed):
-        """Returns True if functions of this worker that were traced for the last group suit the present one.
+    @property
+    def may_keep_functions(self):
+        """Whether functions can be used when the group has changed.
 
-        Newcomers trace their functions together with the others. Functions of local steps and of scaled rates hold numbers of the
-        group that were read before.
+        Functions of local steps and of scaled rates hold numbers of the group that were read before. Those of several replicas
+        and of compressed gradients hold the size.
         """
         is_plain = self._local_steps is None and not self._batch_is_per_worker
-        return is_plain and not changed.joined and not self._group.is_held
+        return is_plain and not self.compresses and len(self.extended.worker_devices) == 1
+
+    def suiting_functions(self):
+        """Returns a text for each function that was traced; see `WorkerGroup.suiting_functions`."""
+        return self._group.suiting_functions() if self.may_keep_functions else None
+
+    def rehearsing(self):
+        """Opens the context in which a newcomer takes a step by itself; see `ConnectedWorkers.rehearsing`."""
+        return self._group.rehearsing()
 
     def reuse_functions(self, can):
         """Lets functions that were traced for former groups be used; see `ConnectedWorkers.reuse_functions`."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_strategies._tf import compat
 from tf_strategies.collective.worker_group import Place
 
-__all__ = ["HeldPlace"]
+__all__ = ["HeldPlace", "is_thrown_away"]
 
 _THROWN_AWAY = "scratch_graph"  # in which Keras 3 looks for the shapes of a model, before it trains
 
@@ -29,39 +29,43 @@ class HeldPlace:
 
     Args:
         place: returns the present place.
+        of_collectives: returns the place among the workers that take part in collectives, if that is another one.
 
     Attributes:
         is_held: whether a function has read the place while it was traced.
     """
 
-    def __init__(self, place: Callable[[], Place]) -> None:
-        self._place = place
+    def __init__(
+        self, place: Callable[[], Place], of_collectives: Optional[Callable[[], Place]] = None
+    ) -> None:
+        self._place, self._of_collectives = place, of_collectives or place
         self._variables: Optional[List[tf.Variable]] = None
         self.is_held = False
 
     def read(self) -> Place:
         """Returns the place. A function that is being traced holds it from now on."""
-        if tf.inside_function() and not _is_thrown_away(tf.compat.v1.get_default_graph()):
+        if tf.inside_function() and not is_thrown_away(tf.compat.v1.get_default_graph()):
             self.is_held = True
         return self._place()
 
     def in_graph(self) -> Union[Place, PlaceInGraph]:
-        """Returns the place. In a function that is being traced it changes with the group."""
+        """Returns the place among those that take part. In a function that is being traced it changes with the group."""
         if not tf.inside_function():
-            return self._place()
+            return self._of_collectives()
         if self._variables is None:
             with tf.init_scope(), tf.device("/device:CPU:0"):
                 self._variables = [
                     compat.ResourceVariable(number, dtype=tf.float64, trainable=False, name="place_in_group")
-                    for number in self._place()
+                    for number in self._of_collectives()
                 ]
         return PlaceInGraph(*(each.read_value() for each in self._variables))
 
     def change(self) -> None:
         """Gives the present place to the functions for which it changes."""
-        for variable, number in zip(self._variables or (), self._place()):
+        for variable, number in zip(self._variables or (), self._of_collectives()):
             variable.assign(number)
 
 
-def _is_thrown_away(graph: tf.Graph) -> bool:
+def is_thrown_away(graph: tf.Graph) -> bool:
+    """Returns True for a graph that no function uses."""
     return getattr(graph, "name", "").startswith(_THROWN_AWAY)

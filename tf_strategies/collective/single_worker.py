@@ -20,7 +20,6 @@ class SingleWorker:
     rank = 0
     size = 1
     now = Place(0, 1)
-    is_held = False
     may_have_others = False
     hosts = ("here",)
     timeout = math.inf
@@ -37,6 +36,12 @@ class SingleWorker:
 
     def size_in_graph(self) -> int:
         return 1
+
+    def keep_functions(self) -> None:
+        """Does nothing, because the group never changes."""
+
+    def suiting_functions(self) -> Optional[List[str]]:
+        return None
 
     def name_of(self, rank: int) -> str:
         del rank

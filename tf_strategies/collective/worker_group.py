@@ -44,7 +44,10 @@ class Collectives(Protocol):
 
     @property
     def now(self) -> Place:
-        """The rank and the size for what need not change with them: messages, and whether there are other workers."""
+        """The rank and the size for what need not change with them: messages, and whether there are other workers.
+
+        In a function that is being traced the size is that for which it is made; see `KeptFunctions`.
+        """
 
     def rank_in_graph(self) -> Union[int, tf.Tensor]:
         """Returns the rank. In a graph it is [] float64 and changes with the group, if the group can change."""
@@ -106,9 +109,11 @@ class Collectives(Protocol):
 class WorkerGroup(Collectives, Protocol):
     """The interface of the workers that train together."""
 
-    @property
-    def is_held(self) -> bool:
-        """Whether functions hold the rank or the size, so that they cannot be used when the group has changed."""
+    def keep_functions(self) -> None:
+        """Makes the functions that are traced from now on in such a way that they can be used when the group has changed."""
+
+    def suiting_functions(self) -> Optional[List[str]]:
+        """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group."""
 
     @property
     def is_newcomer(self) -> bool:

@@ -14,6 +14,7 @@ from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
 from tf_strategies.elastic.keeps_state import KeepsState
 from tf_strategies.elastic.memory import Memory
+from tf_strategies.elastic.rehearsal import rehearse
 from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
@@ -70,8 +71,13 @@ class Reformable(Leavable, Protocol):
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
 
-    def may_reuse_functions(self, changed: Changed) -> bool:
-        """Returns True if functions of this worker that were traced for the last group suit the present one."""
+    may_keep_functions: bool
+
+    def suiting_functions(self) -> Optional[List[str]]:
+        """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group."""
+
+    def rehearsing(self) -> ContextManager[None]:
+        """Opens the context in which a newcomer takes a step by itself, to trace the functions of the others' group."""
 
     def reuse_functions(self, can: bool) -> None:
         """Lets functions that were traced for former groups use this one from now on, or never again."""
@@ -99,7 +105,7 @@ class ElasticFits(Generic[Seed]):
         self._running: Optional[_Fit[Seed]] = None
         self._is_inner = False
 
-    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
+    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[..., Result]) -> Result:
         """Does the same as `WorkerStrategy.keep_fitting`.
 
         Raises:
@@ -114,12 +120,12 @@ class ElasticFits(Generic[Seed]):
         finally:
             self._is_inner = before
 
-    def _keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
+    def _keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[..., Result]) -> Result:
         running = self._running = _Fit(
             self._strategy, model, arguments, self._elastic, next_number(), self._seed_of
         )
         try:
-            reformed = running.join() if self._strategy.is_newcomer else None
+            reformed = self._join(running, fit) if self._strategy.is_newcomer else None
             with running.departure:
                 return self._attempt_until_done(running, reformed, fit)
         except BaseException as error:
@@ -129,6 +135,14 @@ class ElasticFits(Generic[Seed]):
         finally:
             running.end()
             self._running = None
+
+    def _join(self, running: _Fit[Seed], fit: Callable[..., Result]) -> Changed:
+        self._is_inner = True
+        try:
+            running.rehearse(fit)
+        finally:
+            self._is_inner = False
+        return running.join()
 
     def _attempt_until_done(
         self, running: _Fit[Seed], reformed: Optional[Changed], fit: Callable[[], Result]
@@ -194,6 +208,7 @@ class _Fit(Generic[Seed]):
         self._memory.on_caught_up = strategy.caught_up
         self._memory.on_step = self._step_ended
         self._on_trial = self._took_step = False
+        self._has_rehearsed = False
         self._seeds: List[Seed] = []
         self._appends: List[Tuple[CSVLogger, bool]] = []
         self._drawn = 0
@@ -217,6 +232,11 @@ class _Fit(Generic[Seed]):
     @property
     def can_continue(self) -> bool:
         return not self.obstacle
+
+    def rehearse(self, fit: Callable[..., Result]) -> None:
+        """Takes a step before this newcomer joins the others, so that they need not wait until it has traced its functions."""
+        if self.can_continue and self._strategy.may_keep_functions:
+            self._has_rehearsed = rehearse(self._strategy.rehearsing(), fit, self.name)
 
     def join(self) -> Changed:
         """Waits until this worker, which has started while the others train, is in their group.
@@ -266,7 +286,7 @@ class _Fit(Generic[Seed]):
 
     def begin_again(self, reformed: Changed) -> None:
         """Prepares the next attempt. A collective."""
-        epoch, reuses = self._meet(self._took_step and self._strategy.may_reuse_functions(reformed))
+        epoch, reuses = self._meet()
         self._strategy.reuse_functions(reuses)
         self._memory.continues = True
         self._took_step = False
@@ -286,19 +306,26 @@ class _Fit(Generic[Seed]):
         for file, appends in self._appends:  # the first change last
             file.append = appends
 
-    def _meet(self, may_reuse: bool) -> Tuple[int, bool]:
+    def _meet(self) -> Tuple[int, bool]:
         """Compares with the other workers in which `fit` they are, and which seeds each has drawn.
 
         Returns the epoch, and whether the functions of all workers can be used again.
         """
         epoch = 0 if self._memory.moment is None else max(0, self._memory.moment.place[0])
         seeds = None if self._is_new else self._seeds
+        can_reuse = self._has_rehearsed if self._is_new else self._took_step
         facts = of_the_same_call(
             self._strategy,
             self._number,
-            [epoch, self._random_state, seeds, self._strategy.began_with, may_reuse],
+            [
+                epoch,
+                self._random_state,
+                seeds,
+                self._strategy.began_with,
+                self._strategy.suiting_functions() if can_reuse else None,
+            ],
         )
-        epochs, states, drawn, began_with, reuse = zip(*facts)
+        epochs, states, drawn, began_with, functions = zip(*facts)
         if not any(each is not None for each in drawn):
             raise BootstrapError(
                 "no worker is left that has taken a step of this fit; start all workers again"
@@ -316,7 +343,7 @@ class _Fit(Generic[Seed]):
                 f"{self.name} has drawn other random numbers before fit than {self._strategy.name_of(first)}, so it would read "
                 "the data in another order and cannot join; do before fit the same on every worker, whenever it starts"
             )
-        return int(max(epochs)), all(reuse)
+        return int(max(epochs)), _can_be_reused(functions, [each is None for each in drawn])
 
     def _continue_files(self, epoch: int) -> None:
         for each in _listed(self._callbacks):
@@ -329,6 +356,20 @@ class _Fit(Generic[Seed]):
             self._seeds.append(draw())
         self._drawn += 1
         return self._seeds[self._drawn - 1]
+
+
+def _can_be_reused(functions: Sequence[Optional[List[str]]], are_new: Sequence[bool]) -> bool:
+    """Returns True if all workers can use the functions that they have traced.
+
+    Args:
+        functions: of each worker, each with its collectives; None if it has to trace them again.
+        are_new: whether each worker is a newcomer. The others must have all functions of newcomers.
+    """
+    found = [None if each is None else set(each) for each in functions]
+    if any(each is None for each in found):
+        return False
+    others = [each for each, is_new in zip(found, are_new) if not is_new]
+    return all(each <= other for each, is_new in zip(found, are_new) if is_new for other in others)
 
 
 def _obstacle(model: Model, callbacks: Callbacks) -> str:

@@ -44,18 +44,19 @@ def fit(original: Callable[..., Result], keras: ModuleType) -> Callable[..., Res
     @functools.wraps(original)
     def fit_noted(self: Model, *args: Any, **kwargs: Any) -> Result:
         try:
-            given = signature.bind(self, *args, **kwargs).arguments
+            given = signature.bind(self, *args, **kwargs)
         except TypeError:  # Keras has a better message
             return original(self, *args, **kwargs)
 
-        def once() -> Result:
-            with fit_runs(self, given.get("epochs", 1), given.get("callbacks")):
-                return loop(self, *args, **kwargs)
+        def once(**changes: Any) -> Result:
+            call = inspect.BoundArguments(signature, given.arguments | changes)
+            with fit_runs(self, call.arguments.get("epochs", 1), call.arguments.get("callbacks")):
+                return loop(*call.args, **call.kwargs)
 
         strategy = self.distribute_strategy
         if not isinstance(strategy, WorkerStrategy):
             return once()
-        return strategy.keep_fitting(self, given, once)
+        return strategy.keep_fitting(self, given.arguments, once)
 
     return fit_noted
 

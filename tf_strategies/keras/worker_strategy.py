@@ -107,13 +107,14 @@ class WorkerStrategy:
         """Opens a context for the time of a step outside of `fit`."""
         return contextlib.nullcontext()
 
-    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[[], Result]) -> Result:
+    def keep_fitting(self, model: Model, arguments: Kwargs, fit: Callable[..., Result]) -> Result:
         """Calls `fit`, and again if it ends because workers were lost and the others go on.
 
         Args:
             model: the model that is trained.
             arguments: those of `Model.fit` that were given, by name.
-            fit: trains the model. When it is called again, it continues.
+            fit: trains the model, with other arguments than those if it is given them by name. When it is called again, it
+                continues.
         """
         del model, arguments
         return fit()

@@ -32,16 +32,24 @@ from tf_strategies.texts import described
 from tf_strategies.types import Json, JsonObject
 
 if TYPE_CHECKING:
+    from tf_strategies.native.solo import SoloCommunicator
     from tf_strategies.native.subgroup import Subcommunicator
 
 _WHY_LENGTH = 200
 _VERDICT_SECONDS = 2.0
 _DECISION_SECONDS = 5.0  # how long the control plane may take to decide, once it knows who is lost
 
-_by_id: weakref.WeakValueDictionary[int, Communicator | Subcommunicator] = weakref.WeakValueDictionary()
+_by_id: weakref.WeakValueDictionary[int, Communicator | SoloCommunicator | Subcommunicator] = (
+    weakref.WeakValueDictionary()
+)
 
 
-def find(communicator_id: int) -> Communicator | Subcommunicator:
+def make_findable(communicator: Communicator | SoloCommunicator | Subcommunicator) -> None:
+    """Lets `find` return a communicator as long as there is a reference to it."""
+    _by_id[communicator.id] = communicator
+
+
+def find(communicator_id: int) -> Communicator | SoloCommunicator | Subcommunicator:
     """Returns the open communicator with this id.
 
     Raises:
@@ -165,7 +173,7 @@ class Communicator:
             self._pass_on_cause()
             self._control.complete()
             undo.pop_all()
-        _by_id[self.id] = self
+        make_findable(self)
         self._watch = Watch(self.id, self._on_failure, self.write_records)
         self._watch.start()
         with self._lock:
@@ -273,7 +281,7 @@ class Communicator:
         """Lets a `Subcommunicator` fail and end with this communicator."""
         with self._lock:
             self._parts.add(part)
-        _by_id[part.id] = part
+        make_findable(part)
         self._pass_on_cause()
 
     def release(self, part: Subcommunicator) -> None:

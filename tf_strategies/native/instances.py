@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf_strategies._tf import compat
 
-__all__ = ["InstanceNumbers", "replicas_run_here", "runs_beside_others"]
+__all__ = ["InstanceNumbers", "outermost_graph", "replicas_run_here", "runs_beside_others"]
 
 _GRAPH_INSTANCES = 1 << 15  # numbers below are those of graphs
 _OF_REPLICAS = "tf_strategies_runs_replicas"
@@ -68,7 +68,7 @@ class InstanceNumbers:
         if function is not None:
             self._order_calls()
         with self._lock:
-            graph = _outermost_graph()
+            graph = outermost_graph()
             self.has_functions |= function is not None or hasattr(graph, _BESIDE_OTHERS)
             if function is not None:
                 return self._next_of_function(function, caller, name, count)
@@ -144,7 +144,7 @@ def _function_in_replica_function() -> tuple[tf.Graph | None, tf.Graph | None]:
     return (None, None) if graph is None or function is None else (function, graph)
 
 
-def _outermost_graph() -> tf.Graph:
+def outermost_graph() -> tf.Graph:
     """Returns the graph that is run in the end: that of the outermost tf.function, or the one a Session runs."""
     with tf.init_scope():
         if not tf.executing_eagerly():

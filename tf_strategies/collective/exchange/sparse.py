@@ -124,7 +124,7 @@ class SparseExchange:
     def _parts(self, everyone: tf.Tensor, lengths: tf.Tensor, columns: int) -> List[tf.Tensor]:
         """Returns the bytes of each worker's columns, given their lengths.
 
-        A function that stays in use when workers are lost has empty parts for them. If workers join, it is traced again.
+        A function that stays in use when workers are lost has empty parts for them.
         """
         number = self._group.now.size * columns
         if isinstance(self._group.size_in_graph(), tf.Tensor):
