@@ -4,8 +4,9 @@
 
 The model has 2 · width² weights, and each step has the same rows, whatever the number of workers. A random worker is killed
 every so many seconds, and `tfs-run --spare` starts it again. A step is worth the median time of all steps of as many workers, in
-the same run. Printed is what all steps are worth, as a part of the time that they took: 100 % is the speed of the workers that
-are alive, if workers were lost and came back in no time.
+the same run. If these are few, their median has the pauses: such a step is worth as much as one of all workers. Printed is what
+all steps are worth, as a part of the time that they took: 100 % is the speed of the workers that are alive, if workers were lost
+and came back in no time.
 """
 
 from __future__ import annotations
@@ -50,11 +51,12 @@ def steps_of(folder: Path) -> dict[int, Step]:
     return steps
 
 
-def kept_speed(steps: dict[int, Step]) -> tuple[float, dict[int, float]]:
-    """Returns what the steps are worth as a part of their time, and the median seconds of a step by the number of workers.
+def kept_speed(steps: dict[int, Step], *, enough: int = 50) -> tuple[float, dict[int, float]]:
+    """Returns what the steps are worth as a part of their time, and the seconds that one is worth by the number of workers.
 
     Args:
         steps: the steps, by number. Those of the first trace are left out.
+        enough: how many steps of as many workers have a median without the pauses.
 
     Raises:
         ValueError: a step between the first and the last is missing.
@@ -63,13 +65,15 @@ def kept_speed(steps: dict[int, Step]) -> tuple[float, dict[int, float]]:
     if numbers != list(range(numbers[0], numbers[-1] + 1)):
         raise ValueError(f"of steps {numbers[0]} to {numbers[-1]}, only {len(numbers)} were finished")
     seconds = {after: steps[after].at - steps[before].at for before, after in zip(numbers, numbers[1:])}
-    sizes = {steps[number].size for number in seconds}
-    medians = {
-        size: statistics.median(took for number, took in seconds.items() if steps[number].size == size)
-        for size in sizes
+    of_size: dict[int, list[float]] = {}
+    for number, took in seconds.items():
+        of_size.setdefault(steps[number].size, []).append(took)
+    whole = statistics.median(of_size[max(of_size)])
+    worth_of = {
+        size: statistics.median(took) if len(took) >= enough else whole for size, took in of_size.items()
     }
-    worth = sum(medians[steps[number].size] for number in seconds)
-    return worth / sum(seconds.values()), medians
+    worth = sum(worth_of[steps[number].size] for number in seconds)
+    return worth / sum(seconds.values()), worth_of
 
 
 @contextlib.contextmanager
@@ -144,13 +148,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw = random.Random(given.seed)
         killed = measure(given.workers, given.width, 60 * given.minutes, given.every, draw, Path(name))
         steps = steps_of(Path(name))
-    speed, medians = kept_speed(steps)
+    speed, worth_of = kept_speed(steps)
     print(
         f"{killed} workers killed, {len(steps)} steps: {100 * speed:.1f} % of the speed of the workers that are alive"
     )
-    for size, seconds in sorted(medians.items()):
+    for size, seconds in sorted(worth_of.items()):
         taken = sum(step.size == size for step in steps.values())
-        print(f"{size} workers: {taken} steps, {1e3 * seconds:.1f} ms in the median")
+        print(f"{size} workers: {taken} steps, each worth {1e3 * seconds:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ def test_a_loss_is_time_in_which_no_step_ends(tmp_path):
     (tmp_path / "steps72").write_text(f"3 2.5 4\n{lines[7]}")  # another worker that ended step 3 earlier
     steps = steps_of(tmp_path)
     assert steps[3] == Step(2.5, 4)
-    speed, medians = kept_speed(steps)
-    assert medians == {4: 1.0, 3: 0.5}
+    speed, worth_of = kept_speed(steps, enough=10)
+    assert worth_of == {4: 1.0, 3: 0.5}
     assert speed == pytest.approx((10 * 1.0 + 10 * 0.5) / (10 * 1.0 + 3.5 + 9 * 0.5))
+    assert kept_speed(steps, enough=11)[1] == {4: 1.0, 3: 1.0}, "few steps are worth as much as those of all"
     del steps[9]
     with pytest.raises(ValueError, match="of steps 5 to 25, only 20 were finished"):
         kept_speed(steps)
