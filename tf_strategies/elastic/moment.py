@@ -16,6 +16,7 @@ import tensorflow as tf
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.elastic.reading import Reader, Values
+from tf_strategies.elastic.taking_over import of_worker
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import is_agreed, replicas_of
@@ -134,11 +135,13 @@ def farthest(
     sent = pack(_as_checkpoint(mine, variables)) if strategy.rank == first else b""
     found = parse(of_every_worker(strategy, sent)[first], "of another worker")
     values = dict(mine.values)
-    for name, variable in variables.items():
-        if is_agreed(variable):
-            parts = values.get(name) or [part.read_value() for part in replicas_of(variable)]
-            agreed = strategy.of_worker(first, parts[0], name)
-            values[name] = [agreed] * len(parts)
+    shared = {name: each for name, each in variables.items() if is_agreed(each)}
+    parts = {
+        name: values.get(name) or [part.read_value() for part in replicas_of(each)]
+        for name, each in shared.items()
+    }
+    agreed = of_worker(strategy, first, {name: each[0] for name, each in parts.items()})
+    values.update({name: [agreed[name]] * len(each) for name, each in parts.items()})
     if mine.place == places[first]:
         return mine, list(notes)
     facts = dict(found.facts)
