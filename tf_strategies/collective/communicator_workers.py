@@ -89,14 +89,16 @@ class CommunicatorWorkers:
                 f"ElasticState.run, but not in {what!r} before that; make the variables, and call that first"
             )
 
-    def _begin(self, name: str, layout: str = "") -> None:
+    def _begin(self, name: str, content: str) -> None:
+        """Is called before each collective. `content` describes what is equal on all workers."""
+        del content
         self._require_connection(name)
         refuse_xla(name)
 
     def all_reduce(
         self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
     ) -> List[tf.Tensor]:
-        self._begin(name, layout)
+        self._begin(name, " ".join([layout, reduction, *map(_dtype_and_shape, tensors)]))
         totals = self._ops.all_reduce(
             list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
         )
@@ -104,7 +106,7 @@ class CommunicatorWorkers:
         return totals
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
-        self._begin(name, layout)
+        self._begin(name, f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
         return _side_by_side(
             self._ops.all_gather(tensor, communicator=self._communicator, name=name, layout=layout)
         )
@@ -112,7 +114,7 @@ class CommunicatorWorkers:
     def all_to_all(
         self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
     ) -> Tuple[tf.Tensor, tf.Tensor]:
-        self._begin(name, layout)
+        self._begin(name, f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
         result = self._ops.all_to_all(
             tensor, lengths, communicator=self._communicator, name=name, layout=layout
         )
@@ -120,7 +122,7 @@ class CommunicatorWorkers:
         return result
 
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
-        self._begin(name)
+        self._begin(name, f"from {root} {_dtype_and_shape(tensor)}")
         return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
 
 
@@ -141,3 +143,7 @@ def _side_by_side(result: tf.Tensor) -> tf.Tensor:
     if not tf.executing_eagerly():
         compat.run_independently(result.op)
     return result
+
+
+def _dtype_and_shape(tensor: tf.Tensor) -> str:
+    return f"{tensor.dtype.name}{tensor.shape}"

@@ -139,15 +139,13 @@ class ConnectedWorkers(CommunicatorWorkers):
     def _place_in_collectives(self) -> Place:
         return Place(0, 1) if self._rehearses else self._place
 
-    def _begin(self, name: str, layout: str = "") -> None:
-        super()._begin(name, layout)
+    def _begin(self, name: str, content: str) -> None:
+        super()._begin(name, content)
         if self._functions is not None:
-            self._functions.collectives.add(name, layout)
+            self._functions.collectives.add(name, content)
 
     def suiting_functions(self) -> Optional[List[str]]:
-        if self._functions is None or self._communicator.has_functions:
-            return None
-        return self._functions.suiting()
+        return None if self._functions is None else self._functions.suiting()
 
     def reuse_functions(self, can: bool) -> None:
         """Lets functions that were traced for former groups use this one from now on, or never again.
@@ -183,7 +181,8 @@ class ConnectedWorkers(CommunicatorWorkers):
         after = before.successor()
         at_exit.unregister(before.communicator.close_at_exit)
         if self._functions is not None:
-            self._functions.add_former(before.communicator.id)
+            former = before.communicator
+            self._functions.add_former(former.id, has_functions=former.has_functions)
         self._finalizer.detach()
         self._use(after)
         self.generation = (self.generation or 0) + 1
@@ -225,7 +224,7 @@ class ConnectedWorkers(CommunicatorWorkers):
             self._rehearses, self._communicator = False, before
             alone.close()
             if self._functions is not None:
-                self._functions.add_former(alone.id)
+                self._functions.add_former(alone.id, has_functions=alone.has_functions)
 
     def step_ended(self) -> None:
         """Notes the end of a step of `fit`.

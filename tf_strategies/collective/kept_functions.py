@@ -29,6 +29,7 @@ class KeptFunctions:
     def __init__(self, place: Callable[[], Place], of_collectives: Callable[[], Place]) -> None:
         self._now, self._of_collectives = place, of_collectives
         self._former: List[int] = []  # communicators that functions have
+        self._most = 0
         self.forget()
 
     def forget(self) -> None:
@@ -36,27 +37,34 @@ class KeptFunctions:
         self.place = HeldPlace(self._now, self._of_collectives)
         self.collectives = TracedCollectives()
         self._former.clear()
-        self._most = 0
+        self._depend_on_others = False
 
     def begin(self) -> None:
-        """Makes functions that are traced from now on for the number of workers of the present group."""
-        self._most = self._now().size
+        """Makes functions that are traced from now on for the workers of the present group, or of a larger one before."""
+        self._most = max(self._most, self._now().size)
 
     def made_for(self) -> Place:
         """Returns the present rank, and the number of workers for which functions are made."""
         place = self._now()
         return Place(place.rank, max(place.size, self._most))
 
-    def add_former(self, communicator: int) -> None:
-        """Notes that functions may have the id of a communicator, which is closed now."""
+    def add_former(self, communicator: int, *, has_functions: bool) -> None:
+        """Notes that functions may have the id of a communicator, which is closed now.
+
+        Args:
+            communicator: the id.
+            has_functions: whether they have numbers that depend on others; see `InstanceNumbers`. Then none is used again.
+        """
         self._former.append(communicator)
+        self._depend_on_others |= has_functions
 
     def suiting(self) -> Optional[List[str]]:
         """Returns the digests of `collectives`; None if a function does not suit the present group.
 
-        One does not if it holds the place of the worker, or is made for fewer workers.
+        One does not if it holds the place of the worker, is made for fewer workers, or has numbers that depend on others.
         """
-        suits = not self.place.is_held and self._now().size <= self._most
+        is_held = self.place.is_held or self._depend_on_others
+        suits = not is_held and self._now().size <= self._most
         return self.collectives.digests() if suits else None
 
     def change(self) -> List[int]:

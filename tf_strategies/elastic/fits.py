@@ -14,12 +14,12 @@ from tf_strategies.elastic.csv_files import continue_file
 from tf_strategies.elastic.departure import Departure, Leavable
 from tf_strategies.elastic.keeps_state import KeepsState
 from tf_strategies.elastic.memory import Memory
-from tf_strategies.elastic.rehearsal import rehearse
+from tf_strategies.elastic.rehearsal import may_change_functions, rehearse
 from tf_strategies.elastic.replay import Replay
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.fit_types import Callback, Callbacks, CSVLogger
 from tf_strategies.keras.loaded import classes_of
-from tf_strategies.keras.model_state import forget_loops
+from tf_strategies.keras.model_state import forget_loops, optimizers_of
 from tf_strategies.keras.types import Model
 from tf_strategies.options import Elastic
 from tf_strategies.texts import described
@@ -30,6 +30,10 @@ __all__ = ["ElasticFits"]
 _log = logging.getLogger("tf_strategies")
 
 _WHY_LENGTH = 300
+_FURTHER_OPTIMIZERS = (
+    "the model has optimizers beside the one that it is compiled with. If a worker is lost, their state is not put back to that "
+    "before the step that is repeated, and no worker can join later; restart all workers from a backup where this matters"
+)
 
 
 class DrawnSeed(Protocol):
@@ -219,6 +223,8 @@ class _Fit(Generic[Seed]):
         self.callback = KeepsState(self._memory, elastic.copy_every, self.departure)
         if self.obstacle and strategy.rank == 0:
             _log.warning("fit will end when a worker is lost: %s", self.obstacle)
+        if len(optimizers_of(model)) > 1 and strategy.rank == 0:
+            _log.warning(_FURTHER_OPTIMIZERS)
 
     @property
     def name(self) -> str:
@@ -235,7 +241,9 @@ class _Fit(Generic[Seed]):
 
     def rehearse(self, fit: Callable[..., Result]) -> None:
         """Takes a step before this newcomer joins the others, so that they need not wait until it has traced its functions."""
-        if self.can_continue and self._strategy.may_keep_functions:
+        if not self.can_continue or may_change_functions(_listed(self._callbacks)):
+            return
+        if self._strategy.may_keep_functions:
             self._has_rehearsed = rehearse(self._strategy.rehearsing(), fit, self.name)
 
     def join(self) -> Changed:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable, ContextManager, Optional
+from typing import Callable, ContextManager, Optional, Sequence
 
-from tf_strategies.keras.fit_types import Logs
+from tf_strategies.keras.fit_types import Callback, Logs
 from tf_strategies.keras.hooks import Hooks
+from tf_strategies.keras.loaded import classes_of
 from tf_strategies.texts import described
 from tf_strategies.types import Result
 
-__all__ = ["rehearse"]
+__all__ = ["may_change_functions", "rehearse"]
 
 _log = logging.getLogger("tf_strategies")
 
 _WHY_LENGTH = 300
+_BEFORE_THE_FIRST_STEP = (
+    "set_model",
+    "set_params",
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_train_batch_begin",
+    "on_batch_begin",
+)
+_LIBRARIES = ("keras", "tf_keras", "tensorflow", "tf_strategies")
 
 
 class _Ended(Exception):  # noqa: N818  # ends a `fit` that has done what it should
@@ -22,20 +32,34 @@ class _Ended(Exception):  # noqa: N818  # ends a `fit` that has done what it sho
 
 
 class _EndsAfterAStep(Hooks):
-    """Ends `fit` after one step of training, and one of validation if there is validation after the first epoch."""
+    """Ends `fit` after its first step."""
 
     def on_train_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
-        del batch, logs
-        self.model.stop_training = True  # Keras validates all the same
-
-    def on_test_batch_end(self, batch: int, logs: Optional[Logs] = None) -> None:
         raise _Ended
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Logs] = None) -> None:
-        raise _Ended
 
-    def _implements_test_batch_hooks(self) -> bool:
-        return True
+def may_change_functions(callbacks: Sequence[Callback]) -> bool:
+    """Returns True if a callback runs code of the user before the first step: it may set what a function then reads in tracing.
+
+    TensorBoard does so, too, if it is the writer of summaries in a step.
+    """
+    writers = classes_of("callbacks", "TensorBoard")
+    return any(
+        _has_own_code(each) or (isinstance(each, writers) and vars(each).get("update_freq") != "epoch")
+        for each in callbacks
+    )
+
+
+def _has_own_code(callback: Callback) -> bool:
+    return any(
+        name in vars(callback)
+        or any(name in vars(each) and not _is_of_library(each) for each in type(callback).__mro__)
+        for name in _BEFORE_THE_FIRST_STEP
+    )
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _LIBRARIES
 
 
 def rehearse(alone: ContextManager[None], fit: Callable[..., Result], name: str) -> bool:

@@ -51,9 +51,6 @@ class Fault(tf.keras.callbacks.Callback):
         self._batches += 1
         self._reach(self._batches)
 
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        print("batch", self._batches, time.monotonic(), flush=True)
-
     def on_train_end(self, logs: object = None) -> None:
         self._reach("end")
 
@@ -73,6 +70,18 @@ class Fault(tf.keras.callbacks.Callback):
         if self._kind == KILL_AFTER_CUT:
             wait_until(lambda: any(self._done.parent.glob("cut-*")), 30, "the cut of another host")
         os.kill(os.getpid(), _SIGNALS[self._kind])
+
+
+class Batches(tf.keras.callbacks.Callback):
+    """Prints each batch that has ended. It runs nothing before the first step, unlike the other callbacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._batches += 1
+        print("batch", self._batches, time.monotonic(), flush=True)
 
 
 class Meeting(tf.keras.callbacks.Callback):
@@ -167,9 +176,11 @@ def train(plan: Dict[str, Any], again: bool) -> None:
     elif moment == "saving":
         die_while_saving()
     fault = Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}"))
+    runs_before = not (again and plan["data"] == "arrays")
     callbacks = [
-        fault,
-        *([] if not plan["meet"] else [Meeting(strategy, plan)]),
+        Batches(),
+        *([fault] if runs_before else []),
+        *([Meeting(strategy, plan)] if plan["meet"] and runs_before else []),
         tf.keras.callbacks.CSVLogger(str(Path(plan["folder"], "log.csv"))),
         tf.keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=EPOCHS - 1),
         make_schedule(),

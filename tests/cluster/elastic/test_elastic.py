@@ -203,7 +203,10 @@ def test_workers_that_start_again_join_the_others(
     for rank in faults:  # both at once, or one after the other
         for worker in (workers[rank], workers[survivor]):
             assert re.search(rf"^joined: .*{re.escape(job.names[rank])}", worker.log(), re.M)
-            assert "traced" not in worker.log().rpartition("joined: ")[2], "functions stay in use"
+    later = workers[survivor].log().rpartition("joined: ")[2]
+    assert ("traced" in later) == (
+        data != "arrays"
+    )  # only there no callback of the newcomer runs before the first step
 
 
 @pytest.mark.any_line

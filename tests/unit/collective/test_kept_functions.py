@@ -46,7 +46,10 @@ def test_functions_suit_as_many_workers_as_they_are_made_for() -> None:
     group.functions.forget()
     group.functions.begin()
     assert group.functions.suiting() == []
-    assert group.functions.made_for() == Place(0, 4)
+    group.place = Place(0, 2)
+    group.functions.forget()
+    group.functions.begin()
+    assert group.functions.made_for() == Place(0, 4), "as many as there were"
     assert function is not None
 
 
@@ -82,8 +85,13 @@ def test_workers_compare_the_collectives_of_each_living_function() -> None:
 
 def test_functions_have_the_ids_of_former_communicators() -> None:
     group = Group(2)
-    group.functions.add_former(7)
-    group.functions.add_former(8)
+    group.functions.add_former(7, has_functions=False)
+    group.functions.add_former(8, has_functions=False)
+    assert group.functions.suiting() == []
     assert group.functions.change() == [7, 8]
+    group.functions.add_former(9, has_functions=True)
+    group.functions.add_former(10, has_functions=False)
+    assert group.functions.suiting() is None, "numbers that were given there depend on other functions"
     group.functions.forget()
+    assert group.functions.suiting() == []
     assert group.functions.change() == []

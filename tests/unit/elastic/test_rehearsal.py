@@ -12,7 +12,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from tf_strategies.elastic.fits import _can_be_reused  # noqa: E402
-from tf_strategies.elastic.rehearsal import rehearse  # noqa: E402
+from tf_strategies.elastic.rehearsal import may_change_functions, rehearse  # noqa: E402
 
 pytestmark = pytest.mark.keras
 keras = tf.keras
@@ -26,7 +26,7 @@ def model() -> Any:
     return model
 
 
-def test_it_is_one_step_of_training_and_one_of_validation(model: Any) -> None:
+def test_it_is_one_step_of_training(model: Any) -> None:
     seen: List[str] = []
 
     @contextlib.contextmanager
@@ -36,20 +36,12 @@ def test_it_is_one_step_of_training_and_one_of_validation(model: Any) -> None:
 
     def fit(**changes: Any) -> None:
         count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append("batch"))
-        count.on_test_batch_begin = lambda batch, logs=None: seen.append("test")
         changes["callbacks"].insert(0, count)
-        model.fit(*ROWS, epochs=5, batch_size=2, validation_data=ROWS, validation_batch_size=2, **changes)
+        model.fit(*ROWS, epochs=5, batch_size=2, validation_data=ROWS, **changes)
 
     assert rehearse(alone(), fit, "worker 1")
-    assert seen == ["alone", "batch", "test"]
+    assert seen == ["alone", "batch"]
     assert model.train_function is not None
-    assert model.test_function is not None
-
-
-def test_it_needs_no_validation(model: Any) -> None:
-    assert rehearse(
-        contextlib.nullcontext(), lambda **changes: model.fit(*ROWS, epochs=5, **changes), "worker 1"
-    )
     assert model.test_function is None
 
 
@@ -68,6 +60,39 @@ def test_an_error_is_told_and_does_not_end_the_worker(model: Any, caplog: pytest
 def test_a_fit_without_a_step_leaves_the_functions_to_be_traced(model: Any) -> None:
     fit = lambda **changes: model.fit(*ROWS, epochs=0, **changes)  # noqa: E731
     assert not rehearse(contextlib.nullcontext(), fit, "worker 1")
+
+
+class AtTheEnd(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        pass
+
+
+class Before(AtTheEnd):
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self.model.factor = epoch
+
+
+class KeepsBest(keras.callbacks.ModelCheckpoint):
+    def on_train_begin(self, logs: object = None) -> None:
+        self.model.layers[0].trainable = False
+
+
+@pytest.mark.parametrize(
+    ("make", "may"),
+    [
+        (lambda: keras.callbacks.EarlyStopping("loss"), False),
+        (lambda: keras.callbacks.CSVLogger("log.csv"), False),
+        (lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate), False),
+        (lambda: keras.callbacks.TensorBoard("logs"), False),
+        (lambda: keras.callbacks.TensorBoard("logs", update_freq=5), True),
+        (lambda: keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: None), True),
+        (AtTheEnd, False),
+        (Before, True),
+        (lambda: KeepsBest("best.weights.h5"), True),
+    ],
+)
+def test_code_of_the_user_before_the_first_step_may_change_functions(make: Any, may: bool) -> None:
+    assert may_change_functions([AtTheEnd(), make()]) is may
 
 
 @pytest.mark.parametrize(
