@@ -144,8 +144,8 @@ class ConnectedWorkers(CommunicatorWorkers):
         if self._functions is not None:
             self._functions.collectives.add(name, content)
 
-    def suiting_functions(self) -> Optional[List[str]]:
-        return None if self._functions is None else self._functions.suiting()
+    def suiting_functions(self, *, has_newcomers: bool) -> Optional[List[str]]:
+        return None if self._functions is None else self._functions.suiting(has_newcomers=has_newcomers)
 
     def reuse_functions(self, can: bool) -> None:
         """Lets functions that were traced for former groups use this one from now on, or never again.

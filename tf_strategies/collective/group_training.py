@@ -250,9 +250,9 @@ class GroupTraining(LocalTraining):
         is_plain = self._local_steps is None and not self._batch_is_per_worker
         return is_plain and not self.compresses and len(self.extended.worker_devices) == 1
 
-    def suiting_functions(self):
+    def suiting_functions(self, *, has_newcomers):
         """Returns a text for each function that was traced; see `WorkerGroup.suiting_functions`."""
-        return self._group.suiting_functions() if self.may_keep_functions else None
+        return self._group.suiting_functions(has_newcomers=has_newcomers) if self.may_keep_functions else None
 
     def rehearsing(self):
         """Opens the context in which a newcomer takes a step by itself; see `ConnectedWorkers.rehearsing`."""

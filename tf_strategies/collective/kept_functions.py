@@ -53,17 +53,17 @@ class KeptFunctions:
 
         Args:
             communicator: the id.
-            has_functions: whether they have numbers that depend on others; see `InstanceNumbers`. Then none is used again.
+            has_functions: whether they have numbers that depend on others; see `InstanceNumbers`. Newcomers have other numbers.
         """
         self._former.append(communicator)
         self._depend_on_others |= has_functions
 
-    def suiting(self) -> Optional[List[str]]:
+    def suiting(self, *, has_newcomers: bool) -> Optional[List[str]]:
         """Returns the digests of `collectives`; None if a function does not suit the present group.
 
-        One does not if it holds the place of the worker, is made for fewer workers, or has numbers that depend on others.
+        One does not if it holds the place of the worker, is made for fewer workers, or has numbers that newcomers do not have.
         """
-        is_held = self.place.is_held or self._depend_on_others
+        is_held = self.place.is_held or (has_newcomers and self._depend_on_others)
         suits = not is_held and self._now().size <= self._most
         return self.collectives.digests() if suits else None
 

@@ -40,7 +40,8 @@ class SingleWorker:
     def keep_functions(self) -> None:
         """Does nothing, because the group never changes."""
 
-    def suiting_functions(self) -> Optional[List[str]]:
+    def suiting_functions(self, *, has_newcomers: bool) -> Optional[List[str]]:
+        del has_newcomers
         return None
 
     def name_of(self, rank: int) -> str:

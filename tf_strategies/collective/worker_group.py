@@ -112,8 +112,12 @@ class WorkerGroup(Collectives, Protocol):
     def keep_functions(self) -> None:
         """Makes the functions that are traced from now on in such a way that they can be used when the group has changed."""
 
-    def suiting_functions(self) -> Optional[List[str]]:
-        """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group."""
+    def suiting_functions(self, *, has_newcomers: bool) -> Optional[List[str]]:
+        """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group.
+
+        Args:
+            has_newcomers: whether workers have just joined.
+        """
 
     @property
     def is_newcomer(self) -> bool:

@@ -77,7 +77,7 @@ class Reformable(Leavable, Protocol):
 
     may_keep_functions: bool
 
-    def suiting_functions(self) -> Optional[List[str]]:
+    def suiting_functions(self, *, has_newcomers: bool) -> Optional[List[str]]:
         """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group."""
 
     def rehearsing(self) -> ContextManager[None]:
@@ -294,7 +294,7 @@ class _Fit(Generic[Seed]):
 
     def begin_again(self, reformed: Changed) -> None:
         """Prepares the next attempt. A collective."""
-        epoch, reuses = self._meet()
+        epoch, reuses = self._meet(has_newcomers=bool(reformed.joined))
         self._strategy.reuse_functions(reuses)
         self._memory.continues = True
         self._took_step = False
@@ -314,7 +314,7 @@ class _Fit(Generic[Seed]):
         for file, appends in self._appends:  # the first change last
             file.append = appends
 
-    def _meet(self) -> Tuple[int, bool]:
+    def _meet(self, *, has_newcomers: bool) -> Tuple[int, bool]:
         """Compares with the other workers in which `fit` they are, and which seeds each has drawn.
 
         Returns the epoch, and whether the functions of all workers can be used again.
@@ -330,7 +330,7 @@ class _Fit(Generic[Seed]):
                 self._random_state,
                 seeds,
                 self._strategy.began_with,
-                self._strategy.suiting_functions() if can_reuse else None,
+                self._strategy.suiting_functions(has_newcomers=has_newcomers) if can_reuse else None,
             ],
         )
         epochs, states, drawn, began_with, functions = zip(*facts)

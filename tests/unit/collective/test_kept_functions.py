@@ -37,15 +37,15 @@ class Group:
 def test_functions_suit_as_many_workers_as_they_are_made_for() -> None:
     group = Group(3)
     function = group.traced("gradients:float32[3]")
-    found = group.functions.suiting()
+    found = group.functions.suiting(has_newcomers=True)
     assert len(found) == 1
     for size, suits in [(1, True), (2, True), (3, True), (4, False)]:
         group.place = Place(0, size)
-        assert group.functions.suiting() == (found if suits else None)
+        assert group.functions.suiting(has_newcomers=True) == (found if suits else None)
         assert group.functions.made_for() == Place(0, max(size, 3)), "also when fewer are left"
     group.functions.forget()
     group.functions.begin()
-    assert group.functions.suiting() == []
+    assert group.functions.suiting(has_newcomers=True) == []
     group.place = Place(0, 2)
     group.functions.forget()
     group.functions.begin()
@@ -56,7 +56,7 @@ def test_functions_suit_as_many_workers_as_they_are_made_for() -> None:
 def test_a_function_that_holds_the_place_suits_no_other_group() -> None:
     group = Group(2)
     assert group.traced("gradients:", reads=True) is not None
-    assert group.functions.suiting() is None
+    assert group.functions.suiting(has_newcomers=True) is None
 
 
 def test_workers_compare_the_collectives_of_each_living_function() -> None:
@@ -65,7 +65,7 @@ def test_workers_compare_the_collectives_of_each_living_function() -> None:
     def suiting(*functions: List[str]) -> List[str]:
         group = Group(2)
         made = [group.traced(*each) for each in functions]
-        found = group.functions.suiting()
+        found = group.functions.suiting(has_newcomers=True)
         assert made and found is not None
         return found
 
@@ -77,21 +77,22 @@ def test_workers_compare_the_collectives_of_each_living_function() -> None:
 
     group = Group(2)
     function = group.traced(*train)
-    assert len(group.functions.suiting()) == 1
+    assert len(group.functions.suiting(has_newcomers=True)) == 1
     del function
     gc.collect()
-    assert group.functions.suiting() == [], "a function that is gone is not compared"
+    assert group.functions.suiting(has_newcomers=True) == [], "a function that is gone is not compared"
 
 
 def test_functions_have_the_ids_of_former_communicators() -> None:
     group = Group(2)
     group.functions.add_former(7, has_functions=False)
     group.functions.add_former(8, has_functions=False)
-    assert group.functions.suiting() == []
+    assert group.functions.suiting(has_newcomers=True) == []
     assert group.functions.change() == [7, 8]
     group.functions.add_former(9, has_functions=True)
     group.functions.add_former(10, has_functions=False)
-    assert group.functions.suiting() is None, "numbers that were given there depend on other functions"
+    assert group.functions.suiting(has_newcomers=False) == []
+    assert group.functions.suiting(has_newcomers=True) is None, "it has other numbers"
     group.functions.forget()
-    assert group.functions.suiting() == []
+    assert group.functions.suiting(has_newcomers=True) == []
     assert group.functions.change() == []
