@@ -90,7 +90,7 @@ class CommunicatorWorkers:
             )
 
     def _begin(self, name: str, content: str) -> None:
-        """Is called before each collective. `content` describes what is equal on all workers."""
+        """Prepares a collective. `content` describes what is equal on all workers."""
         del content
         self._require_connection(name)
         refuse_xla(name)
