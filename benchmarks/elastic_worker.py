@@ -19,7 +19,9 @@ _RARELY = 10
 
 
 class Steps(tf.keras.callbacks.Callback):
-    """Writes "step time workers" for each step. Kills this process at a step, once in the job.
+    """Writes "step time workers" for each step. Kills this process before a step, once in the job.
+
+    It runs nothing before the first step, so that a worker that comes back can trace before it joins.
 
     Attributes:
         first: the number of the first step of this call of `fit`.
@@ -31,13 +33,11 @@ class Steps(tf.keras.callbacks.Callback):
         self._file, self._kill_at, self._marker = file.open("a", buffering=1), kill_at, marker
         self.first = 0
 
-    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
-        if self.first + batch == self._kill_at and not self._marker.exists():
-            self._marker.write_text(str(time.monotonic()))
-            os.kill(os.getpid(), signal.SIGKILL)
-
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self._file.write(f"{self.first + batch} {time.monotonic()} {self._size()}\n")
+        if self.first + batch + 1 == self._kill_at and not self._marker.exists():
+            self._marker.write_text(str(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
