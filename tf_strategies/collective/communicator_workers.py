@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -89,8 +89,8 @@ class CommunicatorWorkers:
                 f"ElasticState.run, but not in {what!r} before that; make the variables, and call that first"
             )
 
-    def _begin(self, name: str, content: str) -> None:
-        """Prepares a collective. `content` describes what is equal on all workers."""
+    def _begin(self, name: str, content: Callable[[], str]) -> None:
+        """Prepares a collective. `content` returns a description of what is equal on all workers."""
         del content
         self._require_connection(name)
         refuse_xla(name)
@@ -98,7 +98,7 @@ class CommunicatorWorkers:
     def all_reduce(
         self, tensors: Sequence[tf.Tensor], name: str, layout: str = "", reduction: str = "sum"
     ) -> List[tf.Tensor]:
-        self._begin(name, " ".join([layout, reduction, *map(_dtype_and_shape, tensors)]))
+        self._begin(name, lambda: " ".join([layout, reduction, *map(_dtype_and_shape, tensors)]))
         totals = self._ops.all_reduce(
             list(tensors), communicator=self._communicator, reduction=reduction, name=name, layout=layout
         )
@@ -106,7 +106,7 @@ class CommunicatorWorkers:
         return totals
 
     def all_gather(self, tensor: tf.Tensor, name: str, layout: str = "") -> tf.Tensor:
-        self._begin(name, f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
+        self._begin(name, lambda: f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
         return _side_by_side(
             self._ops.all_gather(tensor, communicator=self._communicator, name=name, layout=layout)
         )
@@ -114,7 +114,7 @@ class CommunicatorWorkers:
     def all_to_all(
         self, tensor: tf.Tensor, lengths: tf.Tensor, name: str, layout: str = ""
     ) -> Tuple[tf.Tensor, tf.Tensor]:
-        self._begin(name, f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
+        self._begin(name, lambda: f"{layout} {tensor.dtype.name}{tensor.shape[1:]}")
         result = self._ops.all_to_all(
             tensor, lengths, communicator=self._communicator, name=name, layout=layout
         )
@@ -122,7 +122,7 @@ class CommunicatorWorkers:
         return result
 
     def broadcast(self, tensor: tf.Tensor, name: str, root: int = 0) -> tf.Tensor:
-        self._begin(name, f"from {root} {_dtype_and_shape(tensor)}")
+        self._begin(name, lambda: f"from {root} {_dtype_and_shape(tensor)}")
         return self._ops.broadcast(tensor, communicator=self._communicator, name=name, root=root)
 
 

@@ -139,7 +139,7 @@ class ConnectedWorkers(CommunicatorWorkers):
     def _place_in_collectives(self) -> Place:
         return Place(0, 1) if self._rehearses else self._place
 
-    def _begin(self, name: str, content: str) -> None:
+    def _begin(self, name: str, content: Callable[[], str]) -> None:
         super()._begin(name, content)
         if self._functions is not None:
             self._functions.collectives.add(name, content)
@@ -218,6 +218,8 @@ class ConnectedWorkers(CommunicatorWorkers):
         before = self._communicator
         self._communicator = alone = Rehearsing(self._cluster, self.options)
         self._rehearses = True
+        if self._functions is not None:
+            self._functions.begin()
         try:
             yield
         finally:

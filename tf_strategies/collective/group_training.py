@@ -13,6 +13,7 @@ from tf_strategies.collective.exchange.agreement import exchange_texts, require_
 from tf_strategies.collective.input.following import BATCHES, batches_for
 from tf_strategies.collective.local_training import LocalTraining
 from tf_strategies.collective.shared_seed import SharedSeed, draw_seed
+from tf_strategies.collective.values_of_worker import values_of_worker
 from tf_strategies.elastic import ElasticFits
 from tf_strategies.keras.drift import DriftCheck
 from tf_strategies.keras.global_metrics import results_of_step
@@ -129,6 +130,11 @@ class GroupTraining(LocalTraining):
             return value
         with tf.device("CPU:0"):
             return self._group.broadcast(tf.identity(value), name=f"value of {what}", root=rank)
+
+    def values_of_worker(self, rank, values, what):
+        return values_of_worker(
+            lambda value, number: self.of_worker(rank, value, f"{what}, message {number}"), values
+        )
 
     def sum_over_workers(self, value, what):
         with tf.device("CPU:0"):

@@ -6,7 +6,7 @@ import hashlib
 import re
 import threading
 import weakref
-from typing import List
+from typing import Callable, List
 
 import tensorflow as tf
 
@@ -24,18 +24,18 @@ class TracedCollectives:
         self._lock = threading.Lock()
         self._of_graphs: weakref.WeakKeyDictionary[tf.Graph, List[str]] = weakref.WeakKeyDictionary()
 
-    def add(self, name: str, content: str) -> None:
+    def add(self, name: str, content: Callable[[], str]) -> None:
         """Notes a collective, if it is in a function that is being traced.
 
         Args:
             name: its name, whose digits do not count.
-            content: what must be equal on all workers.
+            content: returns a description of what must be equal on all workers.
         """
         if not tf.inside_function() or is_thrown_away(tf.compat.v1.get_default_graph()):
             return
+        described = f"{re.sub('[0-9]', '', name)} {content()}"
         with self._lock:
-            described = self._of_graphs.setdefault(outermost_graph(), [])
-            described.append(f"{re.sub('[0-9]', '', name)} {content}")
+            self._of_graphs.setdefault(outermost_graph(), []).append(described)
 
     def digests(self) -> List[str]:
         """Returns a text for each different function, which is equal on workers whose function has the same collectives."""

@@ -53,6 +53,7 @@ class Reformable(Leavable, Protocol):
     can_reform: bool
     is_newcomer: bool
     began_with: int
+    may_keep_functions: bool
 
     def reform(self) -> Changed:
         """Becomes the strategy of the group that follows."""
@@ -74,8 +75,6 @@ class Reformable(Leavable, Protocol):
 
     def admit(self, fit: Optional[int]) -> None:
         """Lets newcomers join this call of `fit`; None: none."""
-
-    may_keep_functions: bool
 
     def suiting_functions(self, *, has_newcomers: bool) -> Optional[List[str]]:
         """Returns a text for each function that was traced, with its collectives; None if one does not suit the present group."""

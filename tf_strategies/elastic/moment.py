@@ -16,7 +16,6 @@ import tensorflow as tf
 from tf_strategies.callbacks.checkpoint_file import Checkpoint, pack, parse
 from tf_strategies.callbacks.exchange import of_every_worker
 from tf_strategies.elastic.reading import Reader, Values
-from tf_strategies.elastic.taking_over import of_worker
 from tf_strategies.errors import BootstrapError
 from tf_strategies.keras.group_strategy import GroupStrategy
 from tf_strategies.keras.model_state import is_agreed, replicas_of
@@ -140,7 +139,7 @@ def farthest(
         name: values.get(name) or [part.read_value() for part in replicas_of(each)]
         for name, each in shared.items()
     }
-    agreed = of_worker(strategy, first, {name: each[0] for name, each in parts.items()})
+    agreed = strategy.values_of_worker(first, {name: each[0] for name, each in parts.items()}, "variables")
     values.update({name: [agreed[name]] * len(each) for name, each in parts.items()})
     if mine.place == places[first]:
         return mine, list(notes)

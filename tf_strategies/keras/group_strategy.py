@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Callable, ContextManager, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, ContextManager, Dict, List, Optional, Sequence, Union
 
 from tf_strategies.keras.fit_batches import ArrayRows, FitBatches
 from tf_strategies.keras.fit_types import Dataset
@@ -111,6 +111,11 @@ class GroupStrategy(WorkerStrategy):
         """Returns the tensor of a worker. `what` is the subject in messages. A collective."""
         del rank, what
         return value
+
+    def values_of_worker(self, rank: int, values: Dict[str, tf.Tensor], what: str) -> Dict[str, tf.Tensor]:
+        """Returns the tensors of a worker, by name: the same names, shapes and dtypes on all workers. A collective."""
+        del rank, what
+        return values
 
     def sum_over_workers(self, value: tf.Tensor, what: str) -> tf.Tensor:
         """Returns the sum of the tensors of all workers, on the CPU. `what` is the subject in messages. A collective."""

@@ -11,7 +11,7 @@ from typing import Any, Dict
 import tensorflow as tf
 
 import tf_strategies as tfs
-from tests.cluster.elastic.fit_worker import Fault
+from tests.cluster.elastic.fit_worker import Batches, Fault
 from tests.cluster.elastic.task import BATCH, BATCHES, EPOCHS, make_model, make_rows, squared_error
 from tests.cluster.elastic.worker import main, tell_result, wait_for_others
 
@@ -29,6 +29,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
         )
     kind, moment = ["", 0] if again else plan["faults"].get(str(strategy.rank), ["", 0])
     fault = Fault(kind, moment, Path(plan["folder"], f"{kind}-{strategy.rank}"))
+    batches = Batches()
     state = tfs.ElasticState(strategy, [model, total], epoch=0, batch=0, losses=[])
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> None:
@@ -63,7 +64,7 @@ def train(plan: Dict[str, Any], again: bool) -> None:
                 meet()
                 fault.on_train_batch_begin(state.batch)
                 step(batch)
-                fault.on_train_batch_end(state.batch)
+                batches.on_train_batch_end(state.batch)
                 state.batch += 1
                 state.commit()
             state.losses.append(float(total.read_value()))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.any_line
 
 
 class Group:
-    """Has a place, and functions with the collectives of some names and layouts."""
+    """Traces functions that have collectives of some names and layouts, at a place that can change."""
 
     def __init__(self, size: int) -> None:
         self.place = Place(0, size)
@@ -26,7 +26,7 @@ class Group:
         def function() -> tf.Tensor:
             for each in collectives:
                 name, _, layout = each.partition(":")
-                tf.function(lambda: self.functions.collectives.add(name, layout))()
+                tf.function(lambda: self.functions.collectives.add(name, lambda: layout))()
             return tf.constant(self.functions.place.read().size if reads else 0)
 
         made = tf.function(function)
